@@ -1,0 +1,53 @@
+# Everything runs in .venv, which is made on first use from requirements.lock. `make help` lists the targets.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format docs benchmarks lock clean
+
+BIN := .venv/bin
+SETUP := .venv/.complete
+SOURCES := $(wildcard jmsql tests benchmarks migrations)
+PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python3.14; do \
+	$$candidate -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$candidate && break; done)
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup: $(SETUP) ## make the virtual environment
+
+$(SETUP): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with venv found. Install one (Debian: apt-get install python3-venv), or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "Setting up .venv with $(PYTHON) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(SETUP) ## run the demonstration on an embedded PostgreSQL (ARGS="--all" for the whole input)
+	@$(BIN)/jmsql demo $(ARGS)
+
+test: lint docs ## run every check and all tests (ARGS go to pytest)
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(SETUP) ## check style, types and layers
+	$(BIN)/ruff check --quiet $(SOURCES)
+	$(BIN)/ruff format --quiet --check $(SOURCES)
+	$(BIN)/mypy --no-error-summary $(SOURCES)
+	@$(BIN)/lint-imports --no-logo
+
+format: $(SETUP) ## put the code in shape
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+docs: $(SETUP) ## build the documentation into site/
+	$(BIN)/mkdocs --quiet build --strict
+
+benchmarks: $(SETUP) ## measure (ARGS="NAME --json FILE")
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+lock: $(SETUP) ## renew requirements.lock (ARGS="--upgrade" for newer versions)
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url --all-extras --group dev --output-file requirements.lock $(ARGS) pyproject.toml
+
+clean: ## remove everything that was made here
+	rm -rf .venv site build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +
