@@ -195,7 +195,9 @@ class Cluster:
                 return socket_directory
             if not self._predecessor_lingers() or time.monotonic() > deadline:
                 raise ResourceAllocationException(
-                    f"The PostgreSQL server of {self._data} does not start.{self._end_of_log()}"
+                    f"The PostgreSQL server of {self._data} does not start. If the log speaks of damaged "
+                    f"data, restore them from a backup, or move {self._data} away to start with none."
+                    f"{self._end_of_log()}"
                 )
             time.sleep(0.1)
 

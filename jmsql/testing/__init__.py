@@ -1,1 +1,23 @@
-"""What tests of messaging code need: a real PostgreSQL, draining, and waiting without sleeping."""
+"""What tests of messaging code need: a real PostgreSQL, draining, and waiting without sleeping.
+
+Installing jmsql makes these pytest fixtures available:
+
+- ``jmsql_factory``: a ``ConnectionFactory`` on an empty schema, for each test;
+- ``jmsql_url``: the URL of the database behind it, one for the test session, with the schema installed;
+- ``jmsql_clean_url``: the same, after the schema was emptied;
+- ``jmsql_server_url``: the server. Override it to bring your own;
+- ``jmsql_schema``: the schema's name. Override it to use another than ``jmsql``.
+
+A test that uses any of them fails if a connection to PostgreSQL that it opened is still open at its end.
+
+The server is that of the environment variable ``JMSQL_TEST_URL`` (a database of a random name is made there, and
+dropped at the end); else a container, where Docker runs and ``testcontainers`` is installed; else the embedded one.
+``JMSQL_TEST_PROGRAMS`` names the directory of PostgreSQL's programs for the embedded server, and takes precedence
+over a container.
+"""
+
+from __future__ import annotations
+
+from jmsql.testing.waiting import drain, wait_for
+
+__all__ = ["drain", "wait_for"]

@@ -1,1 +1,76 @@
-"""The pytest plugin of jmsql."""
+"""The pytest plugin of jmsql: fixtures and the check for connections left open. See `jmsql.testing`.
+
+Loaded into every pytest run where jmsql is installed; so it imports what it needs when a test asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from jmsql import ConnectionFactory
+    from jmsql.testing.database import SessionDatabase
+
+
+@pytest.fixture(scope="session")
+def jmsql_server_url() -> Iterator[str]:
+    """The URL of a PostgreSQL server on which the tests may make databases."""
+    from jmsql.testing.servers import server_for_tests
+
+    with server_for_tests() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def jmsql_schema() -> str:
+    """The name of the schema that the tests use."""
+    return "jmsql"
+
+
+@pytest.fixture(scope="session")
+def _jmsql_database(jmsql_server_url: str, jmsql_schema: str) -> Iterator[SessionDatabase]:
+    from jmsql.testing.database import session_database
+
+    with session_database(jmsql_server_url, jmsql_schema) as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def jmsql_url(_jmsql_database: SessionDatabase) -> str:
+    """The URL of a database of this test session's own, with the schema installed; dropped at the end."""
+    return _jmsql_database.url
+
+
+@pytest.fixture(autouse=True)
+def _jmsql_connections_are_closed(request: pytest.FixtureRequest) -> Iterator[None]:
+    # Set up before the test's own fixtures, so that it ends after them; fixtures of wider scope come before it.
+    if "_jmsql_database" not in request.fixturenames:
+        yield
+        return
+    database: SessionDatabase = request.getfixturevalue("_jmsql_database")
+    before = database.connections()
+    yield
+    left = database.end_connections_except(before)
+    if left:
+        listing = "\n".join(f"  {connection}" for connection in left)
+        pytest.fail(
+            f"{len(left)} connection(s) to PostgreSQL opened by the test are still open:\n{listing}", pytrace=False
+        )
+
+
+@pytest.fixture
+def jmsql_clean_url(_jmsql_database: SessionDatabase) -> str:
+    """The URL of the session's database, after its schema was emptied."""
+    _jmsql_database.clean()
+    return _jmsql_database.url
+
+
+@pytest.fixture
+def jmsql_factory(jmsql_clean_url: str, jmsql_schema: str) -> ConnectionFactory:
+    """A connection factory on an empty schema."""
+    from jmsql import ConnectionFactory
+
+    return ConnectionFactory(jmsql_clean_url, schema=jmsql_schema)

@@ -1,0 +1,134 @@
+"""A database for one test session: made, emptied between tests, watched for connections left open, dropped."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import psycopg
+import sqlalchemy
+from psycopg import sql
+
+from jmsql.store.migration import migrate
+from jmsql.testing.waiting import wait_for
+
+__all__ = ["OpenConnection", "SessionDatabase", "session_database"]
+
+_GRACE = 2.0  # seconds for PostgreSQL to notice that a client is gone
+_LOCK_TIMEOUT = "10s"
+
+
+class OpenConnection(NamedTuple):
+    """A connection to the database, as PostgreSQL sees it."""
+
+    process: int
+    application_name: str
+    state: str | None
+    last_statement: str | None
+
+    def __str__(self) -> str:
+        return f"process {self.process} {self.application_name!r}, {self.state}, last statement: {self.last_statement}"
+
+
+class SessionDatabase:
+    """The database of the test session, with the schema of jmsql in it.
+
+    Args:
+        url: Where it is.
+        schema: The schema's name.
+    """
+
+    def __init__(self, url: str, schema: str) -> None:
+        self.url = url
+        self._connection: psycopg.Connection[Any] | None = None
+        migrate(url, schema)
+        tables = self._rows(
+            "select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+            "where n.nspname = %s and c.relkind in ('r', 'p') and not c.relispartition order by 1",
+            (schema,),
+        )
+        self._tables = [
+            table for (name,) in tables if not self._any_row([table := sql.Identifier(schema, name)])
+        ]  # what the migrations filled stays as it is
+
+    def clean(self) -> None:
+        """Empty the schema.
+
+        Raises:
+            psycopg.errors.LockNotAvailable: A transaction left open holds a table.
+        """
+        if self._any_row(self._tables):
+            self._rows(sql.SQL("truncate {} restart identity").format(sql.SQL(", ").join(self._tables)))
+
+    def connections(self) -> dict[int, OpenConnection]:
+        """The connections of others to the database, by process."""
+        rows = self._rows(
+            "select pid, application_name, state, query from pg_stat_activity where datname = current_database() "
+            "and backend_type = 'client backend' and pid <> pg_backend_pid()"
+        )
+        return {row[0]: OpenConnection(*row) for row in rows}
+
+    def end_connections_except(self, expected: dict[int, OpenConnection]) -> list[OpenConnection]:
+        """Wait a moment until only the `expected` connections are open; end and return the others."""
+        try:
+            wait_for(lambda: self.connections().keys() <= expected.keys(), timeout=_GRACE)
+        except AssertionError:
+            left = [connection for process, connection in self.connections().items() if process not in expected]
+            for connection in left:
+                self._rows("select pg_terminate_backend(%s)", (connection.process,))
+            return left
+        return []
+
+    def close(self) -> None:
+        """Close the connection that watches."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _any_row(self, tables: list[sql.Identifier]) -> bool:
+        tests = [sql.SQL("exists (select from {})").format(table) for table in tables]
+        return bool(self._rows(sql.SQL("select {}").format(sql.SQL(" or ").join(tests)))[0][0])
+
+    def _rows(self, statement: str | sql.Composed, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return _run(self._open(), statement, parameters)
+        except psycopg.OperationalError:
+            if self._connection is not None and not self._connection.closed:
+                raise
+            return _run(self._open(), statement, parameters)  # the test before stopped the server
+
+    def _open(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(
+                self.url, autocommit=True, application_name="jmsql.testing", options=f"-c lock_timeout={_LOCK_TIMEOUT}"
+            )
+        return self._connection
+
+
+@contextmanager
+def session_database(server_url: str, schema: str) -> Iterator[SessionDatabase]:
+    """Make a database of a random name on the server, with the schema in it, and drop it at the end."""
+    server = sqlalchemy.make_url(server_url).set(drivername="postgresql")
+    name = f"jmsql_test_{uuid.uuid4().hex[:12]}"
+    _administer(server, sql.SQL("create database {}").format(sql.Identifier(name)))
+    try:
+        database = SessionDatabase(server.set(database=name).render_as_string(hide_password=False), schema)
+        try:
+            yield database
+        finally:
+            database.close()
+    finally:
+        _administer(server, sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+def _administer(server: sqlalchemy.URL, statement: sql.Composed) -> None:
+    with psycopg.connect(server.render_as_string(hide_password=False), autocommit=True) as connection:
+        connection.execute(statement)
+
+
+def _run(
+    connection: psycopg.Connection[Any], statement: str | sql.Composed, parameters: tuple[object, ...]
+) -> list[tuple[Any, ...]]:
+    cursor = connection.execute(statement, parameters)
+    return cursor.fetchall() if cursor.description is not None else []

@@ -1,0 +1,52 @@
+"""Where tests find a PostgreSQL server."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from jmsql.embedded import start_server
+
+__all__ = ["server_for_tests"]
+
+_IMAGE = "postgres:18"
+
+
+@contextmanager
+def server_for_tests() -> Iterator[str]:
+    """The URL of a server on which databases may be made: the first of those that `jmsql.testing` names.
+
+    Raises:
+        ResourceAllocationException: There is no PostgreSQL at all.
+    """
+    programs = os.environ.get("JMSQL_TEST_PROGRAMS")
+    if url := os.environ.get("JMSQL_TEST_URL"):
+        yield url
+    elif programs is None and _docker_runs():
+        from testcontainers.postgres import PostgresContainer
+
+        with PostgresContainer(_IMAGE, driver=None).with_command("-c max_prepared_transactions=20") as container:
+            yield container.get_connection_url()
+    else:
+        with tempfile.TemporaryDirectory(prefix="jmsql-tests-") as directory:
+            Path(directory).chmod(0o711)  # for root: the server's account must pass through
+            data = Path(directory, "postgresql")
+            with start_server(data, programs=None if programs is None else Path(programs), durable=False) as server:
+                yield server.url
+
+
+def _docker_runs() -> bool:
+    try:
+        import docker
+        import testcontainers.postgres  # noqa: F401
+    except ImportError:
+        return False
+    try:
+        client = docker.from_env(timeout=5)
+    except docker.errors.DockerException:
+        return False
+    client.close()
+    return True

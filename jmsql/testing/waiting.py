@@ -1,0 +1,55 @@
+"""Waiting for what happens elsewhere, as long as needed and no longer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+__all__ = ["Receiver", "drain", "wait_for"]
+
+Value = TypeVar("Value")
+Received_co = TypeVar("Received_co", covariant=True)
+
+
+class Receiver(Protocol[Received_co]):
+    """What messages can be received from, such as a ``MessageConsumer``."""
+
+    def receive(self, timeout: float | None = None) -> Received_co | None:
+        """The next message, or None if none came within `timeout` seconds."""
+
+
+def wait_for(condition: Callable[[], Value], timeout: float = 5.0) -> Value:
+    """Call `condition` again and again until what it returns is true, and return that.
+
+    Args:
+        condition: Cheap to call, without side effects.
+        timeout: Seconds until the wait fails.
+
+    Raises:
+        AssertionError: It never was; the message shows what it returned last.
+    """
+    deadline = time.monotonic() + timeout
+    pause = 0.001
+    while not (value := condition()):
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"Not fulfilled within {timeout} s; the last value was {value!r}.")
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+    return value
+
+
+def drain(consumer: Receiver[Received_co], *, timeout: float = 0.0) -> list[Received_co]:
+    """Receive all messages that are there.
+
+    Args:
+        consumer: Where they come from; its connection must be started.
+        timeout: Seconds to wait for each message.
+
+    Returns:
+        The messages, in the order received.
+    """
+    messages = []
+    while (message := consumer.receive(timeout=timeout)) is not None:
+        messages.append(message)
+    return messages
