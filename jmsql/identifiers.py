@@ -26,7 +26,7 @@ It takes every character beyond ASCII, because Python's regular expressions know
 _ascii_identifier = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*").fullmatch
 _START_CATEGORIES = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"))
 _PART_CATEGORIES = _START_CATEGORIES | {"Nd", "Mc", "Mn", "Cf"}
-_IGNORED_CONTROLS = frozenset(map(chr, (*range(0x00, 0x09), *range(0x0E, 0x1C), *range(0x7F, 0xA0))))
+_IGNORED_CONTROLS = frozenset(map(chr, (*range(0x09), *range(0x0E, 0x1C), *range(0x7F, 0xA0))))
 
 
 @lru_cache(maxsize=4096)

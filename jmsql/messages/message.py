@@ -1,0 +1,225 @@
+"""What all messages have: headers, properties, acknowledgement. Source: JMS 1.1 chapter 3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import ClassVar, TypeVar
+
+from jmsql.destinations import Destination, parse_destination
+from jmsql.exceptions import InvalidDestinationException, MessageFormatException, MessageNotWriteableException
+from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
+from jmsql.messages.properties import PropertyAccess
+from jmsql.messages.values import type_name
+from jmsql.postgresql_text import from_postgresql
+
+__all__ = ["DeliveryMode", "Message"]
+
+T = TypeVar("T")
+
+
+class DeliveryMode(IntEnum):
+    """How much a producer cares for its messages (JMS 1.1 chapter 4.7)."""
+
+    NON_PERSISTENT = 1
+    """A crash of the server may lose the message."""
+
+    PERSISTENT = 2
+    """Only loss of the server's storage may lose the message."""
+
+
+class Message(PropertyAccess):
+    """A message without a body, and the base of those with one.
+
+    Headers are attributes. A send overwrites all but the correlation id, the reply-to destination and the type.
+    """
+
+    __slots__ = (
+        "_acknowledger",
+        "_body_is_read_only",
+        "_correlation_id",
+        "_reply_to",
+        "_type",
+        "jms_delivery_mode",
+        "jms_delivery_time",
+        "jms_destination",
+        "jms_expiration",
+        "jms_message_id",
+        "jms_priority",
+        "jms_redelivered",
+        "jms_timestamp",
+    )
+
+    _MESSAGE_TYPE: ClassVar[str] = "Message"
+
+    jms_message_id: str | None
+    """What identifies the message, beginning with "ID:"; None before a send, or if the producer disabled it."""
+
+    jms_timestamp: int
+    """When the message was sent: milliseconds since the epoch, or 0 if the producer disabled it."""
+
+    jms_destination: Destination | None
+    """Where the message was sent to."""
+
+    jms_delivery_mode: DeliveryMode
+    """Whether the message is persistent."""
+
+    jms_redelivered: bool
+    """Whether the message was probably delivered before."""
+
+    jms_expiration: int
+    """When the message expires: milliseconds since the epoch, or 0 for never."""
+
+    jms_priority: int
+    """0 (lowest) to 9."""
+
+    jms_delivery_time: int
+    """The earliest time of delivery: milliseconds since the epoch, or 0 if there is none."""
+
+    def __init__(self) -> None:
+        self.jms_message_id = None
+        self.jms_timestamp = 0
+        self.jms_destination = None
+        self.jms_delivery_mode = DeliveryMode.PERSISTENT
+        self.jms_redelivered = False
+        self.jms_expiration = 0
+        self.jms_priority = 4
+        self.jms_delivery_time = 0
+        self._correlation_id: str | None = None
+        self._reply_to: Destination | str | None = None
+        self._type: str | None = None
+        self._acknowledger: Callable[[], None] | None = None
+        self._property_values = {}
+        self._received_properties = None
+        self._body_is_read_only = False
+
+    @property
+    def jms_correlation_id(self) -> str | None:
+        """What links this message to another: its message id, a string of the application's, or bytes.
+
+        Raises:
+            MessageFormatException: On setting, the value is neither a `str` nor None.
+        """
+        return self._correlation_id
+
+    @jms_correlation_id.setter
+    def jms_correlation_id(self, value: str | None) -> None:
+        self._correlation_id = _header_text("JMSCorrelationID", value)
+
+    @property
+    def jms_correlation_id_as_bytes(self) -> bytes | None:
+        """The correlation id as bytes: any bytes come back as they were set; a string is given in UTF-8.
+
+        Raises:
+            MessageFormatException: On setting, the value is not bytes; on reading, a string with half a surrogate
+                pair was set, which UTF-8 does not have.
+        """
+        if self._correlation_id is None:
+            return None
+        try:
+            return self._correlation_id.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise MessageFormatException("The correlation id holds half a surrogate pair; read it as text.") from error
+
+    @jms_correlation_id_as_bytes.setter
+    def jms_correlation_id_as_bytes(self, value: bytes | None) -> None:
+        if value is not None and not isinstance(value, (bytes, bytearray, memoryview)):
+            raise MessageFormatException(f"The correlation id is set from bytes, not from {type_name(value)}.")
+        self._correlation_id = None if value is None else bytes(value).decode("utf-8", "surrogateescape")
+
+    @property
+    def jms_type(self) -> str | None:
+        """The kind of message, in the application's own terms.
+
+        Raises:
+            MessageFormatException: On setting, the value is neither a `str` nor None.
+        """
+        return self._type
+
+    @jms_type.setter
+    def jms_type(self, value: str | None) -> None:
+        self._type = _header_text("JMSType", value)
+
+    @property
+    def jms_reply_to(self) -> Destination | None:
+        """Where an answer should be sent; None if no answer is expected.
+
+        Raises:
+            InvalidDestinationException: On setting, the value is no destination of jmsql.
+        """
+        if isinstance(self._reply_to, str):
+            self._reply_to = parse_destination(from_postgresql(self._reply_to))
+        return self._reply_to
+
+    @jms_reply_to.setter
+    def jms_reply_to(self, value: Destination | None) -> None:
+        if value is not None and not isinstance(value, Destination):
+            raise InvalidDestinationException(f"JMSReplyTo is a Queue or a Topic, not {value!r}.")
+        self._reply_to = value
+
+    def acknowledge(self) -> None:
+        """Acknowledge all messages that the session has delivered (JMS 1.1 chapter 4.4.11).
+
+        Does nothing unless the session's mode is CLIENT, and on a message that was not received.
+
+        Raises:
+            IllegalStateException: The session that delivered the message is closed.
+        """
+        if self._acknowledger is not None:
+            self._acknowledger()
+
+    def clear_body(self) -> None:
+        """Empty the body as in a new message and allow writing; the properties stay (JMS 1.1 chapter 3.11.1)."""
+        self._body_is_read_only = False
+
+    def get_body(self, body_type: type[T]) -> T | None:
+        """Return the body if it is of this type; None if there is none.
+
+        The body is a `str` in a TextMessage, `bytes` in a BytesMessage, a `dict` in a MapMessage, and the object in
+        an ObjectMessage.
+
+        Raises:
+            MessageFormatException: The body is of another type, or this is a StreamMessage.
+        """
+        body = self._body()
+        if body is None or isinstance(body, body_type):
+            return body
+        raise MessageFormatException(
+            f"The body of this {type(self).__name__} is {type_name(body)}, not a {body_type.__name__}."
+        )
+
+    def is_body_assignable_to(self, body_type: type[object]) -> bool:
+        """Tell whether `get_body` would give the body, or None, for this type.
+
+        Raises:
+            MessageFormatException: The object of an ObjectMessage cannot be decoded.
+        """
+        body = self._body()
+        return body is None or isinstance(body, body_type)
+
+    def _body(self) -> object:
+        return None
+
+    def _body_summary(self) -> str:
+        return "no body"
+
+    def _encode_body(self) -> BodyColumns:
+        return None, None, None, None
+
+    def _restore_body(self, encoded: EncodedMessage) -> None:  # noqa: ARG002 - for the classes with a body
+        """Take the body from its columns, as read-only; decoding waits until the body is read."""
+        self._body_is_read_only = True
+
+    def _check_body_writable(self) -> None:
+        if self._body_is_read_only:
+            raise MessageNotWriteableException("The body is read-only; call clear_body() first.")
+
+    def __repr__(self) -> str:
+        destination = f" to {self.jms_destination}" if self.jms_destination is not None else ""
+        return f"<{type(self).__name__} {self.jms_message_id or 'without id'}{destination}, {self._body_summary()}>"
+
+
+def _header_text(header: str, value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise MessageFormatException(f"{header} is a str or None, not {type_name(value)}.")
