@@ -1,0 +1,67 @@
+"""A message selector, checked when it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Self
+
+from jmsql.selectors.errors import SelectorError, invalid_selector
+from jmsql.selectors.evaluator import truth
+from jmsql.selectors.expressions import Expression
+from jmsql.selectors.message_values import SelectableMessage, value_in
+from jmsql.selectors.sql import SelectorSQL, compile_condition
+
+__all__ = ["Selector"]
+
+_WHITE_SPACE = " \t\f\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Chooses messages by their headers and properties.
+
+    Make one with `parse`. Source: JMS 1.1 chapter 3.8.1.
+    """
+
+    text: str
+    _condition: Expression = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, text: str | None) -> Self | None:
+        """Check a selector.
+
+        Args:
+            text: The selector; None, or nothing but white space, chooses all messages.
+
+        Returns:
+            The selector, or None if it chooses all messages.
+
+        Raises:
+            InvalidSelectorException: The text is no selector; the message shows where and says why.
+        """
+        if text is None or not text.strip(_WHITE_SPACE):
+            return None
+        return cls(text, _parse(text))
+
+    def to_sql(self, schema: str) -> SelectorSQL:
+        """Write the selector as a condition on ``message as m``, which is true for the messages that it chooses.
+
+        Args:
+            schema: The schema of jmsql, without quotes.
+        """
+        return compile_condition(self._condition, schema)
+
+    def matches(self, message: SelectableMessage) -> bool:
+        """Tell whether the selector chooses a message."""
+        return truth(self._condition, partial(value_in, message)) is True
+
+
+@lru_cache(maxsize=128)
+def _parse(text: str) -> Expression:
+    from jmsql.selectors.parser import parse  # here, so that programs without selectors do not load the parser
+
+    try:
+        return parse(text)
+    except SelectorError as error:
+        raise invalid_selector(text, error) from error
