@@ -1,0 +1,1 @@
+"""Connections, sessions, producers and consumers: the objects of JMS's API."""

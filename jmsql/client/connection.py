@@ -1,0 +1,275 @@
+"""Connections: a client's link to the provider, which its sessions share."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.metadata import ConnectionMetaData
+from jmsql.client.session import Session
+from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
+from jmsql.store.control import ControlConnection
+from jmsql.store.engine import open_engine
+from jmsql.store.errors import jms_errors
+from jmsql.store.migration import check_schema
+from jmsql.store.session_connection import SessionConnection
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+    from jmsql.client.inbox import Inbox
+    from jmsql.store.message_store import MessageKey
+
+__all__ = ["Connection", "ExceptionListener", "OnException"]
+
+logger = logging.getLogger("jmsql")
+
+
+class OnException(Protocol):
+    """An object that is told of a connection's problems."""
+
+    def on_exception(self, exception: JMSException, /) -> object:
+        """Take note of a problem."""
+
+
+ExceptionListener = Callable[[JMSException], object] | OnException
+"""What is told of a connection's problems: a callable, or an object with `on_exception`."""
+
+
+class Connection:
+    """A client's connection (JMS 1.1, chapter 4.3).
+
+    Made by [`ConnectionFactory.create_connection`][jmsql.ConnectionFactory.create_connection]. It is stopped at first:
+    it can send, and delivers nothing until `start`. It may be shared between threads. As a context manager it closes
+    at the end of the block.
+    """
+
+    def __init__(self, url: URL, control_url: URL, schema: str, client_id: str | None) -> None:
+        self._schema = schema
+        self._engine = open_engine(url, pool_size=5, max_overflow=-1, pool_pre_ping=True)
+        self._control_engine = open_engine(control_url)
+        self._lock = threading.RLock()
+        self._exception_lock = threading.Lock()
+        self._sessions: set[Session] = set()
+        self._queue_ids: dict[str, int] = {}
+        self._started = False
+        self._closed = False
+        self._used = False
+        self._client_id: str | None = None
+        self._exception_listener: ExceptionListener | None = None
+        self._side = SessionConnection(self._engine, schema, transacted=False)
+        try:
+            with jms_errors(f"connecting to {url.render_as_string(hide_password=True)}"), self._engine.connect() as database:
+                check_schema(database, schema)
+                server_version = database.dialect.server_version_info
+            self._metadata = ConnectionMetaData(server_version or ())
+            self._control = ControlConnection(self._control_engine, schema, self._failed)
+        except BaseException:
+            self._dispose()
+            raise
+        if client_id is not None:
+            try:
+                self._take_client_id(client_id)
+            except BaseException:
+                self.close()
+                raise
+
+    @property
+    def client_id(self) -> str | None:
+        """The client identifier, which names the client's durable subscriptions; None: it has none.
+
+        It can be set once, before anything else is done with the connection. No two live connections have the same.
+
+        Raises:
+            IllegalStateException: The connection is closed, is in use, or has an identifier already.
+            InvalidClientIDException: The identifier is empty, or another live connection has it.
+        """
+        self._check_open()
+        return self._client_id
+
+    @client_id.setter
+    def client_id(self, client_id: str) -> None:
+        self._check_open()
+        if self._client_id is not None:
+            raise IllegalStateException(f"The connection has the client identifier {self._client_id!r} already.")
+        if self._used:
+            raise IllegalStateException("The client identifier is set before anything else is done with a connection.")
+        self._take_client_id(client_id)
+
+    @property
+    def metadata(self) -> ConnectionMetaData:
+        """Facts about the provider."""
+        self._check_open()
+        return self._metadata
+
+    @property
+    def exception_listener(self) -> ExceptionListener | None:
+        """What is told, on a thread of the connection's, when the server is lost; None: nobody. Calls do not overlap.
+
+        The connection keeps trying to reach the server again, so the listener need not.
+        """
+        self._check_open()
+        return self._exception_listener
+
+    @exception_listener.setter
+    def exception_listener(self, listener: ExceptionListener | None) -> None:
+        self._use()
+        if listener is not None and not callable(listener) and not callable(getattr(listener, "on_exception", None)):
+            raise TypeError(f"An exception listener is a callable or has on_exception(exception), unlike {listener!r}.")
+        self._exception_listener = listener
+
+    def create_session(
+        self, transacted: bool = False, acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO
+    ) -> Session:
+        """Make a session.
+
+        Args:
+            transacted: Whether it works in transactions.
+            acknowledge_mode: How it acknowledges what it receives, if it is not transacted.
+
+        Raises:
+            IllegalStateException: The connection is closed.
+            JMSException: The acknowledge mode is none.
+        """
+        self._use()
+        try:
+            mode = AcknowledgeMode.TRANSACTED if transacted else AcknowledgeMode(acknowledge_mode)
+        except ValueError as error:
+            raise JMSException(f"{acknowledge_mode!r} is no AcknowledgeMode.") from error
+        session = Session(self, mode)
+        with self._lock:
+            self._sessions.add(session)
+        return session
+
+    def start(self) -> None:
+        """Deliver messages from now on. Starting a started connection does nothing."""
+        self._use()
+        self._started = True
+        self._wake_sessions()
+
+    def stop(self) -> None:
+        """Pause the delivery of messages, until `start`. Stopping a stopped connection does nothing.
+
+        It returns when no listener runs any more, unless it is called from one. Timeouts of `receive` run on.
+        """
+        self._use()
+        self._started = False
+        for session in self._snapshot():
+            with session._lock:
+                pass
+
+    def close(self) -> None:
+        """Close the connection, its sessions and all that they made. Closing again does nothing.
+
+        Open transactions are rolled back, and what was received and not acknowledged is delivered again. It waits for
+        listeners that run, unless it is called from one.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        for session in self._snapshot():
+            session.close()
+        self._close_if_unused()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "started" if self._started else "stopped"
+        client_id = "" if self._client_id is None else f" client_id={self._client_id!r}"
+        url = self._engine.url.render_as_string(hide_password=True)
+        return f"<{type(self).__name__} {url}{client_id} {state}>"
+
+    # For the sessions
+
+    def _queue_id(self, name: str) -> int:
+        """Return the id of a queue, which is made if need be; outside any transaction of a session."""
+        queue_id = self._queue_ids.get(name)
+        if queue_id is None:
+            with self._lock:
+                queue_id = self._queue_ids[name] = self._side.store.queue_id(name)
+        return queue_id
+
+    def _record_attempts(self, keys: Sequence[MessageKey]) -> None:
+        """Count deliveries, in a transaction of its own."""
+        with self._lock:
+            self._side.store.record_attempts(keys)
+
+    def _sent(self, queues: Iterable[str]) -> None:
+        self._control.sent([self._queue_id(name) for name in queues])
+
+    def _returned(self, keys: Sequence[MessageKey]) -> None:
+        if keys:
+            self._control.returned(keys)
+
+    def _subscribe(self, inbox: Inbox) -> None:
+        self._control.subscribe(inbox.queue_id, inbox.wake_up)
+
+    def _unsubscribe(self, inbox: Inbox) -> None:
+        self._control.unsubscribe(inbox.queue_id, inbox.wake_up)
+
+    def _session_closed(self, session: Session) -> None:
+        with self._lock:
+            self._sessions.discard(session)
+        self._close_if_unused()
+
+    def _failed(self, error: JMSException) -> None:
+        """Tell the exception listener of a problem."""
+        listener = self._exception_listener
+        if listener is None or self._closed:
+            return
+        with self._exception_lock:
+            try:
+                if callable(listener):
+                    listener(error)
+                else:
+                    listener.on_exception(error)
+            except Exception:
+                logger.exception("The exception listener of %r failed with %r.", self, error)
+
+    # Within
+
+    def _use(self) -> None:
+        self._check_open()
+        self._used = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise IllegalStateException("The connection is closed.")
+
+    def _take_client_id(self, client_id: str) -> None:
+        if not isinstance(client_id, str) or not client_id:
+            raise InvalidClientIDException(f"A client identifier is a text of at least one character, not {client_id!r}.")
+        self._control.set_client_id(client_id)
+        self._client_id = client_id
+
+    def _snapshot(self) -> list[Session]:
+        with self._lock:
+            return list(self._sessions)
+
+    def _wake_sessions(self) -> None:
+        for session in self._snapshot():
+            session._wake()
+
+    def _close_if_unused(self) -> None:
+        """End the links to the server, once the connection is closed and so is its last session."""
+        with self._lock:
+            if not self._closed or self._sessions:
+                return
+        self._side.close()
+        self._control.close()
+        self._dispose()
+
+    def _dispose(self) -> None:
+        self._engine.dispose()
+        self._control_engine.dispose()

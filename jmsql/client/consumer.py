@@ -1,0 +1,139 @@
+"""Receiving messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from jmsql.client.duration import seconds
+from jmsql.exceptions import IllegalStateException
+from jmsql.messages import Message
+
+if TYPE_CHECKING:
+    from jmsql.client.inbox import Inbox
+    from jmsql.client.abstract_session import AbstractSession
+    from jmsql.destinations import Queue
+    from jmsql.selectors import Selector
+
+__all__ = ["MessageConsumer", "MessageListener", "OnMessage"]
+
+
+class OnMessage(Protocol):
+    """An object that messages can be given to."""
+
+    def on_message(self, message: Message, /) -> object:
+        """Handle a message."""
+
+
+MessageListener = Callable[[Message], object] | OnMessage
+"""What messages are given to: a callable, or an object with `on_message`."""
+
+
+class MessageConsumer:
+    """Receives the messages of a queue (JMS 1.1, chapter 4.5).
+
+    Made by [`Session.create_consumer`][jmsql.Session.create_consumer]. It is an iterable of the messages, which waits
+    for each and ends when the consumer is closed.
+    """
+
+    def __init__(self, session: AbstractSession, destination: Queue, selector: Selector | None, inbox: Inbox) -> None:
+        self._session = session
+        self._destination = destination
+        self._selector = selector
+        self._inbox = inbox
+        self._listener: MessageListener | None = None
+        self._closed = False
+
+    @property
+    def destination(self) -> Queue:
+        """The queue that messages come from."""
+        return self._destination
+
+    @property
+    def message_selector(self) -> str | None:
+        """The selector's text, or None if every message is wanted.
+
+        Raises:
+            IllegalStateException: The consumer is closed.
+        """
+        self._check_open()
+        return None if self._selector is None else self._selector.text
+
+    @property
+    def message_listener(self) -> MessageListener | None:
+        """What messages are given to as they come, on a thread of the session's; None while `receive` is used.
+
+        A session calls its listeners one at a time. When a listener raises, the message is delivered again in AUTO and
+        DUPS_OK sessions: at once, then after ever longer pauses of up to a minute. In the other sessions the next
+        message comes, and the session decides by `commit`, `rollback`, `recover` or `acknowledge`.
+
+        Raises:
+            IllegalStateException: The consumer is closed.
+            TypeError: The listener is no callable and has no `on_message`.
+        """
+        self._check_open()
+        return self._listener
+
+    @message_listener.setter
+    def message_listener(self, listener: MessageListener | None) -> None:
+        self._check_open()
+        if listener is not None and not callable(listener) and not callable(getattr(listener, "on_message", None)):
+            raise TypeError(f"A message listener is a callable or has on_message(message), unlike {listener!r}.")
+        self._session._set_listener(self, listener)
+
+    def receive(self, timeout: float | timedelta | None = None) -> Message | None:
+        """Return the next message, waiting for it if need be.
+
+        Args:
+            timeout: At most how long to wait: seconds, or a `timedelta`. None waits for ever, 0 does not wait. (In
+                Java 0 waits for ever.) The time runs on while the connection is stopped.
+
+        Returns:
+            The message; None if none came in time, or the consumer was closed meanwhile.
+
+        Raises:
+            IllegalStateException: The consumer is closed, or has a listener.
+            JMSException: The server could not be asked.
+        """
+        self._check_open()
+        if self._listener is not None:
+            raise IllegalStateException("The consumer has a message listener; remove it before calling receive.")
+        return self._session._receive(self, None if timeout is None else seconds(timeout, "timeout"))
+
+    def receive_no_wait(self) -> Message | None:
+        """Return the next message if one is there now, else None."""
+        return self.receive(0)
+
+    def __iter__(self) -> Iterator[Message]:
+        while not self._closed:
+            message = self.receive()
+            if message is not None:
+                yield message
+
+    def close(self) -> None:
+        """Stop receiving. A `receive` that waits ends with None; closing again does nothing.
+
+        Messages that were received stay with the session: they can still be acknowledged, committed or rolled back.
+        """
+        if not self._closed:
+            self._closed = True
+            self._session._consumer_closed(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        selector = "" if self._selector is None else f" selector={self._selector.text!r}"
+        return f"<{type(self).__name__} {self._destination}{selector}{' closed' if self._closed else ''}>"
+
+    def _check_open(self) -> None:
+        self._session._check_open()
+        if self._closed:
+            raise IllegalStateException("The consumer is closed.")

@@ -1,0 +1,238 @@
+"""How messages come to a session and leave the store: one strategy for each way to acknowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from jmsql.client.inbox import Inbox
+from jmsql.exceptions import JMSException
+from jmsql.store.message_store import MessageKey, MessageStore, Release
+from jmsql.store.reader import Fetch
+from jmsql.store.rows import MessageRow
+
+if TYPE_CHECKING:
+    from jmsql.selectors import Selector
+    from jmsql.store.session_connection import SessionConnection
+
+__all__ = ["ClaimedDelivery", "Delivery", "ImmediateDelivery", "LockedDelivery", "StoreAccess"]
+
+_LISTENER_DELAYS = (0.0, 0.1, 0.5, 2.0, 10.0, 60.0)
+"""Seconds that a message waits after its listener failed for the first time, the second, and so on."""
+
+_LAZY_ACKNOWLEDGEMENTS = 100
+
+
+class StoreAccess(Protocol):
+    """Where a strategy finds the store: through the session's connection, or the caller's."""
+
+    @property
+    def store(self) -> MessageStore:
+        """The store, in the current transaction."""
+
+
+class Delivery(Protocol):
+    """A way to take messages from the store."""
+
+    @property
+    def operation(self) -> Fetch:
+        """The store's operation that hands out messages."""
+
+    def next(self, inbox: Inbox) -> MessageRow | None:
+        """Return the next message, now delivered, or None if there is none."""
+
+    def closed(self, inbox: Inbox) -> list[MessageKey]:
+        """End the deliveries to an inbox, and return the messages given back."""
+
+
+class LockedDelivery:
+    """For transactions: messages are locked when they are fetched, and deleted before the commit.
+
+    What was fetched and not delivered by the end of the transaction is simply unlocked.
+
+    Args:
+        access: The transaction.
+        record: Counts the deliveries of messages that are about to be given back; None: they are not counted.
+    """
+
+    operation: Fetch = staticmethod(MessageStore.lock)
+
+    def __init__(self, access: StoreAccess, record: Callable[[Sequence[MessageKey]], None] | None = None) -> None:
+        self._access = access
+        self._record = record
+        self._inboxes: list[Inbox] = []
+        self._undeleted: list[tuple[MessageKey, MessageRow]] = []
+        self._delivered: list[tuple[Inbox, MessageKey]] = []
+
+    @property
+    def has_delivered(self) -> bool:
+        """Whether the transaction has received anything."""
+        return bool(self._delivered)
+
+    def next(self, inbox: Inbox) -> MessageRow | None:
+        """Return the next message, now delivered, or None if there is none."""
+        row = inbox.next()
+        if row is None:
+            self._fetch(inbox)
+            row = inbox.next()
+            if row is None:
+                return None
+        key = inbox.key(row)
+        self._undeleted.append((key, row))
+        self._delivered.append((inbox, key))
+        return row
+
+    def _fetch(self, inbox: Inbox) -> None:
+        # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
+        # inboxes of the session hold is left out here.
+        self.flush()
+        held = {key for other in self._inboxes if other is not inbox for key in other.keys()}
+        if inbox not in self._inboxes:
+            self._inboxes.append(inbox)
+        rows = inbox.fetch(self._access.store, inbox.prefetch.size() + len(held))
+        inbox.keep([row for row in rows if inbox.key(row) not in held] if held else rows)
+
+    def flush(self) -> None:
+        """Delete what was delivered, still in the open transaction."""
+        if self._undeleted:
+            keys, rows = zip(*self._undeleted, strict=True)
+            self._access.store.delete_locked(keys, rows)
+            self._undeleted.clear()
+
+    def committed(self) -> None:
+        """Note that the transaction is over: what was delivered is gone, and the rest is unlocked."""
+        self._delivered.clear()
+        self._undeleted.clear()
+        for inbox in self._inboxes:
+            inbox.give_up()
+            inbox.prefetch.transaction_ended()
+        self._inboxes.clear()
+
+    def before_rollback(self) -> None:
+        """Count the deliveries, so that no other consumer sees the messages without their redelivered flag."""
+        if self._delivered and self._record is not None:
+            self._record([key for _, key in self._delivered])
+
+    def rolled_back(self) -> list[MessageKey]:
+        """Note that the transaction is undone, and return the messages that it had delivered."""
+        returned = [key for _, key in self._delivered]
+        for inbox, key in self._delivered:
+            inbox.returned(key)
+        self.committed()
+        return returned
+
+    def closed(self, inbox: Inbox) -> list[MessageKey]:
+        """End the deliveries to an inbox: what it holds stays locked until the transaction ends."""
+        return []
+
+
+class ImmediateDelivery:
+    """For `receive` in AUTO sessions: each message is taken off its queue before it is returned.
+
+    Args:
+        connection: The session's connection.
+    """
+
+    operation: Fetch = staticmethod(MessageStore.take)
+
+    def __init__(self, connection: SessionConnection) -> None:
+        self._connection = connection
+
+    def next(self, inbox: Inbox) -> MessageRow | None:
+        """Return the next message, now delivered, or None if there is none."""
+        rows: list[MessageRow] = []
+        with self._connection.receiving() as received:
+            rows = inbox.fetch(self._connection.store, 1)
+            if rows:
+                received()
+        return rows[0] if rows else None
+
+    def closed(self, inbox: Inbox) -> list[MessageKey]:
+        """End the deliveries to an inbox, which holds nothing."""
+        return []
+
+
+class ClaimedDelivery:
+    """For CLIENT and DUPS_OK sessions and AUTO listeners: no transaction stays open while user code runs.
+
+    Messages are claimed in batches, and deleted when they are acknowledged, if the claim still holds by then.
+
+    Args:
+        access: The store, with each statement committed by itself.
+        connection_id: Returns the number of the client's connection, in whose name messages are claimed.
+    """
+
+    def __init__(self, access: StoreAccess, connection_id: Callable[[], int]) -> None:
+        self._access = access
+        self._connection_id = connection_id
+        self._delivered: list[tuple[Inbox, MessageKey, MessageRow]] = []
+
+    def operation(
+        self, store: MessageStore, queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int
+    ) -> list[MessageRow]:
+        """Claim messages in the name of the client's connection."""
+        return store.claim(queue_id, selector, lowest, limit, self._connection_id())
+
+    def next(self, inbox: Inbox) -> MessageRow | None:
+        """Return the next message, now delivered, or None if there is none."""
+        row = inbox.next()
+        if row is None:
+            inbox.keep(inbox.fetch(self._access.store, inbox.prefetch.size()))
+            row = inbox.next()
+            if row is None:
+                return None
+        self._delivered.append((inbox, inbox.key(row), row))
+        return row
+
+    @property
+    def acknowledgement_due(self) -> bool:
+        """Whether so many messages wait that even a lazy session should acknowledge them."""
+        return len(self._delivered) >= _LAZY_ACKNOWLEDGEMENTS
+
+    def acknowledge(self) -> None:
+        """Acknowledge all that was delivered.
+
+        Raises:
+            JMSException: Some of the claims were lost; those messages are delivered again.
+        """
+        if not self._delivered:
+            return
+        delivered = list(self._delivered)
+        acknowledged = self._access.store.acknowledge([(key, row.handle) for _, key, row in delivered])
+        self._delivered.clear()
+        if acknowledged < len(delivered):
+            raise JMSException(
+                f"{len(delivered) - acknowledged} of {len(delivered)} messages could not be acknowledged: the server "
+                "took this client for gone, and they are delivered again."
+            )
+
+    def give_back(self, error: str | None = None) -> list[MessageKey]:
+        """Give back all that was delivered and return it.
+
+        Args:
+            error: Why its listener failed, if it did. The message then waits before its next delivery.
+        """
+        if not self._delivered:
+            return []
+        delivered, self._delivered = self._delivered, []
+        self._access.store.release(
+            [
+                Release(key, row.handle, 1, 0.0 if error is None else _listener_delay(row), error)
+                for _, key, row in delivered
+            ]
+        )
+        for inbox, key, _ in delivered:
+            inbox.returned(key)
+        return [key for _, key, _ in delivered]
+
+    def closed(self, inbox: Inbox) -> list[MessageKey]:
+        """End the deliveries to an inbox: give back what it holds, and return that."""
+        rows = inbox.give_up()
+        keys = [inbox.key(row) for row in rows]
+        if rows:
+            self._access.store.release([Release(key, row.handle) for key, row in zip(keys, rows, strict=True)])
+        return keys
+
+
+def _listener_delay(row: MessageRow) -> float:
+    return _LISTENER_DELAYS[min(row.delivery_count or 0, len(_LISTENER_DELAYS) - 1)]

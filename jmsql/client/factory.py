@@ -1,0 +1,56 @@
+"""The administered object that connections are made from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from jmsql.client.connection import Connection
+from jmsql.store.engine import parse_url
+
+__all__ = ["ConnectionFactory"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFactory:
+    """Makes connections to one database (JMS 1.1, chapter 4.2).
+
+    Immutable, shareable between threads, and picklable.
+
+    Args:
+        url: Where the database is: ``postgresql://user@host/database``. None: what the environment variable
+            ``JMSQL_URL`` says, else the embedded server.
+        client_id: The client identifier of the connections; then no two are open at once.
+        schema: The PostgreSQL schema of jmsql's tables.
+        control_url: Where each client's control connection goes, if `url` leads through a pooler in transaction mode.
+    """
+
+    url: str | None = field(default=None, repr=False)
+    client_id: str | None = field(default=None, kw_only=True)
+    schema: str = field(default="jmsql", kw_only=True)
+    control_url: str | None = field(default=None, kw_only=True, repr=False)
+
+    def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:
+        """Connect to the database; the connection is stopped.
+
+        Args:
+            user: The PostgreSQL role to connect as; None: the URL's.
+            password: Its password.
+
+        Raises:
+            JMSSecurityException: PostgreSQL refused the user or the password.
+            ResourceAllocationException: The server cannot be reached, or has no connection left.
+            InvalidClientIDException: Another connection has the factory's client identifier.
+            JMSException: The schema is missing or of another version, or the URL is none.
+        """
+        url = parse_url(self._url(), user, password)
+        control_url = url if self.control_url is None else parse_url(self.control_url, user, password)
+        return Connection(url, control_url, self.schema, self.client_id)
+
+    def _url(self) -> str:
+        url = self.url or os.environ.get("JMSQL_URL")
+        if url:
+            return url
+        from jmsql.embedded import start_server  # noqa: PLC0415 - an extra, imported where it is used
+
+        return start_server().url

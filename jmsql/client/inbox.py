@@ -1,0 +1,90 @@
+"""What a consumer has fetched of its queue and not delivered yet."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jmsql.store.dequeue import Prefetch
+from jmsql.store.message_store import MessageKey, MessageStore
+from jmsql.store.reader import Fetch, QueueReader
+from jmsql.store.rows import MessageRow
+
+if TYPE_CHECKING:
+    from jmsql.selectors import Selector
+
+__all__ = ["Inbox"]
+
+
+class Inbox:
+    """The messages on their way to one consumer.
+
+    Args:
+        queue_id: The queue that they come from.
+        selector: Which of the queue's messages are wanted; None: all.
+        fetch: How they are taken from the store.
+        on_wake_up: Called, from any thread, when it is worth looking at the queue again.
+    """
+
+    def __init__(self, queue_id: int, selector: Selector | None, fetch: Fetch, on_wake_up: Callable[[], None]) -> None:
+        self.queue_id = queue_id
+        self.prefetch = Prefetch()
+        self._selector = selector
+        self._on_wake_up = on_wake_up
+        self._reader = QueueReader(queue_id, selector, fetch)
+        self._rows: deque[MessageRow] = deque()
+        self._returned: deque[MessageKey] = deque()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def fetch_by(self, fetch: Fetch) -> None:
+        """Take messages from the store in another way from now on."""
+        self._reader = QueueReader(self.queue_id, self._selector, fetch)
+
+    def fetch(self, store: MessageStore, limit: int) -> list[MessageRow]:
+        """Fetch up to `limit` messages from the store, without keeping them."""
+        while self._returned:
+            key = self._returned.popleft()
+            self.returned(key)
+        rows = self._reader.read(store, limit)
+        self.prefetch.fetched(len(rows), sum(row.size for row in rows))
+        return rows
+
+    def keep(self, rows: list[MessageRow]) -> None:
+        """Hold messages for delivery."""
+        self._rows.extend(rows)
+
+    def keys(self) -> list[MessageKey]:
+        """Return the keys of the messages held."""
+        return [self.key(row) for row in self._rows]
+
+    def key(self, row: MessageRow) -> MessageKey:
+        """Return a message's key."""
+        return MessageKey(self.queue_id, row.inverse_priority, row.sequence)
+
+    def next(self) -> MessageRow | None:
+        """Return the next message, which is then no longer held, or None if none is."""
+        if not self._rows:
+            return None
+        self.prefetch.used()
+        return self._rows.popleft()
+
+    def give_up(self) -> list[MessageRow]:
+        """Hold no more messages, and look for those that were held next time; return them."""
+        rows = list(self._rows)
+        self._rows.clear()
+        for row in rows:
+            self._reader.returned(row.inverse_priority, row.sequence)
+        return rows
+
+    def returned(self, key: MessageKey) -> None:
+        """Look again from a message that was given back."""
+        self._reader.returned(key.inverse_priority, key.sequence)
+
+    def wake_up(self, key: MessageKey | None) -> None:
+        """Note, from any thread, that a message was given back to the queue, or that something new is there."""
+        if key is not None:
+            self._returned.append(key)
+        self._on_wake_up()

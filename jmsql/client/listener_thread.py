@@ -1,0 +1,95 @@
+"""The thread on which a session calls its message listeners."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jmsql.client.polling import PollInterval
+from jmsql.exceptions import JMSException
+
+if TYPE_CHECKING:
+    from jmsql.client.consumer import MessageConsumer
+    from jmsql.client.session import Session
+
+__all__ = ["ListenerThread"]
+
+logger = logging.getLogger("jmsql")
+
+_LONGEST_ERROR = 10_000
+"""Characters kept of a listener's traceback."""
+
+
+class ListenerThread:
+    """Delivers a session's messages to its listeners, one at a time, while its connection is started.
+
+    Args:
+        session: The session; its lock is held while a listener runs.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._at_end: Callable[[], None] = lambda: None
+        self._thread = threading.Thread(target=self._run, name="jmsql-listener", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on this thread: in a listener."""
+        return threading.current_thread() is self._thread
+
+    def join(self) -> None:
+        """Wait until the thread has ended, which it does once the session is closed."""
+        self._thread.join()
+
+    def finally_call(self, at_end: Callable[[], None]) -> None:
+        """Call `at_end` when the listener that runs now has returned and the thread ends."""
+        self._at_end = at_end
+
+    def _run(self) -> None:
+        poll = PollInterval()
+        session = self._session
+        while not session._closed:
+            news = session._news_count
+            try:
+                delivered = self._deliver_round()
+            except JMSException as error:
+                logger.warning("The listeners of %r wait: %s", session, error)
+                session._connection._failed(error)
+                delivered = False
+            if delivered:
+                poll.reset()
+            else:
+                session._wait(news, poll.next() if session._connection._started else None)
+        self._at_end()
+
+    def _deliver_round(self) -> bool:
+        """Deliver one message to each listener that has one, and return whether there was any."""
+        delivered = False
+        for consumer in self._session._listening_consumers():
+            # The flags are looked at under the lock: who stops or closes sets them first, then waits for the lock.
+            with self._session._lock:
+                if self._session._closed or not self._session._connection._started or consumer._closed:
+                    continue
+                delivered |= self._deliver(consumer)
+        return delivered
+
+    def _deliver(self, consumer: MessageConsumer) -> bool:
+        listener = consumer._listener
+        message = self._session._next(consumer)
+        if message is None or listener is None:
+            return False
+        error = None
+        try:
+            if callable(listener):
+                listener(message)
+            else:
+                listener.on_message(message)
+        except Exception:
+            error = traceback.format_exc()[-_LONGEST_ERROR:]
+            logger.exception("The listener of %r failed with %r.", consumer, message)
+        self._session._delivered_to_listener(error)
+        return True

@@ -1,0 +1,65 @@
+"""Facts about the provider."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+
+__all__ = ["ConnectionMetaData"]
+
+
+@cache
+def _provider_version() -> str:
+    return version("jmsql")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionMetaData:
+    """Facts about the provider (JMS 1.1, chapter 4.3.7).
+
+    Args:
+        server_version: The version of the PostgreSQL server, as numbers.
+    """
+
+    server_version: tuple[int, ...]
+
+    @property
+    def jms_version(self) -> str:
+        """The version of JMS."""
+        return f"{self.jms_major_version}.{self.jms_minor_version}"
+
+    @property
+    def jms_major_version(self) -> int:
+        """The first number of JMS's version."""
+        return 1
+
+    @property
+    def jms_minor_version(self) -> int:
+        """The second number of JMS's version."""
+        return 1
+
+    @property
+    def jms_provider_name(self) -> str:
+        """The provider's name."""
+        return "jmsql"
+
+    @property
+    def provider_version(self) -> str:
+        """The provider's version."""
+        return _provider_version()
+
+    @property
+    def provider_major_version(self) -> int:
+        """The first number of the provider's version."""
+        return int(self.provider_version.split(".")[0])
+
+    @property
+    def provider_minor_version(self) -> int:
+        """The second number of the provider's version."""
+        return int(self.provider_version.split(".")[1])
+
+    @property
+    def jmsx_property_names(self) -> tuple[str, ...]:
+        """The properties defined by JMS that messages can have here."""
+        return ("JMSXGroupID", "JMSXGroupSeq", "JMSXDeliveryCount")

@@ -1,0 +1,327 @@
+"""Sessions: where messages are sent and received, in transactions or without."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import sqlalchemy
+
+from jmsql.client.abstract_session import AbstractSession
+from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.consumer import MessageConsumer, MessageListener
+from jmsql.client.delivery import ClaimedDelivery, Delivery, ImmediateDelivery, LockedDelivery
+from jmsql.client.listener_thread import ListenerThread
+from jmsql.client.outbox import Outbox
+from jmsql.client.polling import PollInterval
+from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
+from jmsql.messages import DeliveryMode, Message
+from jmsql.selectors import Selector
+from jmsql.store.message_store import MessageKey
+from jmsql.store.session_connection import SessionConnection
+
+if TYPE_CHECKING:
+    from jmsql.client.connection import Connection
+    from jmsql.destinations import Queue
+    from jmsql.store.reader import Fetch
+    from jmsql.store.rows import MessageRow, OutgoingMessage
+
+__all__ = ["Session"]
+
+logger = logging.getLogger("jmsql")
+
+
+class Session(AbstractSession):
+    """A single-threaded context for sending and receiving (JMS 1.1, chapter 4.4).
+
+    Made by [`Connection.create_session`][jmsql.Connection.create_session]. A transacted session wraps one transaction
+    of PostgreSQL after another: what it sends and receives, and what the application does through
+    [`database`][jmsql.Session.database], takes effect together with `commit`, or not at all.
+
+    A session and what it makes are for one thread; only `close` may be called from another.
+    """
+
+    def __init__(self, connection: Connection, acknowledge_mode: AcknowledgeMode) -> None:
+        self._connection = connection
+        self._acknowledge_mode = acknowledge_mode
+        self._database = SessionConnection(connection._engine, connection._schema, transacted=self.transacted)
+        self._outbox = Outbox()
+        self._locked = LockedDelivery(self._database, connection._record_attempts)
+        self._claimed = ClaimedDelivery(self._database, lambda: connection._control.connection_id)
+        self._consumers: set[MessageConsumer] = set()
+        self._listener_thread: ListenerThread | None = None
+        # Held while the session is in use: by a call, or by a listener for as long as it runs.
+        self._lock = threading.RLock()
+        self._news = threading.Condition()
+        self._news_count = 0
+
+    @property
+    def transacted(self) -> bool:
+        """Whether the session works in transactions."""
+        return self._acknowledge_mode is AcknowledgeMode.TRANSACTED
+
+    @property
+    def acknowledge_mode(self) -> AcknowledgeMode:
+        """How the session acknowledges what it has received."""
+        self._check_open()
+        return self._acknowledge_mode
+
+    @property
+    def database(self) -> sqlalchemy.Connection:
+        """The SQLAlchemy connection of the session's transaction, for the application's own SQL.
+
+        What the session has sent and received so far is visible through it. Leave committing and rolling back to the
+        session.
+
+        Raises:
+            IllegalStateException: The session is not transacted, or is closed.
+        """
+        self._check_open()
+        if not self.transacted:
+            raise IllegalStateException("Only a transacted session has a transaction to share.")
+        with self._lock:
+            self._flush()
+            return self._database.sqlalchemy
+
+    # Transactions
+
+    def commit(self) -> None:
+        """Commit: what was sent goes out, what was received is acknowledged, and the application's SQL takes effect.
+
+        Raises:
+            IllegalStateException: The session is not transacted, or is closed.
+            TransactionRolledBackException: The transaction was rolled back instead; nothing took effect.
+            JMSException: The connection was cut during the commit, and the outcome is not known.
+        """
+        self._check_transacted("commit")
+        with self._lock:
+            try:
+                if self._database.is_lost:
+                    raise TransactionRolledBackException(
+                        "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
+                    )
+                self._flush()
+                self._database.commit()
+            except JMSException as error:
+                self._end_rollback()
+                if isinstance(error, TransactionRolledBackException) or error.error_code == "08007":
+                    raise
+                raise TransactionRolledBackException(
+                    f"The transaction was rolled back: {error}", error.error_code
+                ) from error
+            self._locked.committed()
+            self._connection._sent(self._outbox.ended())
+
+    def rollback(self) -> None:
+        """Roll back: what was sent is forgotten, what was received is delivered again, the application's SQL undone.
+
+        Raises:
+            IllegalStateException: The session is not transacted, or is closed.
+        """
+        self._check_transacted("rollback")
+        with self._lock:
+            self._roll_back()
+
+    def recover(self) -> None:
+        """Deliver what was received and not acknowledged again, from the first message on.
+
+        Raises:
+            IllegalStateException: The session is transacted, or is closed.
+        """
+        self._check_open()
+        if self.transacted:
+            raise IllegalStateException("A transacted session is not recovered; call rollback() instead.")
+        with self._lock:
+            given_back = self._claimed.give_back()
+            for consumer in self._consumers:
+                given_back += self._claimed.closed(consumer._inbox)
+            self._connection._returned(given_back)
+
+    def close(self) -> None:
+        """Close the session and all that it made. An open transaction is rolled back; closing again does nothing.
+
+        It waits for a listener that is running, unless it is called from that listener: then the session closes when
+        the listener returns. A `receive` that waits ends with None.
+
+        Messages stay usable; only `acknowledge` on received ones raises IllegalStateException.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._wake()
+        thread = self._listener_thread
+        if thread is not None and thread.is_current:
+            thread.finally_call(self._release)
+            return
+        if thread is not None:
+            thread.join()
+        self._release()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._acknowledge_mode.name}{' closed' if self._closed else ''}>"
+
+    def _release(self) -> None:
+        """Give back what the session holds, and its connection."""
+        with self._lock:
+            try:
+                if self.transacted:
+                    self._roll_back()
+                else:
+                    self._release_claims()
+            except JMSException as error:
+                logger.warning("Closing %r: %s", self, error)
+            finally:
+                for consumer in self._consumers:
+                    self._connection._unsubscribe(consumer._inbox)
+                self._database.close()
+                self._connection._session_closed(self)
+
+    def _release_claims(self) -> None:
+        if self._acknowledge_mode is AcknowledgeMode.DUPS_OK:
+            self._claimed.acknowledge()
+        given_back = self._claimed.give_back()
+        for consumer in self._consumers:
+            given_back += self._claimed.closed(consumer._inbox)
+        self._connection._returned(given_back)
+
+    def _flush(self) -> None:
+        """Bring the store, in the open transaction, to where the session is."""
+        self._outbox.flush(self._database.store)
+        self._locked.flush()
+
+    def _roll_back(self) -> None:
+        try:
+            self._locked.before_rollback()
+        except JMSException as error:
+            logger.warning("The deliveries that are rolled back could not be counted: %s", error)
+        self._end_rollback()
+
+    def _end_rollback(self) -> None:
+        self._database.rollback()
+        self._outbox.ended()
+        self._connection._returned(self._locked.rolled_back())
+
+    # Sending and receiving, for producers and consumers
+
+    def _ensure_queue(self, queue: Queue) -> int:
+        return self._connection._queue_id(queue.name)
+
+    def _send(self, message: OutgoingMessage) -> None:
+        with self._lock:
+            if self.transacted:
+                self._outbox.add(message)
+                if self._outbox.is_full:
+                    self._outbox.flush(self._database.store)
+            else:
+                flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
+                self._database.store.send([message], flush=flush)
+                self._connection._sent({message.queue})
+
+    def _delivery(self, consumer: MessageConsumer | None) -> Delivery:
+        if self.transacted:
+            return self._locked
+        if self._acknowledge_mode is AcknowledgeMode.AUTO and (consumer is None or consumer._listener is None):
+            return ImmediateDelivery(self._database)
+        return self._claimed
+
+    def _fetch_operation(self) -> Fetch:
+        return self._delivery(None).operation
+
+    def _receive(self, consumer: MessageConsumer, timeout: float | None) -> Message | None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        poll = PollInterval()
+        while True:
+            news = self._news_count
+            with self._lock:
+                if self._closed or consumer._closed:
+                    return None
+                started = self._connection._started
+                message = self._next(consumer) if started else None
+            if message is not None:
+                return message
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                return None
+            pause = poll.next() if started else None
+            self._wait(news, remaining if pause is None or (remaining is not None and remaining < pause) else pause)
+
+    def _next(self, consumer: MessageConsumer) -> Message | None:
+        """Return the consumer's next message as delivered, if there is one now."""
+        if self._acknowledge_mode is AcknowledgeMode.DUPS_OK and self._claimed.acknowledgement_due:
+            self._claimed.acknowledge()
+        row = self._delivery(consumer).next(consumer._inbox)
+        if row is None:
+            if self._acknowledge_mode is AcknowledgeMode.DUPS_OK:
+                self._claimed.acknowledge()
+            return None
+        return row.message(consumer._destination, self._acknowledge_received)
+
+    def _acknowledge_received(self) -> None:
+        """Do what `Message.acknowledge` means in this session."""
+        self._check_open()
+        if self._acknowledge_mode is AcknowledgeMode.CLIENT:
+            with self._lock:
+                self._claimed.acknowledge()
+
+    def _browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
+        with self._lock:
+            if self.transacted:
+                self._locked.flush()
+            return self._database.store.browse(queue_id, selector, after, limit)
+
+    def _consumer_opened(self, consumer: MessageConsumer) -> None:
+        with self._lock:
+            self._consumers.add(consumer)
+        self._connection._subscribe(consumer._inbox)
+
+    def _consumer_closed(self, consumer: MessageConsumer) -> None:
+        self._wake()
+        with self._lock:
+            self._consumers.discard(consumer)
+            self._connection._unsubscribe(consumer._inbox)
+            if not self._closed:
+                self._connection._returned(self._delivery(consumer).closed(consumer._inbox))
+
+    # Listeners
+
+    def _set_listener(self, consumer: MessageConsumer, listener: MessageListener | None) -> None:
+        with self._lock:
+            self._connection._returned(self._delivery(consumer).closed(consumer._inbox))
+            consumer._listener = listener
+            consumer._inbox.fetch_by(self._delivery(consumer).operation)
+            if listener is not None and self._listener_thread is None:
+                self._listener_thread = ListenerThread(self)
+        self._wake()
+
+    def _listening_consumers(self) -> list[MessageConsumer]:
+        return [consumer for consumer in self._consumers if consumer._listener is not None and not consumer._closed]
+
+    def _delivered_to_listener(self, error: str | None) -> None:
+        """Acknowledge what a listener has handled, or give it back if it failed."""
+        if self._acknowledge_mode not in {AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK}:
+            return
+        if error is not None:
+            self._connection._returned(self._claimed.give_back(error))
+        elif self._acknowledge_mode is AcknowledgeMode.AUTO:
+            self._claimed.acknowledge()
+
+    # Waiting
+
+    def _wake(self) -> None:
+        with self._news:
+            self._news_count += 1
+            self._news.notify_all()
+
+    def _wait(self, news: int, timeout: float | None) -> None:
+        """Wait until something has happened since the count was `news`, at most `timeout` seconds."""
+        with self._news:
+            self._news.wait_for(lambda: self._news_count != news, timeout)
+
+    def _check_transacted(self, method: str) -> None:
+        self._check_open()
+        if not self.transacted:
+            raise IllegalStateException(
+                f"{method}() is for transacted sessions; this one is {self._acknowledge_mode.name}."
+            )

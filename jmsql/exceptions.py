@@ -1,0 +1,113 @@
+"""The exceptions of JMS, under one root, in Python's terms.
+
+Java's checked exceptions keep their names below [`JMSException`][jmsql.JMSException]. Java's unchecked ones become
+subclasses of Python's own: ``NumberFormatException`` is a `ValueError`, ``IndexOutOfBoundsException`` is
+`IndexError`, and reading a null as a character is a `TypeError`.
+
+Source: JMS 1.1 chapter 7.3; Jakarta Messaging 3.1 chapter 9.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "IllegalStateException",
+    "InvalidClientIDException",
+    "InvalidDestinationException",
+    "InvalidSelectorException",
+    "JMSException",
+    "JMSSecurityException",
+    "MessageEOFException",
+    "MessageFormatException",
+    "MessageNotReadableException",
+    "MessageNotWriteableException",
+    "NullValueError",
+    "NumberFormatException",
+    "ResourceAllocationException",
+    "TransactionInProgressException",
+    "TransactionRolledBackException",
+    "UnsupportedOperationException",
+]
+
+
+class JMSException(Exception):
+    """The root of all that goes wrong in jmsql.
+
+    Args:
+        reason: What was wrong and what to do about it.
+        error_code: A short code for programs to test: PostgreSQL's SQLSTATE where the server reported the error,
+            else None.
+
+    The exception that caused this one, if any, is linked as ``__cause__``.
+    """
+
+    def __init__(self, reason: str = "", error_code: str | None = None) -> None:
+        super().__init__(reason)
+        self.error_code = error_code
+
+    def __reduce__(self) -> tuple[type[JMSException], tuple[str, str | None]]:
+        return type(self), (str(self), self.error_code)
+
+    @property
+    def linked_exception(self) -> BaseException | None:
+        """The exception that caused this one (JMS's ``getLinkedException``)."""
+        return self.__cause__
+
+
+class IllegalStateException(JMSException):
+    """The object is not in a state that allows the call: closed, or of the wrong kind of session."""
+
+
+class InvalidClientIDException(JMSException):
+    """The client identifier is unusable: empty, or in use by another live connection."""
+
+
+class InvalidDestinationException(JMSException):
+    """The destination does not exist, is of the wrong kind, or is missing."""
+
+
+class InvalidSelectorException(JMSException):
+    """The message selector has a syntax or type error; the message shows where."""
+
+
+class JMSSecurityException(JMSException):
+    """PostgreSQL refused the credentials or the privilege."""
+
+
+class MessageEOFException(JMSException):
+    """A StreamMessage or BytesMessage ended before the read was complete."""
+
+
+class MessageFormatException(JMSException):
+    """A value has a type that the message does not hold, or cannot be read as the type asked for."""
+
+
+class MessageNotReadableException(JMSException):
+    """The body is in write-only mode: call ``reset()`` before reading."""
+
+
+class MessageNotWriteableException(JMSException):
+    """The body or the properties are in read-only mode: clear them before writing."""
+
+
+class ResourceAllocationException(JMSException):
+    """The server could not give what was asked: it is down, full, or out of connections."""
+
+
+class TransactionInProgressException(JMSException):
+    """The call is not allowed inside a larger transaction, such as the caller's own."""
+
+
+class TransactionRolledBackException(JMSException):
+    """The commit ended in a rollback: nothing sent or received in the transaction took effect."""
+
+
+class UnsupportedOperationException(JMSException):
+    """The provider does not offer this optional operation."""
+
+
+class NumberFormatException(ValueError):
+    """A string that is no number was read as one (Java's ``NumberFormatException``)."""
+
+
+class NullValueError(TypeError):
+    """A null was read as a character, or given where JMS wants a value (Java's ``NullPointerException``)."""

@@ -1,0 +1,1 @@
+"""The store: every SQL statement, the schema, wake-ups and upkeep."""

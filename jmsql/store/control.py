@@ -1,0 +1,263 @@
+"""The connection that each client keeps to PostgreSQL beside its sessions: sign of life, wake-ups and upkeep.
+
+It holds an advisory lock for as long as the client lives, so that the server itself knows when the client is gone. It
+listens for messages, tells others of messages sent, and one of all such connections does the upkeep of the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import psycopg
+from sqlalchemy import Engine
+
+from jmsql.exceptions import InvalidClientIDException, JMSException
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.errors import jms_errors, translate
+from jmsql.store.maintenance import Maintenance
+from jmsql.store.message_store import MessageKey
+from jmsql.store.statements import statements
+
+__all__ = ["ControlConnection", "WakeUp"]
+
+logger = logging.getLogger("jmsql")
+
+WakeUp = Callable[[MessageKey | None], None]
+"""Called from the control thread when a queue has something new: the message given back, or None for a new one."""
+
+_NOTIFY_INTERVAL = 0.01
+"""Seconds between two notifications. Each takes a lock that all of the server's notifications share."""
+
+_LONGEST_PAUSE = 5.0
+"""The most seconds between two attempts to connect again."""
+
+
+class ControlConnection:
+    """A client's control connection, and the thread that serves it.
+
+    Args:
+        engine: Where to connect.
+        schema: The name of the schema.
+        on_failure: Called, from the control thread, with what went wrong when the connection is lost.
+
+    Raises:
+        JMSException: The server cannot be reached, or refuses.
+    """
+
+    def __init__(self, engine: Engine, schema: str, on_failure: Callable[[JMSException], None]) -> None:
+        self._engine = engine
+        self._schema = schema
+        self._statements = statements(schema)
+        self._on_failure = on_failure
+        self._lock = threading.Lock()
+        self._wake_ups: dict[int, set[WakeUp]] = {}
+        self._payloads: set[str] = set()
+        self._next_notification = 0.0
+        self._client_id: str | None = None
+        self._closed = False
+        self.connection_id = 0
+        self._connection = self._connect()
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+        self._thread = threading.Thread(target=self._serve, name=f"jmsql-control-{self.connection_id}", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.connection_id}{' closed' if self._closed else ''}>"
+
+    # Called by the client's threads
+
+    def subscribe(self, queue_id: int, wake_up: WakeUp) -> None:
+        """Call `wake_up` whenever the queue may have something new."""
+        with self._lock:
+            self._wake_ups.setdefault(queue_id, set()).add(wake_up)
+
+    def unsubscribe(self, queue_id: int, wake_up: WakeUp) -> None:
+        """No longer call `wake_up`."""
+        with self._lock:
+            self._wake_ups.get(queue_id, set()).discard(wake_up)
+
+    def sent(self, queue_ids: Iterable[int]) -> None:
+        """Tell all clients that the queues have new messages, soon and without waiting."""
+        self._announce({str(queue_id) for queue_id in queue_ids})
+
+    def returned(self, keys: Iterable[MessageKey]) -> None:
+        """Tell all clients that messages were given back, soon and without waiting."""
+        first: dict[tuple[int, int], int] = {}
+        for key in keys:
+            place = key.queue_id, key.inverse_priority
+            first[place] = min(key.sequence, first.get(place, key.sequence))
+        self._announce({f"{queue_id} {priority} {sequence}" for (queue_id, priority), sequence in first.items()})
+
+    def set_client_id(self, client_id: str) -> None:
+        """Take a client identifier for as long as the connection lives.
+
+        Raises:
+            InvalidClientIDException: Another live connection has it.
+        """
+        with jms_errors("setting the client identifier"):
+            self._take_client_id(PsycopgDriver(self._connection), client_id)
+        self._client_id = client_id
+
+    def close(self) -> None:
+        """End the connection; the server then knows that the client is gone. Closing it again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    # Connecting
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        with jms_errors("connecting"):
+            pooled = self._engine.raw_connection()
+            connection: psycopg.Connection[Any] = pooled.driver_connection  # type: ignore[assignment]
+            pooled.detach()
+            try:
+                connection.autocommit = True
+                driver = PsycopgDriver(connection)
+                driver.execute("set synchronous_commit = off")
+                parameters = {"host": socket.gethostname(), "process_id": os.getpid()}
+                self.connection_id = driver.execute(self._statements.connect, parameters).rows[0][0]
+                driver.execute(self._statements.lock_connection, {"connection_id": self.connection_id})
+                driver.execute(self._statements.listen)
+                if self._client_id is not None:
+                    self._take_client_id(driver, self._client_id)
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    def _take_client_id(self, driver: PsycopgDriver, client_id: str) -> None:
+        driver.execute(self._statements.forget_dead_client, {"client_id": client_id})
+        try:
+            driver.execute(
+                self._statements.set_client_id, {"client_id": client_id, "connection_id": self.connection_id}
+            )
+        except psycopg.errors.UniqueViolation as error:
+            raise InvalidClientIDException(
+                f"The client identifier {client_id!r} is in use by another connection; close that one first.", "23505"
+            ) from error
+
+    def _reconnect(self) -> bool:
+        """Connect again, however long it takes; return False if the client is closed meanwhile."""
+        pause = 0.1
+        while not self._closed:
+            try:
+                self._connection = self._connect()
+            except JMSException as error:
+                logger.info("The control connection is still lost: %s", error)
+            else:
+                logger.info("The control connection is there again.")
+                self._wake_everyone()
+                return True
+            select.select([self._wake_receiver], [], [], pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+            self._drain_wakes()
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return False
+
+    # The control thread
+
+    def _serve(self) -> None:
+        try:
+            while not self._closed:
+                try:
+                    self._serve_connection()
+                except psycopg.Error as error:
+                    self._connection.close()
+                    if self._closed:
+                        break
+                    failure = translate(error, "keeping the control connection")
+                    logger.warning("%s", failure)
+                    self._on_failure(failure)
+                    if not self._reconnect():
+                        break
+        finally:
+            self._disconnect()
+
+    def _serve_connection(self) -> None:
+        driver = PsycopgDriver(self._connection)
+        maintenance = Maintenance(self._schema)
+        while not self._closed:
+            self._dispatch()
+            self._notify(driver)
+            released = maintenance.run(driver, self.connection_id)
+            if released:
+                self.returned(released)
+                continue
+            timeout = maintenance.seconds_to_next()
+            if self._payloads:
+                timeout = min(timeout, self._next_notification - time.monotonic())
+            select.select([self._connection, self._wake_receiver], [], [], max(timeout, 0.0))
+            self._drain_wakes()
+
+    def _dispatch(self) -> None:
+        for notification in self._connection.notifies(timeout=0):
+            fields = [int(field) for field in notification.payload.split()]
+            key = MessageKey(*fields) if len(fields) == len(MessageKey._fields) else None
+            with self._lock:
+                wake_ups = list(self._wake_ups.get(fields[0], ()))
+            for wake_up in wake_ups:
+                wake_up(key)
+
+    def _notify(self, driver: PsycopgDriver) -> None:
+        now = time.monotonic()
+        if not self._payloads or now < self._next_notification:
+            return
+        with self._lock:
+            payloads, self._payloads = self._payloads, set()
+        driver.execute(self._statements.notify, {"channel": self._schema, "payloads": list(payloads)})
+        self._next_notification = now + _NOTIFY_INTERVAL
+
+    def _disconnect(self) -> None:
+        try:
+            if not self._connection.closed:
+                driver = PsycopgDriver(self._connection)
+                self._next_notification = 0.0
+                self._notify(driver)
+                driver.execute(self._statements.disconnect, {"connection_id": self.connection_id})
+        except psycopg.Error as error:
+            logger.info("The control connection was lost as it closed: %s", translate(error, "closing"))
+        finally:
+            self._connection.close()
+            self._wake_receiver.close()
+            self._wake_sender.close()
+
+    # Between the threads
+
+    def _announce(self, payloads: set[str]) -> None:
+        with self._lock:
+            first = not self._payloads
+            self._payloads |= payloads
+        if first and payloads:
+            self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._wake_sender.send(b"\0")
+        except OSError:
+            pass  # it is full, so that the thread will wake anyway, or closed
+
+    def _drain_wakes(self) -> None:
+        try:
+            while self._wake_receiver.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _wake_everyone(self) -> None:
+        with self._lock:
+            wake_ups = [wake_up for of_queue in self._wake_ups.values() for wake_up in of_queue]
+        for wake_up in wake_ups:
+            wake_up(None)

@@ -1,0 +1,68 @@
+"""Running a statement on a connection: the one place where the store meets a driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import psycopg
+from psycopg.rows import tuple_row
+from sqlalchemy.util import await_only
+
+__all__ = ["AsyncDriver", "Driver", "PsycopgDriver", "Result"]
+
+
+class Result(NamedTuple):
+    """What a statement brought.
+
+    `rows` is empty for a statement that returns none; `count` is the number of rows returned or changed.
+    """
+
+    rows: list[tuple[Any, ...]]
+    count: int
+
+
+class Driver(Protocol):
+    """Runs statements on one connection, in whatever transaction it is in."""
+
+    def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> Result:
+        """Prepare a statement, unless it is, and run it."""
+
+
+class PsycopgDriver:
+    """Statements on a psycopg connection.
+
+    Args:
+        connection: The connection; its row factory, cursor factory and adapters are left alone.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+
+    def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> Result:
+        """Prepare a statement, unless it is, and run it."""
+        with psycopg.Cursor(self.connection, row_factory=tuple_row) as cursor:
+            cursor.execute(statement.encode(), parameters, prepare=True, binary=True)
+            return Result(cursor.fetchall() if cursor.description is not None else [], cursor.rowcount)
+
+
+class AsyncDriver:
+    """Statements on an asynchronous psycopg connection, for synchronous code that SQLAlchemy runs in a greenlet.
+
+    Args:
+        connection: The connection; its row factory, cursor factory and adapters are left alone.
+    """
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self.connection = connection
+
+    def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> Result:
+        """Prepare a statement, unless it is, and run it."""
+
+        async def run() -> Result:
+            async with psycopg.AsyncCursor(self.connection, row_factory=tuple_row) as cursor:
+                await cursor.execute(statement.encode(), parameters, prepare=True, binary=True)
+                rows = await cursor.fetchall() if cursor.description is not None else []
+                return Result(rows, cursor.rowcount)
+
+        return await_only(run())

@@ -1,0 +1,51 @@
+"""SQLAlchemy engines: how a URL becomes connections to PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy import URL, Engine, make_url
+from sqlalchemy.exc import ArgumentError
+
+from jmsql.exceptions import JMSException
+
+__all__ = ["open_engine", "parse_url"]
+
+_POSTGRESQL = {"postgresql", "postgres", "postgresql+psycopg"}
+
+
+def parse_url(url: str, user: str | None = None, password: str | None = None) -> URL:
+    """Read a database URL, with the user and password put in if they are given.
+
+    Args:
+        url: ``postgresql://user@host:port/database``, with libpq's parameters after a ``?``.
+        user: The PostgreSQL role, instead of the one in the URL.
+        password: Its password.
+
+    Raises:
+        JMSException: The text is no URL of a PostgreSQL database. The message never shows a password.
+    """
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        # Not linked and not quoted: a password may stand anywhere in what could not be read.
+        raise JMSException("The database URL cannot be read; write postgresql://user@host:port/database.") from None
+    if parsed.drivername not in _POSTGRESQL:
+        raise JMSException(f"jmsql needs a PostgreSQL database: write postgresql://…, not {parsed.drivername}://….")
+    parsed = parsed.set(drivername="postgresql+psycopg")
+    if user is not None:
+        parsed = parsed.set(username=user, password=password)
+    return parsed
+
+
+def open_engine(url: str | URL, **options: Any) -> Engine:
+    """Make an engine for the database; nothing is connected yet.
+
+    Args:
+        url: The database.
+        options: What [`sqlalchemy.create_engine`][] takes.
+    """
+    parsed = url if isinstance(url, URL) else parse_url(url)
+    arguments = {"application_name": "jmsql"} if "application_name" not in parsed.query else {}
+    return sqlalchemy.create_engine(parsed, hide_parameters=True, connect_args=arguments, **options)

@@ -1,0 +1,115 @@
+"""What PostgreSQL reports, as JMS exceptions: no error of a driver reaches a user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import sqlalchemy.exc
+
+from jmsql.exceptions import (
+    IllegalStateException,
+    JMSException,
+    JMSSecurityException,
+    ResourceAllocationException,
+    TransactionRolledBackException,
+)
+
+__all__ = ["is_connection_lost", "jms_errors", "translate"]
+
+_SCHEMA = "run `jmsql migrate`, or jmsql.migrate(), with the rights to make it"
+
+# By SQLSTATE, whole or its class (the first two characters): the exception and what to do.
+_ADVICE: dict[str, tuple[type[JMSException], str]] = {
+    "08": (JMSException, "the connection to PostgreSQL was lost; whatever was not committed is rolled back"),
+    "57P01": (JMSException, "the server closed the connection; whatever was not committed is rolled back"),
+    "57P02": (JMSException, "the server crashed; whatever was not committed is rolled back"),
+    "57P03": (ResourceAllocationException, "the server is starting or stopping; try again soon"),
+    "57P05": (JMSException, "the server closed the connection, which was idle for longer than it allows"),
+    "25P03": (JMSException, "the server closed the connection: its transaction was idle for longer than allowed"),
+    "25P04": (JMSException, "the server closed the connection: its transaction took longer than allowed"),
+    "28": (JMSSecurityException, "PostgreSQL refused the user or the password"),
+    "42501": (JMSSecurityException, "the role lacks the privilege"),
+    "3D000": (ResourceAllocationException, "the database does not exist; create it first"),
+    "3F000": (JMSException, f"the schema is missing; {_SCHEMA}"),
+    "42P01": (JMSException, f"a table is missing or of another version; {_SCHEMA}"),
+    "42703": (JMSException, f"a column is missing or of another version; {_SCHEMA}"),
+    "42883": (JMSException, f"a function is missing or of another version; {_SCHEMA}"),
+    "42704": (JMSException, f"a type is missing or of another version; {_SCHEMA}"),
+    "57014": (JMSException, "the statement was cancelled, by a time limit (statement_timeout) or by an administrator"),
+    "55P03": (JMSException, "a lock was not to be had within the time limit (lock_timeout)"),
+    "25P02": (TransactionRolledBackException, "an earlier statement failed, and the transaction is lost; roll it back"),
+    "25006": (IllegalStateException, "the server or the transaction is read-only; connect to the primary"),
+    "40": (TransactionRolledBackException, "PostgreSQL rolled the transaction back; do it again"),
+    "53": (ResourceAllocationException, "the server is out of a resource"),
+    "54": (JMSException, "the message is larger than PostgreSQL can hold"),
+    "22P05": (JMSException, "the server's encoding cannot hold the text; jmsql needs a database in UTF8"),
+}
+
+_DRIVER_ERRORS = (psycopg.Error, sqlalchemy.exc.SQLAlchemyError)
+
+
+def _driver_error(error: BaseException) -> BaseException:
+    """Return the driver's own error where SQLAlchemy has wrapped it."""
+    if isinstance(error, sqlalchemy.exc.DBAPIError) and error.orig is not None:
+        return error.orig
+    return error
+
+
+def is_connection_lost(error: BaseException) -> bool:
+    """Tell whether `error` says that the connection to the server is gone."""
+    error = _driver_error(error)
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return False
+    code = error.sqlstate
+    return code is None or code[:2] == "08" or code in {"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"}
+
+
+def translate(error: BaseException, doing: str) -> JMSException:
+    """Turn an error of the driver or of SQLAlchemy into the JMS exception for it.
+
+    Args:
+        error: What was raised.
+        doing: What was being done, for the message: "sending", "connecting to …".
+    """
+    origin = _driver_error(error)
+    code = origin.sqlstate if isinstance(origin, psycopg.Error) else None
+    text = str(origin).strip().splitlines()
+    detail = text[0] if text else type(origin).__name__
+    if code is None:
+        if isinstance(origin, psycopg.OperationalError):
+            return _without_code(detail, doing)
+        if isinstance(origin, sqlalchemy.exc.TimeoutError):
+            return ResourceAllocationException(f"{doing}: no connection of the pool became free in time.")
+        return JMSException(f"{doing}: {detail}")
+    kind, advice = _ADVICE.get(code) or _ADVICE.get(code[:2]) or (JMSException, "PostgreSQL refused the statement")
+    return kind(f"{doing}: {advice} ({detail}).", code)
+
+
+def _without_code(detail: str, doing: str) -> JMSException:
+    """Judge a failure that the server gave no SQLSTATE for: libpq reports it while connecting, or after a cut."""
+    if "authentication failed" in detail or "no password supplied" in detail or "pg_hba.conf" in detail:
+        return JMSSecurityException(f"{doing}: PostgreSQL refused the user or the password ({detail}).", "28000")
+    if "database" in detail and "does not exist" in detail:
+        return ResourceAllocationException(
+            f"{doing}: the database does not exist; create it first ({detail}).", "3D000"
+        )
+    if "role" in detail and "does not exist" in detail:
+        return JMSSecurityException(f"{doing}: PostgreSQL does not know the user ({detail}).", "28000")
+    if "too many clients" in detail or "remaining connection slots" in detail:
+        return ResourceAllocationException(f"{doing}: the server has no connection left ({detail}).", "53300")
+    if "connection failed" in detail or "connection to server" in detail or "connection timeout" in detail:
+        return ResourceAllocationException(
+            f"{doing}: the server cannot be reached; is it running, and are host and port right? ({detail})", "08001"
+        )
+    return JMSException(f"{doing}: the connection to PostgreSQL was lost ({detail}).", "08006")
+
+
+@contextmanager
+def jms_errors(doing: str) -> Iterator[None]:
+    """Raise the errors of the driver and of SQLAlchemy that pass through as JMS exceptions, linked to their cause."""
+    try:
+        yield
+    except _DRIVER_ERRORS as error:
+        raise translate(error, doing) from error

@@ -1,0 +1,61 @@
+"""The upkeep of the store, done by one control connection at a time."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from jmsql.store.driver import Driver
+from jmsql.store.message_store import MessageKey
+from jmsql.store.statements import statements
+
+__all__ = ["Maintenance"]
+
+_INTERVAL = 1.0
+_INTERVAL_OF_FOLLOWERS = 5.0
+_REAP_LIMIT = 500
+_ORPHAN_INTERVAL = 60.0
+
+
+class Maintenance:
+    """Frees what dead clients held, and removes what has expired.
+
+    Every client offers to do it; the one that gets the lock first does it, until its connection ends. One instance
+    serves one connection.
+
+    Args:
+        schema: The name of the schema.
+    """
+
+    def __init__(self, schema: str) -> None:
+        self._statements = statements(schema)
+        self._leading = False
+        self._next_run = 0.0
+        self._next_orphans = 0.0
+
+    def seconds_to_next(self) -> float:
+        """Return how many seconds there are to the next run."""
+        return max(0.0, self._next_run - time.monotonic())
+
+    def run(self, driver: Driver, connection_id: int) -> list[MessageKey]:
+        """Do what is due, in small steps, and return the messages that dead clients held.
+
+        Args:
+            driver: The control connection, in autocommit mode.
+            connection_id: Its number.
+        """
+        now = time.monotonic()
+        if now < self._next_run:
+            return []
+        self._leading = self._leading or driver.execute(self._statements.lead).rows[0][0]
+        if not self._leading:
+            self._next_run = now + _INTERVAL_OF_FOLLOWERS * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+            return []
+        driver.execute(self._statements.forget_dead_connections, {"connection_id": connection_id})
+        released = [MessageKey._make(row) for row in driver.execute(self._statements.release_dead_claims).rows]
+        reaped: int = driver.execute(self._statements.reap_expired, {"limit": _REAP_LIMIT}).rows[0][0]
+        if now >= self._next_orphans:
+            driver.execute(self._statements.forget_orphans)
+            self._next_orphans = now + _ORPHAN_INTERVAL
+        self._next_run = now if reaped == _REAP_LIMIT else now + _INTERVAL
+        return released

@@ -1,0 +1,194 @@
+"""The operations on queues and messages, each one statement on the connection it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jmsql.exceptions import InvalidDestinationException, JMSException
+from jmsql.selectors import Selector
+from jmsql.store.dequeue import PRIORITIES
+from jmsql.store.driver import Driver
+from jmsql.store.errors import jms_errors
+from jmsql.store.rows import MessageRow, OutgoingMessage, array_literal, send_parameters
+from jmsql.store.statements import SelectedStatement, statements
+
+__all__ = ["MessageKey", "MessageStore", "Release"]
+
+LARGEST_BODY = 256 * 1024 * 1024
+"""The most bytes in a body. PostgreSQL's limit is about four times that, on the message and its quoting together."""
+
+
+class MessageKey(NamedTuple):
+    """What identifies a message in the store."""
+
+    queue_id: int
+    inverse_priority: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A claimed message that is given back.
+
+    Args:
+        key: The message.
+        claim_id: The claim that holds it.
+        attempts: 1 if it was delivered, 0 if it only was prefetched.
+        delay: Seconds until it may be delivered again.
+        error: Why its delivery failed, if it did.
+    """
+
+    key: MessageKey
+    claim_id: int
+    attempts: int = 0
+    delay: float = 0.0
+    error: str | None = None
+
+
+def _keys(keys: Sequence[MessageKey]) -> dict[str, str]:
+    queue_ids, inverse_priorities, sequences = zip(*keys, strict=True)
+    return {
+        "queue_ids": array_literal(queue_ids),
+        "inverse_priorities": array_literal(inverse_priorities),
+        "sequences": array_literal(sequences),
+    }
+
+
+class MessageStore:
+    """The store, seen through one connection and the transaction that it is in.
+
+    Args:
+        driver: Runs the statements.
+        schema: The name of the schema.
+    """
+
+    def __init__(self, driver: Driver, schema: str) -> None:
+        self._driver = driver
+        self._statements = statements(schema)
+
+    def queue_id(self, name: str) -> int:
+        """Return the id of a queue, which is created if it is not there.
+
+        Raises:
+            InvalidDestinationException: It was not there, and could not be created.
+        """
+        with jms_errors(f"looking up the queue {name!r}"):
+            for _ in range(3):
+                found = self._driver.execute(self._statements.find_queue, {"name": name}).rows
+                if found:
+                    return int(found[0][0])
+                self._driver.execute(self._statements.create_queue, {"name": name})
+        raise InvalidDestinationException(f"The queue {name!r} was deleted as fast as it was created.")
+
+    def send(self, messages: Sequence[OutgoingMessage], *, flush: bool = True) -> None:
+        """Insert messages, in their order.
+
+        Args:
+            messages: At least one.
+            flush: False lets the transaction of this statement alone commit without waiting for the disk.
+
+        Raises:
+            InvalidDestinationException: A queue does not exist.
+            JMSException: A body is larger than 256 MiB, or PostgreSQL refused.
+        """
+        for message in messages:
+            if message.size > LARGEST_BODY:
+                raise JMSException(
+                    f"The message's body has about {message.size:,} bytes; at most {LARGEST_BODY:,} are allowed. "
+                    "Store it elsewhere and send a reference.",
+                    "54000",
+                )
+        statement = self._statements.send if flush else self._statements.send_without_flush
+        with jms_errors("sending"):
+            sent = self._driver.execute(statement, send_parameters(messages)).count
+        if sent != len(messages):
+            names = ", ".join(sorted({message.queue for message in messages}))
+            raise InvalidDestinationException(
+                f"Of {len(messages)} messages only {sent} have a queue: one of these does not exist: {names}."
+            )
+
+    def lock(self, queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int) -> list[MessageRow]:
+        """Lock the next messages for the open transaction, until it ends or deletes them."""
+        return self._next(self._statements.lock(selector), queue_id, lowest, limit)
+
+    def take(self, queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int) -> list[MessageRow]:
+        """Take the next messages off their queue."""
+        return self._next(self._statements.take(selector), queue_id, lowest, limit)
+
+    def claim(
+        self, queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int, connection_id: int
+    ) -> list[MessageRow]:
+        """Claim the next messages for a connection, until it acknowledges or releases them, or dies."""
+        return self._next(self._statements.claim(selector), queue_id, lowest, limit, connection_id=connection_id)
+
+    def _next(
+        self, statement: SelectedStatement, queue_id: int, lowest: Sequence[int], limit: int, **more: object
+    ) -> list[MessageRow]:
+        bounds = "{" + ",".join(map(str, lowest)) + "}"
+        parameters = {"queue_id": queue_id, "lowest": bounds, "limit": limit, **more, **statement.parameters}
+        with jms_errors("receiving"):
+            return [MessageRow._make(row) for row in self._driver.execute(statement.text, parameters).rows]
+
+    def highest_sequences(self, queue_id: int) -> list[int]:
+        """Return the highest sequence in the queue, for each inverse priority; 0 where there is none."""
+        with jms_errors("receiving"):
+            highest: list[int] = self._driver.execute(self._statements.highest_sequences, {"queue_id": queue_id}).rows[
+                0
+            ][0]
+        return highest
+
+    def delete_locked(self, keys: Sequence[MessageKey], rows: Sequence[MessageRow]) -> None:
+        """Delete messages that the open transaction has locked."""
+        with jms_errors("acknowledging"):
+            self._driver.execute(
+                self._statements.delete_locked, {"addresses": array_literal(row.handle for row in rows)}
+            )
+            attempted = [key for key, row in zip(keys, rows, strict=True) if row.delivery_count is not None]
+            if attempted:
+                self._driver.execute(self._statements.forget_deliveries, _keys(attempted))
+
+    def acknowledge(self, claimed: Sequence[tuple[MessageKey, int]]) -> int:
+        """Delete claimed messages, given with their claims, and return how many of the claims still held them."""
+        keys, claim_ids = zip(*claimed, strict=True)
+        with jms_errors("acknowledging"):
+            parameters = {**_keys(keys), "claim_ids": array_literal(claim_ids)}
+            return int(self._driver.execute(self._statements.acknowledge, parameters).rows[0][0])
+
+    def release(self, releases: Sequence[Release]) -> None:
+        """Give claimed messages back."""
+        parameters = {
+            **_keys([release.key for release in releases]),
+            "claim_ids": array_literal(release.claim_id for release in releases),
+            "attempts": array_literal(release.attempts for release in releases),
+            "delays": array_literal(release.delay for release in releases),
+            "errors": array_literal(release.error for release in releases),
+        }
+        with jms_errors("giving messages back"):
+            self._driver.execute(self._statements.release, parameters)
+
+    def record_attempts(self, keys: Sequence[MessageKey]) -> None:
+        """Count a failed delivery of messages that another transaction is about to give back."""
+        with jms_errors("counting deliveries"):
+            self._driver.execute(self._statements.record_attempts, _keys(keys))
+
+    def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
+        """Read the messages after a key, given as (inverse priority, sequence), in the order of delivery."""
+        statement = self._statements.browse(selector)
+        parameters = {
+            "queue_id": queue_id,
+            "inverse_priority": after[0],
+            "sequence": after[1],
+            "limit": limit,
+            **statement.parameters,
+        }
+        with jms_errors("browsing"):
+            return [MessageRow._make(row) for row in self._driver.execute(statement.text, parameters).rows]
+
+    def purge(self, queue_id: int, selector: Selector | None, limit: int) -> int:
+        """Delete up to `limit` messages that no session holds, and return how many there were."""
+        statement = self._statements.purge(selector)
+        parameters = {"queue_id": queue_id, "lowest": [0] * PRIORITIES, "limit": limit, **statement.parameters}
+        with jms_errors("purging"):
+            return self._driver.execute(statement.text, parameters).count

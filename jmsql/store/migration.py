@@ -1,0 +1,110 @@
+"""Bringing the schema to the version that this release works with."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import sqlalchemy
+from alembic import command, op
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+from jmsql.exceptions import JMSException
+from jmsql.store.engine import open_engine
+from jmsql.store.errors import jms_errors
+from jmsql.store.identifier import quote_identifier
+
+__all__ = ["check_schema", "current_version", "migrate", "newest_version", "target_schema"]
+
+DEFAULT_SCHEMA = "jmsql"
+_MIGRATION_LOCK = 0x6A6D73716C  # "jmsql": two runs at once wait for each other
+
+
+def target_schema() -> str:
+    """Tell a running migration, in SQL's quotes, which schema to work on."""
+    config = op.get_context().config
+    name = None if config is None else config.get_main_option("jmsql_schema")
+    return quote_identifier(name or DEFAULT_SCHEMA)
+
+
+@cache
+def _migrations_directory() -> Path:
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "migrations"
+    return installed if installed.is_dir() else package.parent / "migrations"
+
+
+def _config(schema: str) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_migrations_directory()).replace("%", "%%"))
+    config.set_main_option("jmsql_schema", schema.replace("%", "%%"))
+    return config
+
+
+@cache
+def newest_version() -> str:
+    """Return the version of the schema that this release works with."""
+    head = ScriptDirectory.from_config(_config(DEFAULT_SCHEMA)).get_current_head()
+    assert head is not None
+    return head
+
+
+def current_version(connection: Connection, schema: str = DEFAULT_SCHEMA) -> str | None:
+    """Return the version of the schema in the database, or None if the schema is not there."""
+    table = f"{quote_identifier(schema)}.schema_version"
+    if connection.scalar(sqlalchemy.select(sqlalchemy.func.to_regclass(table))) is None:
+        return None
+    version: str | None = connection.scalar(sqlalchemy.text(f"select version_num from {table}"))
+    return version
+
+
+def check_schema(connection: Connection, schema: str = DEFAULT_SCHEMA) -> None:
+    """Make sure that the schema is there and of the right version.
+
+    Raises:
+        JMSException: It is not; the message says what to do.
+    """
+    found = current_version(connection, schema)
+    if found == newest_version():
+        return
+    if found is None:
+        raise JMSException(
+            f"The database has no schema {schema!r}: run `jmsql migrate`, or jmsql.migrate() with the rights to make it.",
+            "3F000",
+        )
+    if found < newest_version():
+        advice = "run `jmsql migrate`, or jmsql.migrate(), to bring it up to date"
+    else:
+        advice = "it was made by a newer release: upgrade jmsql"
+    raise JMSException(
+        f"The schema {schema!r} has version {found}, and this release works with version {newest_version()}: {advice}.",
+        "3F000",
+    )
+
+
+def migrate(url: str, schema: str = DEFAULT_SCHEMA, version: str = "head") -> None:
+    """Make the schema, or bring it to the newest version.
+
+    Safe to run twice, and by several processes at once. Needs no superuser: the right to create a schema in the
+    database, or to create objects in the schema if it is there.
+
+    Args:
+        url: Where the database is, as for [`ConnectionFactory`][jmsql.ConnectionFactory].
+        schema: The schema's name.
+        version: The version to bring it to.
+
+    Raises:
+        JMSException: The database cannot be reached, or the migration failed; then nothing has changed.
+    """
+    engine = open_engine(url)
+    try:
+        with jms_errors(f"migrating the schema {schema!r}"), engine.begin() as connection:
+            lock = sqlalchemy.func.pg_advisory_xact_lock(_MIGRATION_LOCK, type_=sqlalchemy.Text())
+            connection.execute(sqlalchemy.select(lock))
+            config = _config(schema)
+            config.attributes["connection"] = connection
+            command.upgrade(config, version)
+    finally:
+        engine.dispose()

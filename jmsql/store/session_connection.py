@@ -1,0 +1,147 @@
+"""The connection of a session: one at a time, and one transaction at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import sqlalchemy
+from psycopg.pq import TransactionStatus
+from sqlalchemy import Engine
+
+from jmsql.exceptions import JMSException, TransactionRolledBackException
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.errors import is_connection_lost, jms_errors, translate
+from jmsql.store.message_store import MessageStore
+
+__all__ = ["SessionConnection"]
+
+logger = logging.getLogger("jmsql")
+
+
+class SessionConnection:
+    """Takes a connection when it is first needed, and another one when that is lost.
+
+    Args:
+        engine: Where connections come from.
+        schema: The name of the schema.
+        transacted: Whether statements run in a transaction that lasts until commit or rollback; else each commits.
+    """
+
+    def __init__(self, engine: Engine, schema: str, *, transacted: bool) -> None:
+        self._engine = engine
+        self._schema = schema
+        self._transacted = transacted
+        self._connection: sqlalchemy.Connection | None = None
+        self._store: MessageStore | None = None
+        self._driver_connection: psycopg.Connection[Any] | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection that was in use is gone, and with it the transaction."""
+        return self._driver_connection is not None and self._driver_connection.closed
+
+    @property
+    def sqlalchemy(self) -> sqlalchemy.Connection:
+        """The SQLAlchemy connection, in its transaction if there is one."""
+        if self._connection is None:
+            with jms_errors("connecting"):
+                connection = self._engine.connect()
+                if not self._transacted:
+                    connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+                driver_connection = connection.connection.driver_connection
+                assert isinstance(driver_connection, psycopg.Connection)
+            self._connection, self._driver_connection = connection, driver_connection
+            self._store = MessageStore(PsycopgDriver(driver_connection), self._schema)
+        if self._transacted and not self._connection.in_transaction():
+            self._connection.begin()
+        return self._connection
+
+    @property
+    def store(self) -> MessageStore:
+        """The store, through the connection and in its transaction."""
+        self.sqlalchemy  # noqa: B018 - connects, and begins the transaction
+        assert self._store is not None
+        return self._store
+
+    def commit(self) -> None:
+        """Commit the transaction, if one is open.
+
+        Raises:
+            TransactionRolledBackException: It was lost: an earlier statement failed, or PostgreSQL refused to commit.
+            JMSException: The connection was cut while it committed, and nobody knows the outcome.
+        """
+        if self._connection is None or self._driver_connection is None:
+            return
+        if self._driver_connection.info.transaction_status == TransactionStatus.INERROR:
+            self.rollback()
+            raise TransactionRolledBackException(
+                "The transaction was rolled back: one of its statements had failed before. Do it again.", "25P02"
+            )
+        try:
+            self._connection.commit()
+        except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
+            if is_connection_lost(error):
+                self.discard()
+                raise JMSException(
+                    "The connection was cut during the commit; whether it took effect is not known. "
+                    "Look for the transaction's effects before doing it again.",
+                    "08007",
+                ) from error
+            failure = translate(error, "committing")
+            self.rollback()
+            raise TransactionRolledBackException(str(failure), failure.error_code) from error
+
+    def rollback(self) -> None:
+        """Roll the transaction back, if one is open; a lost connection has done so already."""
+        if self._connection is None:
+            return
+        try:
+            self._connection.rollback()
+        except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
+            logger.info("%s", translate(error, "rolling back"))
+            self.discard()
+
+    @contextmanager
+    def receiving(self) -> Iterator[Callable[[], None]]:
+        """Run statements in a transaction of their own, whose commit may fail unnoticed once something was received.
+
+        Yields a callable that notes that a message was received. If the connection breaks in the commit after that,
+        nobody knows whether it took effect, and the message is better delivered twice than lost.
+        """
+        received = False
+
+        def note() -> None:
+            nonlocal received
+            received = True
+
+        self.sqlalchemy  # noqa: B018 - connects
+        assert self._driver_connection is not None
+        try:
+            with self._driver_connection.transaction():
+                yield note
+        except psycopg.Error as error:
+            failure = translate(error, "receiving")
+            if not (received and is_connection_lost(error)):
+                raise failure from error
+            logger.warning("%s The message is delivered, and may come again.", failure)
+
+    def discard(self) -> None:
+        """Give the connection up; the next use takes another one."""
+        connection, self._connection, self._store, self._driver_connection = self._connection, None, None, None
+        if connection is not None:
+            connection.invalidate()
+            connection.close()
+
+    def close(self) -> None:
+        """Roll back and give the connection back to its pool."""
+        if self.is_lost:
+            self.discard()
+            return
+        self.rollback()
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._store = self._driver_connection = None

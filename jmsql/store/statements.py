@@ -1,0 +1,364 @@
+"""Every SQL statement on queues and messages, made once for each schema and selector.
+
+The texts go to psycopg as they are, and are prepared on the server. All values travel as parameters.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from jmsql.selectors import Selector
+from jmsql.store.identifier import quote_identifier
+
+__all__ = ["SEND_COLUMNS", "SelectedStatement", "Statements", "statements"]
+
+SEND_COLUMNS = (
+    ("queue", "text"),
+    ("inverse_priority", "smallint"),
+    ("jms_message_id", "uuid"),
+    ("jms_timestamp", "bigint"),
+    ("jms_expiration", "bigint"),
+    ("jms_delivery_mode", "smallint"),
+    ("message_type", "message_type"),
+    ("jms_correlation_id", "text"),
+    ("jms_reply_to", "text"),
+    ("jms_type", "text"),
+    ("properties", "jsonb"),
+    ("property_types", "jsonb"),
+    ("text_body", "text"),
+    ("json_body", "jsonb"),
+    ("body_types", "jsonb"),
+    ("bytes_body", "bytea"),
+)
+"""The parameters of a send, each an array with one element a message, and their types."""
+
+# In the order of jmsql.store.rows.MessageRow.
+_MESSAGE = """
+    m.inverse_priority, m.sequence, m.jms_message_id::text, m.jms_timestamp, m.jms_expiration, m.jms_delivery_mode,
+    m.message_type::text, m.jms_correlation_id, m.jms_reply_to, m.jms_type, m.properties::text, m.property_types::text,
+    m.text_body, m.json_body::text, m.body_types::text, m.bytes_body"""
+
+_KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[]"
+
+
+class SelectedStatement(NamedTuple):
+    """A statement with a selector's condition in it, and the condition's parameters."""
+
+    text: str
+    parameters: dict[str, object]
+
+
+class Statements:
+    """The statements for one schema.
+
+    Args:
+        schema_name: The plain name of the schema.
+    """
+
+    def __init__(self, schema_name: str) -> None:
+        self._schema_name = schema_name
+        schema = self._schema = quote_identifier(schema_name)
+        types = (kind if kind != "message_type" else f"{schema}.message_type" for _, kind in SEND_COLUMNS)
+        arrays = ", ".join(f"%({name})s::{kind}[]" for (name, _), kind in zip(SEND_COLUMNS, types, strict=True))
+        names = [name for name, _ in SEND_COLUMNS]
+        columns = ", ".join(names[1:])
+
+        self.send = f"""
+            insert into {schema}.message (queue_id, {columns})
+            select q.queue_id, {", ".join("s." + name for name in names[1:])}
+            from unnest({arrays}) with ordinality as s ({", ".join(names)}, position)
+            join {schema}.queue q on q.name = s.queue
+            order by s.position"""
+        # The setting holds for the statement's own transaction: a crash of the server may lose the messages.
+        self.send_without_flush = f"""
+            with commit as materialized (select set_config('synchronous_commit', 'off', true))
+            insert into {schema}.message (queue_id, {columns})
+            select q.queue_id, {", ".join("s." + name for name in names[1:])}
+            from commit cross join unnest({arrays}) with ordinality as s ({", ".join(names)}, position)
+            join {schema}.queue q on q.name = s.queue
+            order by s.position"""
+
+        self.find_queue = f"select queue_id from {schema}.queue where name = %(name)s"
+        self.create_queue = f"insert into {schema}.queue (name) values (%(name)s) on conflict (name) do nothing"
+
+        # The rows are locked by this transaction, so that their addresses hold.
+        self.delete_locked = f"delete from {schema}.message where ctid = any(%(addresses)s::tid[])"
+        self.forget_deliveries = f"""
+            delete from {schema}.delivery d using {_KEYS}) as k (queue_id, inverse_priority, sequence)
+            where (d.queue_id, d.inverse_priority, d.sequence) = (k.queue_id, k.inverse_priority, k.sequence)"""
+
+        self.acknowledge = f"""
+            with acknowledged as (
+                delete from {schema}.delivery d
+                using {_KEYS}, %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
+                where (d.queue_id, d.inverse_priority, d.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
+                  and d.claim_id = k.claim_id
+                returning d.queue_id, d.inverse_priority, d.sequence),
+            deleted as (
+                delete from {schema}.message m using acknowledged a
+                where (m.queue_id, m.inverse_priority, m.sequence) = (a.queue_id, a.inverse_priority, a.sequence))
+            select count(*) from acknowledged"""
+        self.release = f"""
+            with commit as materialized (select set_config('synchronous_commit', 'off', true)),
+            released as (
+                select d.queue_id, d.inverse_priority, d.sequence, k.attempts, k.delay, k.error
+                from commit
+                cross join {_KEYS}, %(claim_ids)s::bigint[], %(attempts)s::integer[], %(delays)s::float8[],
+                    %(errors)s::text[]) as k (queue_id, inverse_priority, sequence, claim_id, attempts, delay, error)
+                join {schema}.delivery d
+                  on (d.queue_id, d.inverse_priority, d.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
+                 and d.claim_id = k.claim_id
+                for update of d),
+            forgotten as (
+                delete from {schema}.delivery d using released r
+                where (d.queue_id, d.inverse_priority, d.sequence) = (r.queue_id, r.inverse_priority, r.sequence)
+                  and r.attempts = 0 and d.delivery_count = 0)
+            update {schema}.delivery d
+            set claim_id = null, connection_id = null, claimed_at = null,
+                delivery_count = d.delivery_count + r.attempts,
+                next_attempt = case when r.delay > 0 then statement_timestamp() + r.delay * interval '1 second' end,
+                last_error = coalesce(r.error, d.last_error)
+            from released r
+            where (d.queue_id, d.inverse_priority, d.sequence) = (r.queue_id, r.inverse_priority, r.sequence)
+              and (r.attempts > 0 or d.delivery_count > 0)"""
+        # Recorded while the caller's open transaction still locks the messages, which it then gives back.
+        self.record_attempts = f"""
+            insert into {schema}.delivery as d (queue_id, inverse_priority, sequence, delivery_count)
+            select k.queue_id, k.inverse_priority, k.sequence, 1
+            from {_KEYS}) as k (queue_id, inverse_priority, sequence)
+            order by k.queue_id, k.inverse_priority, k.sequence
+            on conflict (queue_id, inverse_priority, sequence)
+                do update set delivery_count = d.delivery_count + 1"""
+
+        # The highest sequence of each priority, read before a scan: what the scan does not return up to there does
+        # not match, or cannot be had now.
+        self.highest_sequences = f"""
+            select array(
+                select coalesce((select m.sequence from {schema}.message m
+                                 where m.queue_id = %(queue_id)s and m.inverse_priority = p.inverse_priority
+                                 order by m.queue_id desc, m.inverse_priority desc, m.sequence desc limit 1), 0)
+                from generate_series(0, 9) as p (inverse_priority) order by p.inverse_priority)"""
+
+        self.listen = f"listen {schema}"
+        self.notify = "select pg_notify(%(channel)s, payload) from unnest(%(payloads)s::text[]) as payload"
+        self.connect = f"""
+            insert into {schema}.connection (host, process_id) values (%(host)s, %(process_id)s)
+            returning connection_id"""
+        self.lock_connection = f"""
+            select pg_try_advisory_lock({schema}.advisory_class(), (%(connection_id)s::bigint %% 2147483647)::integer)"""
+        self.disconnect = f"delete from {schema}.connection where connection_id = %(connection_id)s"
+        self.forget_dead_client = f"""
+            delete from {schema}.connection
+            where client_id = %(client_id)s and not {schema}.is_connected(connection_id)"""
+        self.set_client_id = f"""
+            update {schema}.connection set client_id = %(client_id)s where connection_id = %(connection_id)s"""
+
+        # Upkeep, done by the one connection that holds the lock.
+        self.lead = f"select pg_try_advisory_lock({schema}.advisory_class(), 0)"
+        self.forget_dead_connections = f"""
+            delete from {schema}.connection c
+            where c.connection_id <> %(connection_id)s and c.started_at < statement_timestamp() - interval '2 seconds'
+              and c.connection_id %% 2147483647 not in (
+                select l.objid::bigint from pg_catalog.pg_locks l
+                where l.locktype = 'advisory' and l.granted and l.objsubid = 2
+                  and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
+                  and l.classid::bigint = (select {schema}.advisory_class()))"""
+        self.release_dead_claims = f"""
+            update {schema}.delivery d
+            set claim_id = null, connection_id = null, claimed_at = null, delivery_count = d.delivery_count + 1,
+                last_error = 'the client went away without acknowledging'
+            where d.claim_id is not null
+              and not exists (select from {schema}.connection c where c.connection_id = d.connection_id)
+            returning d.queue_id, d.inverse_priority, d.sequence"""
+        self.forget_orphans = f"""
+            delete from {schema}.delivery d
+            where d.claim_id is null
+              and not exists (
+                select from {schema}.message m
+                where (m.queue_id, m.inverse_priority, m.sequence) = (d.queue_id, d.inverse_priority, d.sequence))"""
+        self.reap_expired = f"""
+            with expired as materialized (
+                select m.ctid as address, m.*, q.expiry_queue_id
+                from {schema}.message m
+                join {schema}.queue q using (queue_id)
+                where m.jms_expiration <= (select {schema}.current_milliseconds())
+                  and not exists (
+                    select from {schema}.delivery d
+                    where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
+                      and d.claim_id is not null)
+                order by m.jms_expiration
+                limit %(limit)s
+                for update of m skip locked),
+            state as materialized (
+                select d.* from (select queue_id, array_agg(inverse_priority) as inverse_priorities,
+                                        array_agg(sequence) as sequences from expired group by queue_id) e
+                cross join lateral {schema}.delivery_state(e.queue_id, e.inverse_priorities, e.sequences) d),
+            deleted as (
+                delete from {schema}.message m using expired e
+                where m.ctid = e.address and not exists (
+                    select from state s
+                    where (s.queue_id, s.inverse_priority, s.sequence) = (e.queue_id, e.inverse_priority, e.sequence)
+                      and s.claim_id is not null)
+                returning m.queue_id, m.inverse_priority, m.sequence),
+            forgotten as (
+                delete from {schema}.delivery d using deleted m
+                where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)),
+            moved as (
+                insert into {schema}.message (queue_id, {columns})
+                select e.expiry_queue_id, {", ".join("e." + name if name != "jms_expiration" else "null" for name in names[1:])}
+                from expired e
+                join deleted d using (queue_id, inverse_priority, sequence)
+                where e.expiry_queue_id is not null
+                order by e.sequence)
+            select count(*) from deleted"""
+
+    def _candidates(self, selector: Selector | None, condition: str = "") -> SelectedStatement:
+        """Compose the scan in the order of delivery, from the consumer's bounds on.
+
+        Its plan stops at the limit, and so locks no more rows than it returns. The join sees the delivery state of the
+        statement's snapshot: it passes over messages that are claimed or wait. What it lets through is checked again
+        under the row's lock.
+        """
+        schema = self._schema
+        parameters: dict[str, object] = {}
+        if selector is not None:
+            chosen = selector.to_sql(self._schema_name)
+            condition += f" and ({chosen.condition})"
+            parameters = chosen.parameters
+        return SelectedStatement(
+            f"""
+                select found.*
+                from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
+                cross join lateral (
+                    select m.ctid as address, m.*
+                    from {schema}.message m
+                    left join {schema}.delivery d
+                      on (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
+                    where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
+                      and m.sequence >= b.lowest
+                      and (m.jms_expiration is null or m.jms_expiration > (select {schema}.current_milliseconds()))
+                      and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
+                      {condition}
+                    order by m.queue_id, m.inverse_priority, m.sequence
+                    limit %(limit)s
+                    for update of m skip locked) found
+                limit %(limit)s""",
+            parameters,
+        )
+
+    def _locked(self, candidates: str) -> str:
+        """Compose the candidates with the delivery state that they have now that their rows are locked."""
+        return f"""
+            candidate as materialized ({candidates}),
+            state as materialized (
+                select s.* from {self._schema}.delivery_state(%(queue_id)s,
+                    (select array_agg(inverse_priority) from candidate),
+                    (select array_agg(sequence) from candidate)) s),
+            free as (
+                select c.*, s.delivery_count
+                from candidate c
+                left join state s using (inverse_priority, sequence)
+                where s.claim_id is null and (s.next_attempt is null or s.next_attempt <= statement_timestamp()))"""
+
+    @lru_cache(maxsize=1024)  # noqa: B019 - one Statements a schema, kept for the life of the process
+    def lock(self, selector: Selector | None) -> SelectedStatement:
+        """Lock the next messages for the open transaction; those that it has sent itself are not among them."""
+        own = "and m.transaction_id is distinct from (select pg_current_xact_id_if_assigned())"
+        candidates, parameters = self._candidates(selector, own)
+        return SelectedStatement(
+            f"""with {self._locked(candidates)}
+                select {_MESSAGE}, m.delivery_count, m.address::text from free m
+                order by m.inverse_priority, m.sequence""",
+            parameters,
+        )
+
+    @lru_cache(maxsize=1024)  # noqa: B019
+    def take(self, selector: Selector | None) -> SelectedStatement:
+        """Take the next messages off their queue."""
+        candidates, parameters = self._candidates(selector)
+        return SelectedStatement(
+            f"""with {self._locked(candidates)},
+                forgotten as (
+                    delete from {self._schema}.delivery d using free f
+                    where d.queue_id = %(queue_id)s
+                      and (d.inverse_priority, d.sequence) = (f.inverse_priority, f.sequence))
+                delete from {self._schema}.message m using free f where m.ctid = f.address
+                returning {_MESSAGE}, f.delivery_count, null""",
+            parameters,
+        )
+
+    @lru_cache(maxsize=1024)  # noqa: B019
+    def claim(self, selector: Selector | None) -> SelectedStatement:
+        """Claim the next messages for a session: they stay in the queue until it acknowledges them.
+
+        The commit need not reach the disk: a claim that a crash of the server loses does no harm, since the sessions
+        that held claims are gone with it.
+        """
+        candidates, parameters = self._candidates(selector)
+        return SelectedStatement(
+            f"""with commit as materialized (
+                    select set_config('synchronous_commit', 'off', true),
+                           nextval('{self._schema}.claim_sequence') as claim_id),
+                candidate as materialized ({candidates}),
+                claimed as (
+                    insert into {self._schema}.delivery as d
+                        (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
+                    select c.queue_id, c.inverse_priority, c.sequence, commit.claim_id, %(connection_id)s,
+                           clock_timestamp()
+                    from candidate c cross join commit
+                    on conflict (queue_id, inverse_priority, sequence) do update
+                    set claim_id = excluded.claim_id, connection_id = excluded.connection_id,
+                        claimed_at = excluded.claimed_at, next_attempt = null
+                    where d.claim_id is null
+                      and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
+                    returning d.inverse_priority, d.sequence, d.delivery_count, d.claim_id)
+                select {_MESSAGE}, d.delivery_count, d.claim_id
+                from candidate m
+                join claimed d using (inverse_priority, sequence)
+                order by m.inverse_priority, m.sequence""",
+            parameters,
+        )
+
+    @lru_cache(maxsize=1024)  # noqa: B019
+    def browse(self, selector: Selector | None) -> SelectedStatement:
+        """Read the messages that are there to be delivered, in their order, from a key on."""
+        condition, parameters = "", {}
+        if selector is not None:
+            chosen = selector.to_sql(self._schema_name)
+            condition, parameters = f"and ({chosen.condition})", chosen.parameters
+        return SelectedStatement(
+            f"""select {_MESSAGE}, d.delivery_count, null
+                from {self._schema}.message m
+                left join {self._schema}.delivery d
+                  on (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
+                where m.queue_id = %(queue_id)s
+                  and (m.inverse_priority, m.sequence) > (%(inverse_priority)s::smallint, %(sequence)s::bigint)
+                  and (m.jms_expiration is null or m.jms_expiration > (select {self._schema}.current_milliseconds()))
+                  and d.claim_id is null
+                  and m.transaction_id is distinct from (select pg_current_xact_id_if_assigned())
+                  {condition}
+                order by m.queue_id, m.inverse_priority, m.sequence
+                limit %(limit)s""",
+            parameters,
+        )
+
+    @lru_cache(maxsize=1024)  # noqa: B019
+    def purge(self, selector: Selector | None) -> SelectedStatement:
+        """Delete the messages that no transaction holds, in their order, up to a limit."""
+        candidates, parameters = self._candidates(selector)
+        return SelectedStatement(
+            f"""with {self._locked(candidates)},
+                forgotten as (
+                    delete from {self._schema}.delivery d using free f
+                    where d.queue_id = %(queue_id)s
+                      and (d.inverse_priority, d.sequence) = (f.inverse_priority, f.sequence))
+                delete from {self._schema}.message m using free f where m.ctid = f.address""",
+            parameters,
+        )
+
+
+@cache
+def statements(schema_name: str) -> Statements:
+    """Return the statements for a schema."""
+    return Statements(schema_name)

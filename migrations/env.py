@@ -1,0 +1,27 @@
+"""Alembic's environment for the schema of jmsql.
+
+Run by ``jmsql migrate``, which hands over an open connection and the schema's name. The versions can also join an
+application's own Alembic: name this folder's ``versions`` in its ``version_locations``, and give the schema, if it is
+another than ``jmsql``, as the main option ``jmsql_schema``.
+"""
+
+from __future__ import annotations
+
+from alembic import context
+from sqlalchemy import Connection
+from sqlalchemy.schema import CreateSchema
+
+VERSION_TABLE = "schema_version"
+
+
+def run() -> None:
+    """Bring the schema to the version that was asked for, on the connection that was handed over."""
+    connection: Connection = context.config.attributes["connection"]
+    schema = context.config.get_main_option("jmsql_schema", "jmsql")
+    connection.execute(CreateSchema(schema, if_not_exists=True))
+    context.configure(connection=connection, version_table=VERSION_TABLE, version_table_schema=schema)
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+run()
