@@ -1,4 +1,7 @@
-"""JMS messaging inside the PostgreSQL database that an application already has."""
+"""JMS messaging inside the PostgreSQL database that an application already has.
+
+All public names are listed here; import them from nowhere else.
+"""
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.browser import QueueBrowser
@@ -9,4 +12,77 @@ from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.producer import MessageProducer
 from jmsql.client.session import Session
 from jmsql.destinations import Destination, Queue, Topic
+from jmsql.exceptions import (
+    IllegalStateException,
+    InvalidClientIDException,
+    InvalidDestinationException,
+    InvalidSelectorException,
+    JMSException,
+    JMSSecurityException,
+    MessageEOFException,
+    MessageFormatException,
+    MessageNotReadableException,
+    MessageNotWriteableException,
+    NullValueError,
+    NumberFormatException,
+    ResourceAllocationException,
+    TransactionInProgressException,
+    TransactionRolledBackException,
+    UnsupportedOperationException,
+)
+from jmsql.messages import (
+    BytesMessage,
+    DeliveryMode,
+    ForeignMessage,
+    MapMessage,
+    Message,
+    ObjectMessage,
+    StreamMessage,
+    TextMessage,
+    register_codec,
+    register_type,
+)
 from jmsql.store.migration import migrate
+
+__all__ = [
+    "AcknowledgeMode",
+    "BytesMessage",
+    "Connection",
+    "ConnectionFactory",
+    "ConnectionMetaData",
+    "DeliveryMode",
+    "Destination",
+    "ExceptionListener",
+    "ForeignMessage",
+    "IllegalStateException",
+    "InvalidClientIDException",
+    "InvalidDestinationException",
+    "InvalidSelectorException",
+    "JMSException",
+    "JMSSecurityException",
+    "MapMessage",
+    "Message",
+    "MessageConsumer",
+    "MessageEOFException",
+    "MessageFormatException",
+    "MessageListener",
+    "MessageNotReadableException",
+    "MessageNotWriteableException",
+    "MessageProducer",
+    "NullValueError",
+    "NumberFormatException",
+    "ObjectMessage",
+    "Queue",
+    "QueueBrowser",
+    "ResourceAllocationException",
+    "Session",
+    "StreamMessage",
+    "TextMessage",
+    "Topic",
+    "TransactionInProgressException",
+    "TransactionRolledBackException",
+    "UnsupportedOperationException",
+    "migrate",
+    "register_codec",
+    "register_type",
+]

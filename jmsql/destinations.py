@@ -39,7 +39,7 @@ class Destination:
             )
         if "\0" in self.name or any("\ud800" <= character <= "\udfff" for character in self.name):
             raise InvalidDestinationException(
-                f"The destination name {self.name!r} holds a NUL or half a surrogate pair, which PostgreSQL cannot store."
+                f"PostgreSQL cannot store the destination name {self.name!r}: it holds a NUL or half a surrogate pair."
             )
 
     @property

@@ -96,7 +96,11 @@ class AbstractSession(ABC):
         return MessageProducer(self, destination)
 
     def create_consumer(
-        self, destination: Destination, selector: str | None = None, *, no_local: bool = False
+        self,
+        destination: Destination,
+        selector: str | None = None,
+        *,
+        no_local: bool = False,  # noqa: ARG002 - JMS gives it a meaning for topics alone
     ) -> MessageConsumer:
         """Make a consumer.
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+import sqlalchemy
+
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.session import Session
@@ -63,10 +65,13 @@ class Connection:
         self._exception_listener: ExceptionListener | None = None
         self._side = SessionConnection(self._engine, schema, transacted=False)
         try:
-            with jms_errors(f"connecting to {url.render_as_string(hide_password=True)}"), self._engine.connect() as database:
+            with (
+                jms_errors(f"connecting to {url.render_as_string(hide_password=True)}"),
+                self._engine.connect() as database,
+            ):
                 check_schema(database, schema)
-                server_version = database.dialect.server_version_info
-            self._metadata = ConnectionMetaData(server_version or ())
+                server_version = database.scalar(sqlalchemy.text("select current_setting('server_version')"))
+            self._metadata = ConnectionMetaData(str(server_version))
             self._control = ControlConnection(self._control_engine, schema, self._failed)
         except BaseException:
             self._dispose()
@@ -248,8 +253,8 @@ class Connection:
             raise IllegalStateException("The connection is closed.")
 
     def _take_client_id(self, client_id: str) -> None:
-        if not isinstance(client_id, str) or not client_id:
-            raise InvalidClientIDException(f"A client identifier is a text of at least one character, not {client_id!r}.")
+        if not client_id:
+            raise InvalidClientIDException("A client identifier has at least one character.")
         self._control.set_client_id(client_id)
         self._client_id = client_id
 

@@ -12,8 +12,8 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
 
 if TYPE_CHECKING:
-    from jmsql.client.inbox import Inbox
     from jmsql.client.abstract_session import AbstractSession
+    from jmsql.client.inbox import Inbox
     from jmsql.destinations import Queue
     from jmsql.selectors import Selector
 

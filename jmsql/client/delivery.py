@@ -86,7 +86,7 @@ class LockedDelivery:
         # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
         # inboxes of the session hold is left out here.
         self.flush()
-        held = {key for other in self._inboxes if other is not inbox for key in other.keys()}
+        held = {key for other in self._inboxes if other is not inbox for key in other.held}
         if inbox not in self._inboxes:
             self._inboxes.append(inbox)
         rows = inbox.fetch(self._access.store, inbox.prefetch.size() + len(held))
@@ -121,7 +121,7 @@ class LockedDelivery:
         self.committed()
         return returned
 
-    def closed(self, inbox: Inbox) -> list[MessageKey]:
+    def closed(self, inbox: Inbox) -> list[MessageKey]:  # noqa: ARG002 - it is the other strategy's concern
         """End the deliveries to an inbox: what it holds stays locked until the transaction ends."""
         return []
 
@@ -147,7 +147,7 @@ class ImmediateDelivery:
                 received()
         return rows[0] if rows else None
 
-    def closed(self, inbox: Inbox) -> list[MessageKey]:
+    def closed(self, inbox: Inbox) -> list[MessageKey]:  # noqa: ARG002 - it is the other strategy's concern
         """End the deliveries to an inbox, which holds nothing."""
         return []
 

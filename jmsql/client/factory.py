@@ -51,6 +51,6 @@ class ConnectionFactory:
         url = self.url or os.environ.get("JMSQL_URL")
         if url:
             return url
-        from jmsql.embedded import start_server  # noqa: PLC0415 - an extra, imported where it is used
+        from jmsql.embedded import start_server  # an extra, imported where it is used
 
         return start_server().url

@@ -56,8 +56,9 @@ class Inbox:
         """Hold messages for delivery."""
         self._rows.extend(rows)
 
-    def keys(self) -> list[MessageKey]:
-        """Return the keys of the messages held."""
+    @property
+    def held(self) -> list[MessageKey]:
+        """The keys of the messages held for delivery."""
         return [self.key(row) for row in self._rows]
 
     def key(self, row: MessageRow) -> MessageKey:

@@ -19,10 +19,10 @@ class ConnectionMetaData:
     """Facts about the provider (JMS 1.1, chapter 4.3.7).
 
     Args:
-        server_version: The version of the PostgreSQL server, as numbers.
+        server_version: The version of the PostgreSQL server, as it tells it.
     """
 
-    server_version: tuple[int, ...]
+    server_version: str
 
     @property
     def jms_version(self) -> str:

@@ -11,7 +11,7 @@ _LONGEST = 1.0
 
 
 class PollInterval:
-    """Ever longer pauses, from a twentieth of a second to one second, each varied so that consumers do not march in step.
+    """Ever longer pauses, from a twentieth of a second to one second, varied so that consumers do not march in step.
 
     Notifications wake a consumer sooner. The polls find what they miss: a notification that was lost with its
     connection or held back because another had just been sent, and messages that a dead client's transaction held.

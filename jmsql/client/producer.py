@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from jmsql.client.duration import seconds
 from jmsql.destinations import Destination, Queue, require_queue
@@ -153,8 +154,7 @@ class MessageProducer:
         urgency = self._priority if priority is None else _priority(priority)
         lifetime = self._time_to_live if time_to_live is None else _time_to_live(time_to_live)
 
-        own = as_jms_message(message)
-        encoded = encode_message(own)
+        encoded = encode_message(as_jms_message(message))
         now = time.time_ns() // 1_000_000
         expiration = now + round(lifetime * 1000) if lifetime else 0
         if expiration > _LATEST_EXPIRATION:
@@ -172,13 +172,13 @@ class MessageProducer:
                 *encoded,
             )
         )
-        for sent in (own,) if own is message else (own, message):
-            sent.jms_message_id = None if uuid is None else "ID:" + uuid
-            sent.jms_timestamp = timestamp
-            sent.jms_expiration = expiration
-            sent.jms_priority = urgency
-            sent.jms_delivery_mode = mode
-            sent.jms_destination = queue
+        sent: Any = message
+        sent.jms_message_id = None if uuid is None else "ID:" + uuid
+        sent.jms_timestamp = timestamp
+        sent.jms_expiration = expiration
+        sent.jms_priority = urgency
+        sent.jms_delivery_mode = mode
+        sent.jms_destination = queue
 
     def close(self) -> None:
         """Send no more. What was sent in a transaction is still committed with it. Closing again does nothing."""
@@ -195,7 +195,7 @@ class MessageProducer:
         if destination is None:
             raise UnsupportedOperationException("The producer has no destination of its own; name one with the send.")
         queue = require_queue(destination)
-        self._session._ensurerequire_queue(queue)
+        self._session._ensure_queue(queue)
         return queue
 
     def _check_open(self) -> None:
@@ -225,8 +225,11 @@ def _delivery_mode(delivery_mode: int) -> DeliveryMode:
 
 
 def _priority(priority: int) -> int:
-    if isinstance(priority, int) and 0 <= priority <= _HIGHEST_PRIORITY:
-        return int(priority)
+    try:
+        if 0 <= (number := operator.index(priority)) <= _HIGHEST_PRIORITY:
+            return number
+    except TypeError:
+        pass
     raise JMSException(f"The priority is an int from 0 (lowest) to 9, not {priority!r}.")
 
 

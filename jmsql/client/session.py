@@ -19,7 +19,6 @@ from jmsql.client.polling import PollInterval
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.messages import DeliveryMode, Message
 from jmsql.selectors import Selector
-from jmsql.store.message_store import MessageKey
 from jmsql.store.session_connection import SessionConnection
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ listens for messages, tells others of messages sent, and one of all such connect
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -66,8 +67,8 @@ class ControlConnection:
         self.connection_id = 0
         self._connection = self._connect()
         self._wake_receiver, self._wake_sender = socket.socketpair()
-        self._wake_receiver.setblocking(False)
-        self._wake_sender.setblocking(False)
+        for end in (self._wake_receiver, self._wake_sender):
+            end.settimeout(0)
         self._thread = threading.Thread(target=self._serve, name=f"jmsql-control-{self.connection_id}", daemon=True)
         self._thread.start()
 
@@ -171,9 +172,10 @@ class ControlConnection:
 
     def _serve(self) -> None:
         try:
-            while not self._closed:
+            while True:
                 try:
                     self._serve_connection()
+                    break
                 except psycopg.Error as error:
                     self._connection.close()
                     if self._closed:
@@ -199,7 +201,7 @@ class ControlConnection:
             timeout = maintenance.seconds_to_next()
             if self._payloads:
                 timeout = min(timeout, self._next_notification - time.monotonic())
-            select.select([self._connection, self._wake_receiver], [], [], max(timeout, 0.0))
+            select.select([self._connection.fileno(), self._wake_receiver.fileno()], [], [], max(timeout, 0.0))
             self._drain_wakes()
 
     def _dispatch(self) -> None:
@@ -244,17 +246,14 @@ class ControlConnection:
             self._wake()
 
     def _wake(self) -> None:
-        try:
+        # It may be full, so that the thread will wake anyway, or closed.
+        with contextlib.suppress(OSError):
             self._wake_sender.send(b"\0")
-        except OSError:
-            pass  # it is full, so that the thread will wake anyway, or closed
 
     def _drain_wakes(self) -> None:
-        try:
+        with contextlib.suppress(BlockingIOError):
             while self._wake_receiver.recv(4096):
                 pass
-        except BlockingIOError:
-            pass
 
     def _wake_everyone(self) -> None:
         with self._lock:

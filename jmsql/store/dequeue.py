@@ -49,8 +49,7 @@ class ScanBounds:
 
     def returned(self, inverse_priority: int, sequence: int) -> None:
         """Look again from a message that was given back."""
-        if sequence < self._lowest[inverse_priority]:
-            self._lowest[inverse_priority] = sequence
+        self._lowest[inverse_priority] = min(self._lowest[inverse_priority], sequence)
 
     def sweep_due(self, *, idle: bool) -> bool:
         """Tell whether it is time for a scan from the front.

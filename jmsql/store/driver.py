@@ -15,11 +15,11 @@ __all__ = ["AsyncDriver", "Driver", "PsycopgDriver", "Result"]
 class Result(NamedTuple):
     """What a statement brought.
 
-    `rows` is empty for a statement that returns none; `count` is the number of rows returned or changed.
+    `rows` is empty for a statement that returns none; `row_count` is the number of rows returned or changed.
     """
 
     rows: list[tuple[Any, ...]]
-    count: int
+    row_count: int
 
 
 class Driver(Protocol):

@@ -102,7 +102,7 @@ class MessageStore:
                 )
         statement = self._statements.send if flush else self._statements.send_without_flush
         with jms_errors("sending"):
-            sent = self._driver.execute(statement, send_parameters(messages)).count
+            sent = self._driver.execute(statement, send_parameters(messages)).row_count
         if sent != len(messages):
             names = ", ".join(sorted({message.queue for message in messages}))
             raise InvalidDestinationException(
@@ -191,4 +191,4 @@ class MessageStore:
         statement = self._statements.purge(selector)
         parameters = {"queue_id": queue_id, "lowest": [0] * PRIORITIES, "limit": limit, **statement.parameters}
         with jms_errors("purging"):
-            return self._driver.execute(statement.text, parameters).count
+            return self._driver.execute(statement.text, parameters).row_count

@@ -71,7 +71,7 @@ def check_schema(connection: Connection, schema: str = DEFAULT_SCHEMA) -> None:
         return
     if found is None:
         raise JMSException(
-            f"The database has no schema {schema!r}: run `jmsql migrate`, or jmsql.migrate() with the rights to make it.",
+            f"The database has no schema {schema!r}: run `jmsql migrate`, or jmsql.migrate(), to make it.",
             "3F000",
         )
     if found < newest_version():

@@ -63,6 +63,7 @@ class Statements:
         arrays = ", ".join(f"%({name})s::{kind}[]" for (name, _), kind in zip(SEND_COLUMNS, types, strict=True))
         names = [name for name, _ in SEND_COLUMNS]
         columns = ", ".join(names[1:])
+        moved = ", ".join("null" if name == "jms_expiration" else f"e.{name}" for name in names[1:])
 
         self.send = f"""
             insert into {schema}.message (queue_id, {columns})
@@ -146,7 +147,8 @@ class Statements:
             insert into {schema}.connection (host, process_id) values (%(host)s, %(process_id)s)
             returning connection_id"""
         self.lock_connection = f"""
-            select pg_try_advisory_lock({schema}.advisory_class(), (%(connection_id)s::bigint %% 2147483647)::integer)"""
+            select pg_try_advisory_lock(
+                {schema}.advisory_class(), (%(connection_id)s::bigint %% 2147483647)::integer)"""
         self.disconnect = f"delete from {schema}.connection where connection_id = %(connection_id)s"
         self.forget_dead_client = f"""
             delete from {schema}.connection
@@ -206,7 +208,7 @@ class Statements:
                 where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)),
             moved as (
                 insert into {schema}.message (queue_id, {columns})
-                select e.expiry_queue_id, {", ".join("e." + name if name != "jms_expiration" else "null" for name in names[1:])}
+                select e.expiry_queue_id, {moved}
                 from expired e
                 join deleted d using (queue_id, inverse_priority, sequence)
                 where e.expiry_queue_id is not null
