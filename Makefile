@@ -39,7 +39,7 @@ format: $(SETUP) ## put the code in shape
 	$(BIN)/ruff format $(SOURCES)
 
 docs: $(SETUP) ## build the documentation into site/
-	$(BIN)/mkdocs --quiet build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
 
 benchmarks: $(SETUP) ## measure (ARGS="NAME --json FILE")
 	@$(BIN)/python -m benchmarks $(ARGS)

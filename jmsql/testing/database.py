@@ -12,6 +12,7 @@ import psycopg
 import sqlalchemy
 from psycopg import sql
 
+from jmsql.store.errors import jms_errors
 from jmsql.store.migration import migrate
 from jmsql.testing.waiting import wait_for
 
@@ -134,7 +135,8 @@ def session_database(server_url: str, schema: str) -> Iterator[SessionDatabase]:
 
 
 def _administer(server: sqlalchemy.URL, statement: sql.Composed) -> None:
-    with psycopg.connect(server.render_as_string(hide_password=False), autocommit=True) as connection:
+    url = server.render_as_string(hide_password=False)
+    with jms_errors("making or dropping a database for tests"), psycopg.connect(url, autocommit=True) as connection:
         connection.execute(statement)
 
 
