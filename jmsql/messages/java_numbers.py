@@ -6,6 +6,7 @@ are written as Java 19 and later do: with the fewest digits that read back as th
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from decimal import Decimal
@@ -20,6 +21,7 @@ _hexadecimal = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA
 _named = re.compile(r"[+-]?(?:NaN|Infinity)").fullmatch
 _WHITE_SPACE = "".join(map(chr, range(0x21)))
 _LONGEST_INTEGER = 40
+_FIRST_BEYOND_32_BITS = 2.0**128
 
 
 def parse_integer(text: str, bits: int) -> int:
@@ -57,9 +59,11 @@ def parse_float(text: str) -> float:
     nearest = _round_to_32_bits(value)
     if decimal_text and nearest != value:
         # Rounding twice, to 64 and then to 32 bits, goes wrong only where the first result lies halfway.
-        other = nearest + 2 * (value - nearest)
-        if _round_to_32_bits(other) == other and (exact := Decimal(decimal_text)) != (halfway := Decimal(value)):
-            return max(nearest, other) if exact > halfway else min(nearest, other)
+        bound = math.copysign(_FIRST_BEYOND_32_BITS, value)
+        one_side = bound if math.isinf(nearest) else nearest
+        other_side = one_side + 2 * (value - one_side)
+        if _round_to_32_bits(other_side) == other_side and (exact := Decimal(decimal_text)) != (half := Decimal(value)):
+            return _round_to_32_bits(max(one_side, other_side) if exact > half else min(one_side, other_side))
     return nearest
 
 

@@ -1,0 +1,27 @@
+"""Messages of each type with something in them, for tests that treat all types alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+
+CLASSES = (Message, TextMessage, BytesMessage, MapMessage, StreamMessage, ObjectMessage)
+
+FILL: dict[type[Message], Callable[..., None]] = {
+    Message: lambda message: None,
+    TextMessage: lambda message: setattr(message, "text", "text"),
+    BytesMessage: lambda message: message.write_bytes(b"bytes"),
+    MapMessage: lambda message: message.set_int("name", 1),
+    StreamMessage: lambda message: message.write_int(1),
+    ObjectMessage: lambda message: message.set_object([1]),
+}
+"""How to write something to the body of each type of message."""
+
+
+def filled(kind: type[Message]) -> Message:
+    """A message of this class with a body and a property."""
+    message = kind()
+    FILL[kind](message)
+    message.set_string_property("name", "value")
+    return message
