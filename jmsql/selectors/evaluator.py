@@ -39,7 +39,7 @@ from jmsql.selectors.expressions import (
     Wildcard,
 )
 
-__all__ = ["Values", "compare", "is_number", "negated", "truth"]
+__all__ = ["Values", "calculate", "compare", "is_number", "negated", "truth"]
 
 Values: TypeAlias = Callable[[str], Value]
 """Gives the value of a header or property by its name; None if it is missing."""
@@ -106,7 +106,7 @@ def _value(expression: Expression, values: Values) -> Value:
         case Identifier():
             return values(expression.name)
         case Arithmetic():
-            return _calculate(expression.operator, _value(expression.left, values), _value(expression.right, values))
+            return calculate(expression.operator, _value(expression.left, values), _value(expression.right, values))
         case Negative():
             value = _value(expression.operand, values)
             return negated(value) if is_number(value) else None
@@ -123,16 +123,15 @@ def is_number(value: Value) -> TypeGuard[int | float]:
 
 
 def compare(comparison: ComparisonOperator, left: Value, right: Value) -> bool | None:
-    """Compare two values: unknown if either is, false if they are of unlike types."""
+    """Compare two values: unknown if either is, false if they are of unlike types or, but for numbers, to be ordered."""
     if left is None or right is None:
         return None
     if is_number(left) and is_number(right):
         if isinstance(left, float) or isinstance(right, float):
             left, right = float(left), float(right)
         return _COMPARISONS[comparison](left, right)
-    if (isinstance(left, bool) and isinstance(right, bool)) or (isinstance(left, str) and isinstance(right, str)):
-        return _COMPARISONS[comparison](left, right)
-    return False
+    like = (isinstance(left, bool) and isinstance(right, bool)) or (isinstance(left, str) and isinstance(right, str))
+    return like and comparison in ("=", "<>") and _COMPARISONS[comparison](left, right)
 
 
 def negated(number: float) -> int | float:
@@ -144,7 +143,8 @@ def _wrapped(integer: int) -> int:
     return (integer + 2**63) % 2**64 - 2**63
 
 
-def _calculate(sign: ArithmeticOperator, left: Value, right: Value) -> int | float | None:
+def calculate(sign: ArithmeticOperator, left: Value, right: Value) -> int | float | None:
+    """Add, subtract, multiply or divide two values: unknown if either is no number."""
     if not is_number(left) or not is_number(right):
         return None
     if isinstance(left, float) or isinstance(right, float):

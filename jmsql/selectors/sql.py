@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -69,8 +69,8 @@ _MIRRORED: dict[ComparisonOperator, ComparisonOperator] = {
 }
 
 _OUTCOMES: dict[ComparisonOperator, str] = {
-    "=": "= '='",
-    "<>": "in ('<', '>', '<>')",
+    "=": "in ('=', 'equal')",
+    "<>": "in ('<', '>', 'different')",
     "<": "= '<'",
     "<=": "in ('<', '=')",
     ">": "= '>'",
@@ -151,14 +151,14 @@ class _Compiler:
         return f"({self._compared(value, '>=', low)} and {self._compared(value, '<=', high)})"
 
     def _in(self, expression: In) -> str:
-        strings = expression.strings
         if _is_header(expression.identifier):
-            return f"({self._plain_value(expression.identifier)} = any ({self._array(strings, 'text')}))"
-        array = self._array(list(map(json_value, strings)), "jsonb")
+            array = self._array(map(to_postgresql, expression.strings), "text")
+        else:
+            array = self._array(map(json_value, expression.strings), "jsonb")
         return f"({self._plain_value(expression.identifier)} = any ({array}))"
 
-    def _array(self, elements: Sequence[str], type_name: str) -> str:
-        escaped = (to_postgresql(element).replace("\\", "\\\\").replace('"', '\\"') for element in elements)
+    def _array(self, elements: Iterable[str], type_name: str) -> str:
+        escaped = (element.replace("\\", "\\\\").replace('"', '\\"') for element in elements)
         return self._parameter("{" + ",".join(f'"{element}"' for element in escaped) + "}", f"{type_name}[]")
 
     def _like(self, expression: Like) -> str:

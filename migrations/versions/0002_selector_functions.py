@@ -48,7 +48,7 @@ declare
     y double precision;
 begin
     if type_of_a in ('string', 'boolean') then
-        return case when type_of_a <> type_of_b then 'unlike' when a = b then '=' else '<>' end;
+        return case when type_of_a <> type_of_b then 'unlike' when a = b then 'equal' else 'different' end;
     end if;
     if type_of_a = 'number' and type_of_b = 'number' then
         if {schema}.selector_is_exact(a::numeric) and {schema}.selector_is_exact(b::numeric) then
@@ -57,7 +57,7 @@ begin
     end if;
     x := {schema}.selector_double(a);
     y := {schema}.selector_double(b);
-    return case when x = 'NaN' and y is not null or y = 'NaN' and x is not null then '<>'
+    return case when x = 'NaN' and y is not null or y = 'NaN' and x is not null then 'different'
                 when x < y then '<'
                 when x > y then '>'
                 when x = y then '='
@@ -65,13 +65,13 @@ begin
 end
 $$;
 comment on function {schema}.selector_compare(jsonb, jsonb) is
-    'How two values of a selector compare: <, = or > (numbers), = or <> (strings, booleans, NaN), or unlike.';
+    'How two values compare: <, = or > for numbers, equal or different for strings, booleans and NaN, or unlike.';
 """
 
 # PostgreSQL raises where Java's doubles turn into infinity or zero. The logarithm of a product or quotient tells where
-# that can happen; close to either limit, the same operation with a scaled operand tells exactly. (Only a product that
-# exceeds half of the smallest double by less than one part in 2^53 is taken for zero.) An expression need not be
-# evaluated from left to right, so what could raise stands behind IF or CASE.
+# that can happen. Close to either limit, the same operation with a scaled operand tells exactly; for a product close to
+# zero, which may need more digits than a double has, whole numbers do. An expression need not be evaluated from left to
+# right, so what could raise stands behind IF or CASE.
 DOUBLES = """
 create function {schema}.selector_sum(x double precision, y double precision) returns double precision
     language plpgsql immutable strict parallel safe
@@ -93,17 +93,26 @@ create function {schema}.selector_product(x double precision, y double precision
 as $$
 declare
     logarithm double precision;
-    overflow  boolean;
-    underflow boolean;
+    overflow  boolean := false;
+    underflow boolean := false;
+    exponent  integer;
+    other     integer;
 begin
     if x = 0 or y = 0 or greatest(abs(x), abs(y)) >= 'Infinity' then
         return x * y;
     end if;
     logarithm := ln(abs(x)) + ln(abs(y));
-    overflow := case when logarithm < 709 then false when logarithm > 711 then true
-                     else abs(x * {two_to_minus_100} * y) >= {two_to_924} end;
-    underflow := case when logarithm > -744 then false when logarithm < -747 then true
-                      else abs(x * {two_to_100} * y) <= {two_to_minus_975} end;
+    if logarithm > 709 then
+        overflow := case when logarithm > 711 then true else abs(x * {two_to_minus_100} * y) >= {two_to_924} end;
+    elsif logarithm < -747 then
+        underflow := true;
+    elsif logarithm < -744 then
+        exponent := 60 - floor(ln(abs(x)) / ln(2));
+        other := 60 - floor(ln(abs(y)) / ln(2));
+        underflow := (abs(x) * {two_to_150} * power(2::double precision, exponent - 150))::bigint::numeric
+                   * (abs(y) * {two_to_150} * power(2::double precision, other - 150))::bigint::numeric
+                  <= power(2::numeric, exponent + other - 1075);
+    end if;
     return case when overflow then sign(x) * sign(y) * 'Infinity'::double precision
                 when underflow then sign(x) * sign(y) * '0'::double precision
                 else x * y end;
@@ -188,6 +197,7 @@ comment on function {schema}.selector_arithmetic(text, jsonb, jsonb) is
 POWERS_OF_TWO = {
     "two_to_1023": 2.0**1023,
     "two_to_924": 2.0**924,
+    "two_to_150": 2.0**150,
     "two_to_100": 2.0**100,
     "two_to_minus_100": 2.0**-100,
     "two_to_minus_975": 2.0**-975,
