@@ -7,6 +7,8 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.browser import QueueBrowser
 from jmsql.client.connection import Connection, ExceptionListener
 from jmsql.client.consumer import MessageConsumer, MessageListener
+from jmsql.client.context import JMSConsumer, JMSContext, JMSProducer
+from jmsql.client.enlistment import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer, enlist
 from jmsql.client.factory import ConnectionFactory
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.producer import MessageProducer
@@ -46,6 +48,9 @@ from jmsql.store.migration import migrate
 
 __all__ = [
     "AcknowledgeMode",
+    "AsyncJMSConsumer",
+    "AsyncJMSContext",
+    "AsyncJMSProducer",
     "BytesMessage",
     "Connection",
     "ConnectionFactory",
@@ -58,7 +63,10 @@ __all__ = [
     "InvalidClientIDException",
     "InvalidDestinationException",
     "InvalidSelectorException",
+    "JMSConsumer",
+    "JMSContext",
     "JMSException",
+    "JMSProducer",
     "JMSSecurityException",
     "MapMessage",
     "Message",
@@ -82,6 +90,7 @@ __all__ = [
     "TransactionInProgressException",
     "TransactionRolledBackException",
     "UnsupportedOperationException",
+    "enlist",
     "migrate",
     "register_codec",
     "register_type",

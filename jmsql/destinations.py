@@ -29,10 +29,8 @@ class Destination:
     name: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise InvalidDestinationException(
-                f"A destination needs a name of at least one character, not {self.name!r}."
-            )
+        if not self.name:
+            raise InvalidDestinationException("A destination needs a name of at least one character.")
         if len(self.name) > _NAME_LIMIT:
             raise InvalidDestinationException(
                 f"The destination name has {len(self.name)} characters; at most {_NAME_LIMIT} are allowed."

@@ -115,7 +115,7 @@ class AbstractSession(ABC):
         """
         self._check_open()
         queue, parsed = require_queue(destination), Selector.parse(selector)
-        inbox = Inbox(self._ensure_queue(queue), parsed, self._fetch_operation(), self._wake)
+        inbox = Inbox(self._queue_id(queue), parsed, self._fetch_operation(), self._wake)
         consumer = MessageConsumer(self, queue, parsed, inbox)
         self._consumer_opened(consumer)
         return consumer
@@ -133,7 +133,7 @@ class AbstractSession(ABC):
         """
         self._check_open()
         found = require_queue(queue)
-        return QueueBrowser(self, found, Selector.parse(selector), self._ensure_queue(found))
+        return QueueBrowser(self, found, Selector.parse(selector), self._queue_id(found))
 
     @abstractmethod
     def close(self) -> None:
@@ -154,8 +154,12 @@ class AbstractSession(ABC):
             raise IllegalStateException("The session is closed.")
 
     @abstractmethod
-    def _ensure_queue(self, queue: Queue) -> int:
+    def _queue_id(self, queue: Queue) -> int:
         """Return the queue's id, making the queue if need be."""
+
+    def _will_send_to(self, queue: Queue) -> None:
+        """Make the queue if need be, as messages are going to be sent to it."""
+        self._queue_id(queue)
 
     @abstractmethod
     def _send(self, message: OutgoingMessage) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection import Connection
+from jmsql.client.context import JMSContext
 from jmsql.store.engine import parse_url
 
 __all__ = ["ConnectionFactory"]
@@ -46,6 +48,26 @@ class ConnectionFactory:
         url = parse_url(self._url(), user, password)
         control_url = url if self.control_url is None else parse_url(self.control_url, user, password)
         return Connection(url, control_url, self.schema, self.client_id)
+
+    def create_context(
+        self,
+        user: str | None = None,
+        password: str | None = None,
+        *,
+        session_mode: AcknowledgeMode = AcknowledgeMode.AUTO,
+    ) -> JMSContext:
+        """Connect to the database and make a session, as one object.
+
+        Args:
+            user: The PostgreSQL role to connect as; None: the URL's.
+            password: Its password.
+            session_mode: How the session acknowledges what it receives; TRANSACTED for one with transactions.
+
+        Raises:
+            JMSException: As `create_connection`.
+        """
+        connection = self.create_connection(user, password)
+        return JMSContext(connection.create_session(acknowledge_mode=session_mode), connection)
 
     def _url(self) -> str:
         url = self.url or os.environ.get("JMSQL_URL")

@@ -30,6 +30,15 @@ class Outbox:
         """Whether enough is collected for a batch."""
         return len(self._messages) >= _MOST_MESSAGES or self._bytes >= _MOST_BYTES
 
+    @property
+    def queues(self) -> set[str]:
+        """The names of the queues that the transaction has sent to."""
+        return set(self._queues)
+
+    def truncate(self, length: int) -> None:
+        """Forget all but the first `length` of the messages that are collected."""
+        del self._messages[length:]
+
     def add(self, message: OutgoingMessage) -> None:
         """Collect a message."""
         self._messages.append(message)

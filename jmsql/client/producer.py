@@ -51,7 +51,7 @@ class MessageProducer:
         self._disable_message_id = False
         self._disable_message_timestamp = False
         if self._destination is not None:
-            session._ensure_queue(self._destination)
+            session._will_send_to(self._destination)
 
     @property
     def destination(self) -> Queue | None:
@@ -195,7 +195,7 @@ class MessageProducer:
         if destination is None:
             raise UnsupportedOperationException("The producer has no destination of its own; name one with the send.")
         queue = require_queue(destination)
-        self._session._ensure_queue(queue)
+        self._session._will_send_to(queue)
         return queue
 
     def _check_open(self) -> None:

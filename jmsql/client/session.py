@@ -204,7 +204,7 @@ class Session(AbstractSession):
 
     # Sending and receiving, for producers and consumers
 
-    def _ensure_queue(self, queue: Queue) -> int:
+    def _queue_id(self, queue: Queue) -> int:
         return self._connection._queue_id(queue.name)
 
     def _send(self, message: OutgoingMessage) -> None:

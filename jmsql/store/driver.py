@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -9,7 +11,7 @@ import psycopg
 from psycopg.rows import tuple_row
 from sqlalchemy.util import await_only
 
-__all__ = ["AsyncDriver", "Driver", "PsycopgDriver", "Result"]
+__all__ = ["AsyncDriver", "Driver", "PsycopgDriver", "Result", "driver_for"]
 
 
 class Result(NamedTuple):
@@ -28,6 +30,9 @@ class Driver(Protocol):
     def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> Result:
         """Prepare a statement, unless it is, and run it."""
 
+    def sleep(self, seconds: float) -> None:
+        """Let time pass, without holding up others."""
+
 
 class PsycopgDriver:
     """Statements on a psycopg connection.
@@ -44,6 +49,10 @@ class PsycopgDriver:
         with psycopg.Cursor(self.connection, row_factory=tuple_row) as cursor:
             cursor.execute(statement.encode(), parameters, prepare=True, binary=True)
             return Result(cursor.fetchall() if cursor.description is not None else [], cursor.rowcount)
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass; other threads go on."""
+        time.sleep(seconds)
 
 
 class AsyncDriver:
@@ -66,3 +75,16 @@ class AsyncDriver:
                 return Result(rows, cursor.rowcount)
 
         return await_only(run())
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass; other tasks go on."""
+        await_only(asyncio.sleep(seconds))
+
+
+def driver_for(connection: object) -> Driver | None:
+    """Return the driver for a psycopg connection, or None if it is none."""
+    if isinstance(connection, psycopg.Connection):
+        return PsycopgDriver(connection)
+    if isinstance(connection, psycopg.AsyncConnection):
+        return AsyncDriver(connection)
+    return None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jmsql.exceptions import InvalidDestinationException, JMSException
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.selectors import Selector
 from jmsql.store.dequeue import PRIORITIES
 from jmsql.store.driver import Driver
@@ -66,6 +66,7 @@ class MessageStore:
 
     def __init__(self, driver: Driver, schema: str) -> None:
         self._driver = driver
+        self._schema = schema
         self._statements = statements(schema)
 
     def queue_id(self, name: str) -> int:
@@ -83,7 +84,7 @@ class MessageStore:
         raise InvalidDestinationException(f"The queue {name!r} was deleted as fast as it was created.")
 
     def send(self, messages: Sequence[OutgoingMessage], *, flush: bool = True) -> None:
-        """Insert messages, in their order.
+        """Insert messages, in their order: all of them, or none if a queue does not exist.
 
         Args:
             messages: At least one.
@@ -105,8 +106,25 @@ class MessageStore:
             sent = self._driver.execute(statement, send_parameters(messages)).row_count
         if sent != len(messages):
             names = ", ".join(sorted({message.queue for message in messages}))
-            raise InvalidDestinationException(
-                f"Of {len(messages)} messages only {sent} have a queue: one of these does not exist: {names}."
+            raise InvalidDestinationException(f"Nothing was sent, since one of these queues does not exist: {names}.")
+
+    def notify(self, queues: Iterable[str]) -> None:
+        """Tell all clients, with the commit of the open transaction, that queues have new messages."""
+        with jms_errors("notifying"):
+            self._driver.execute(self._statements.notify_queues, {"channel": self._schema, "names": list(queues)})
+
+    def require_read_committed(self) -> None:
+        """Make sure that the open transaction can receive.
+
+        Raises:
+            IllegalStateException: Its isolation level is above READ COMMITTED. What others have claimed since it
+                began is hidden from it then, and it would deliver their messages a second time.
+        """
+        with jms_errors("receiving"):
+            level = self._driver.execute(self._statements.isolation).rows[0][0]
+        if level != "read committed":
+            raise IllegalStateException(
+                f"The transaction's isolation level is {level}; messages are received in READ COMMITTED alone."
             )
 
     def lock(self, queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int) -> list[MessageRow]:

@@ -47,6 +47,8 @@ class SessionConnection:
     @property
     def sqlalchemy(self) -> sqlalchemy.Connection:
         """The SQLAlchemy connection, in its transaction if there is one."""
+        if self.is_lost and not self._transacted:
+            self.discard()
         if self._connection is None:
             with jms_errors("connecting"):
                 connection = self._engine.connect()

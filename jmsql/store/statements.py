@@ -56,6 +56,8 @@ class Statements:
         schema_name: The plain name of the schema.
     """
 
+    _not_own = "and m.transaction_id is distinct from (select pg_current_xact_id_if_assigned())"
+
     def __init__(self, schema_name: str) -> None:
         self._schema_name = schema_name
         schema = self._schema = quote_identifier(schema_name)
@@ -65,11 +67,16 @@ class Statements:
         columns = ", ".join(names[1:])
         moved = ", ".join("null" if name == "jms_expiration" else f"e.{name}" for name in names[1:])
 
+        all_queues_exist = f"""not exists (
+                select from unnest(%(queue)s::text[]) as wanted (name)
+                where not exists (select from {schema}.queue e where e.name = wanted.name))"""
+
         self.send = f"""
             insert into {schema}.message (queue_id, {columns})
             select q.queue_id, {", ".join("s." + name for name in names[1:])}
             from unnest({arrays}) with ordinality as s ({", ".join(names)}, position)
             join {schema}.queue q on q.name = s.queue
+            where {all_queues_exist}
             order by s.position"""
         # The setting holds for the statement's own transaction: a crash of the server may lose the messages.
         self.send_without_flush = f"""
@@ -78,6 +85,7 @@ class Statements:
             select q.queue_id, {", ".join("s." + name for name in names[1:])}
             from commit cross join unnest({arrays}) with ordinality as s ({", ".join(names)}, position)
             join {schema}.queue q on q.name = s.queue
+            where {all_queues_exist}
             order by s.position"""
 
         self.find_queue = f"select queue_id from {schema}.queue where name = %(name)s"
@@ -142,6 +150,9 @@ class Statements:
                 from generate_series(0, 9) as p (inverse_priority) order by p.inverse_priority)"""
 
         self.listen = f"listen {schema}"
+        self.notify_queues = f"""
+            select pg_notify(%(channel)s, queue_id::text) from {schema}.queue where name = any(%(names)s::text[])"""
+        self.isolation = "select current_setting('transaction_isolation')"
         self.notify = "select pg_notify(%(channel)s, payload) from unnest(%(payloads)s::text[]) as payload"
         self.connect = f"""
             insert into {schema}.connection (host, process_id) values (%(host)s, %(process_id)s)
@@ -266,8 +277,7 @@ class Statements:
     @lru_cache(maxsize=1024)  # noqa: B019 - one Statements a schema, kept for the life of the process
     def lock(self, selector: Selector | None) -> SelectedStatement:
         """Lock the next messages for the open transaction; those that it has sent itself are not among them."""
-        own = "and m.transaction_id is distinct from (select pg_current_xact_id_if_assigned())"
-        candidates, parameters = self._candidates(selector, own)
+        candidates, parameters = self._candidates(selector, self._not_own)
         return SelectedStatement(
             f"""with {self._locked(candidates)}
                 select {_MESSAGE}, m.delivery_count, m.address::text from free m
@@ -277,8 +287,8 @@ class Statements:
 
     @lru_cache(maxsize=1024)  # noqa: B019
     def take(self, selector: Selector | None) -> SelectedStatement:
-        """Take the next messages off their queue."""
-        candidates, parameters = self._candidates(selector)
+        """Take the next messages off their queue; those that the transaction has sent itself are not among them."""
+        candidates, parameters = self._candidates(selector, self._not_own)
         return SelectedStatement(
             f"""with {self._locked(candidates)},
                 forgotten as (
@@ -338,8 +348,7 @@ class Statements:
                   and (m.inverse_priority, m.sequence) > (%(inverse_priority)s::smallint, %(sequence)s::bigint)
                   and (m.jms_expiration is null or m.jms_expiration > (select {self._schema}.current_milliseconds()))
                   and d.claim_id is null
-                  and m.transaction_id is distinct from (select pg_current_xact_id_if_assigned())
-                  {condition}
+                  {self._not_own} {condition}
                 order by m.queue_id, m.inverse_priority, m.sequence
                 limit %(limit)s""",
             parameters,

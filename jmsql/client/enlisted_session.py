@@ -1,0 +1,172 @@
+"""Sessions inside the caller's own transaction."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, NoReturn
+
+from jmsql.client.abstract_session import AbstractSession
+from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.consumer import MessageConsumer, MessageListener
+from jmsql.client.outbox import Outbox
+from jmsql.client.polling import PollInterval
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException, TransactionInProgressException
+from jmsql.messages import Message
+from jmsql.selectors import Selector
+from jmsql.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from jmsql.destinations import Queue
+    from jmsql.store.driver import Driver
+    from jmsql.store.reader import Fetch
+    from jmsql.store.rows import MessageRow, OutgoingMessage
+
+__all__ = ["CallerTransaction", "EnlistedSession"]
+
+_NOTIFY_INTERVAL = 0.05
+"""Seconds between two notifications of a queue by this process: each makes commits wait for each other."""
+
+_notified: dict[str, float] = {}
+
+
+class CallerTransaction(ABC):
+    """A transaction that belongs to the caller, who alone commits it or rolls it back."""
+
+    buffers: bool = False
+    """Whether sends wait for the commit, because only then the connection can be used."""
+
+    def begin(self) -> None:  # noqa: B027 - most have one already
+        """Make sure that a transaction is open, without talking to the server."""
+
+    @property
+    @abstractmethod
+    def driver(self) -> Driver:
+        """Runs statements in the transaction."""
+
+
+class EnlistedSession(AbstractSession):
+    """A session in the caller's transaction: it never commits, rolls back, or starts a thread.
+
+    Args:
+        transaction: The caller's.
+        schema: The name of the schema.
+    """
+
+    def __init__(self, transaction: CallerTransaction, schema: str) -> None:
+        self._transaction = transaction
+        self._schema = schema
+        self.outbox = Outbox()
+
+    @property
+    def transacted(self) -> bool:
+        """True: it works in the caller's transaction."""
+        return True
+
+    @property
+    def acknowledge_mode(self) -> AcknowledgeMode:
+        """TRANSACTED: it works in the caller's transaction."""
+        return AcknowledgeMode.TRANSACTED
+
+    def commit(self) -> NoReturn:
+        """Refuse: the transaction is the caller's.
+
+        Raises:
+            TransactionInProgressException: Always.
+        """
+        raise TransactionInProgressException("The session is part of your transaction: commit that instead.")
+
+    def rollback(self) -> NoReturn:
+        """Refuse: the transaction is the caller's.
+
+        Raises:
+            TransactionInProgressException: Always.
+        """
+        raise TransactionInProgressException("The session is part of your transaction: roll that back instead.")
+
+    def recover(self) -> NoReturn:
+        """Refuse, as every transacted session does.
+
+        Raises:
+            IllegalStateException: Always.
+        """
+        raise IllegalStateException("A session in a transaction is not recovered; roll your transaction back instead.")
+
+    def close(self) -> None:
+        """End the session; what it has sent and received stays part of the transaction."""
+        self._closed = True
+
+    def flush(self) -> None:
+        """Insert what waits to be sent, in the caller's transaction."""
+        queues = self.outbox.queues
+        if not self.outbox:
+            return
+        store = self._store
+        try:
+            self.outbox.flush(store)
+        except InvalidDestinationException:
+            for name in queues:
+                store.queue_id(name)
+            self.outbox.flush(store)
+        due = [name for name in queues if time.monotonic() >= _notified.get(name, 0.0) + _NOTIFY_INTERVAL]
+        if due:
+            store.notify(due)
+            _notified.update(dict.fromkeys(due, time.monotonic()))
+        self.outbox.ended()
+
+    def _acknowledge_received(self) -> None:
+        """Do nothing: what was received is acknowledged by the caller's commit."""
+
+    @property
+    def _store(self) -> MessageStore:
+        return MessageStore(self._transaction.driver, self._schema)
+
+    def _queue_id(self, queue: Queue) -> int:
+        return self._store.queue_id(queue.name)
+
+    def _will_send_to(self, queue: Queue) -> None:
+        """Do nothing: a queue that is missing is made with the send."""
+
+    def _send(self, message: OutgoingMessage) -> None:
+        self._transaction.begin()
+        self.outbox.add(message)
+        if not self._transaction.buffers:
+            self.flush()
+
+    def _fetch_operation(self) -> Fetch:
+        return MessageStore.take
+
+    def _receive(self, consumer: MessageConsumer, timeout: float | None) -> Message | None:
+        # The end of the caller's transaction may go unnoticed, so nothing is fetched ahead of its delivery.
+        driver = self._transaction.driver
+        store = MessageStore(driver, self._schema)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        poll = PollInterval()
+        while not (self._closed or consumer._closed):
+            rows = consumer._inbox.fetch(store, 1)
+            if rows:
+                return rows[0].message(consumer._destination)
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                break
+            driver.sleep(poll.next() if remaining is None else min(poll.next(), remaining))
+        return None
+
+    def _browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
+        return self._store.browse(queue_id, selector, after, limit)
+
+    def _set_listener(
+        self,
+        consumer: MessageConsumer,  # noqa: ARG002 - refused, whatever they are
+        listener: MessageListener | None,  # noqa: ARG002
+    ) -> None:
+        raise IllegalStateException("A session in your transaction has no listeners; call receive() instead.")
+
+    def _consumer_opened(self, consumer: MessageConsumer) -> None:  # noqa: ARG002 - it holds nothing
+        self._store.require_read_committed()
+
+    def _consumer_closed(self, consumer: MessageConsumer) -> None:
+        """Do nothing: it holds nothing."""
+
+    def _wake(self) -> None:
+        """Do nothing: nobody waits in another thread."""

@@ -1,0 +1,183 @@
+"""Joining the caller's own transaction."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, overload, runtime_checkable
+from weakref import WeakKeyDictionary
+
+import psycopg
+import sqlalchemy
+from sqlalchemy import event, orm
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+from jmsql.client.async_context import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer
+from jmsql.client.context import JMSContext
+from jmsql.client.enlisted_session import CallerTransaction, EnlistedSession
+from jmsql.store.driver import Driver, driver_for
+from jmsql.store.errors import jms_errors
+
+__all__ = ["AsyncJMSConsumer", "AsyncJMSContext", "AsyncJMSProducer", "enlist"]
+
+
+@runtime_checkable
+class DjangoConnection(Protocol):
+    """Django's `connection`, which connects when it is first used."""
+
+    connection: Any
+
+    def ensure_connection(self) -> None:
+        """Connect, unless it is connected."""
+
+
+class _DriverTransaction(CallerTransaction):
+    """A transaction on a psycopg connection."""
+
+    def __init__(self, connection: object) -> None:
+        driver = driver_for(connection)
+        if driver is None:
+            raise TypeError(f"jmsql needs a psycopg 3 connection to PostgreSQL, not {type(connection).__qualname__}.")
+        self._driver = driver
+
+    @property
+    def driver(self) -> Driver:
+        return self._driver
+
+
+class _ConnectionTransaction(CallerTransaction):
+    """A transaction on a SQLAlchemy connection."""
+
+    def __init__(self, connection: sqlalchemy.Connection, *, buffers: bool = False) -> None:
+        self._connection = connection
+        self.buffers = buffers
+
+    def begin(self) -> None:
+        if not self._connection.in_transaction():
+            self._connection.begin()
+
+    @property
+    def driver(self) -> Driver:
+        with jms_errors("joining the transaction"):
+            self.begin()
+            return _DriverTransaction(self._connection.connection.driver_connection).driver
+
+
+class _SessionTransaction(CallerTransaction):
+    """A transaction of a SQLAlchemy ORM session."""
+
+    def __init__(self, session: orm.Session, *, buffers: bool = False) -> None:
+        self._session = session
+        self.buffers = buffers
+
+    def begin(self) -> None:
+        if not self._session.in_transaction():
+            self._session.begin()
+
+    @property
+    def driver(self) -> Driver:
+        with jms_errors("joining the transaction"):
+            return _ConnectionTransaction(self._session.connection()).driver
+
+
+# One session for each object of the caller's that waits for its commit, so that messages keep their order.
+_buffering: WeakKeyDictionary[object, EnlistedSession] = WeakKeyDictionary()
+
+
+@overload
+def enlist(transaction: psycopg.AsyncConnection[Any], *, schema: str = "jmsql") -> AsyncJMSContext: ...
+@overload
+def enlist(
+    transaction: orm.Session
+    | orm.scoped_session[Any]
+    | AsyncSession
+    | sqlalchemy.Connection
+    | AsyncConnection
+    | psycopg.Connection[Any]
+    | DjangoConnection,
+    *,
+    schema: str = "jmsql",
+) -> JMSContext: ...
+
+
+def enlist(transaction: object, *, schema: str = "jmsql") -> JMSContext | AsyncJMSContext:
+    """Send and receive inside the caller's own transaction: its commit makes it happen, its rollback undoes it.
+
+    jmsql never commits, rolls back or retries here. Messages that are rolled back do not count as delivered before.
+
+    Args:
+        transaction: A SQLAlchemy `Session`, `AsyncSession`, `Connection` or `AsyncConnection`, a psycopg `Connection`
+            or `AsyncConnection`, or Django's `connection`.
+        schema: The PostgreSQL schema of jmsql's tables.
+
+    Returns:
+        A context whose sends and receives are part of the transaction. For a SQLAlchemy `AsyncSession` or
+        `AsyncConnection` sends wait for the commit, so that they need no `await`; to receive, use it inside
+        `run_sync`. For a psycopg `AsyncConnection` the context's methods are awaited.
+
+    Raises:
+        TypeError: It is none of these.
+    """
+    if isinstance(transaction, psycopg.AsyncConnection):
+        return AsyncJMSContext(JMSContext(EnlistedSession(_DriverTransaction(transaction), schema)))
+    return JMSContext(_enlisted_session(transaction, schema))
+
+
+def _enlisted_session(transaction: object, schema: str) -> EnlistedSession:
+    if isinstance(transaction, AsyncSession | AsyncConnection):
+        if transaction not in _buffering:
+            _buffering[transaction] = (
+                _join_async_session(transaction, schema)
+                if isinstance(transaction, AsyncSession)
+                else _join_async_connection(transaction, schema)
+            )
+        return _buffering[transaction]
+    if isinstance(transaction, orm.scoped_session):
+        transaction = transaction()
+    if isinstance(transaction, orm.Session):
+        return EnlistedSession(_SessionTransaction(transaction), schema)
+    if isinstance(transaction, sqlalchemy.Connection):
+        return EnlistedSession(_ConnectionTransaction(transaction), schema)
+    if isinstance(transaction, DjangoConnection):
+        transaction.ensure_connection()
+        transaction = transaction.connection
+    return EnlistedSession(_DriverTransaction(transaction), schema)
+
+
+def _join_async_connection(connection: AsyncConnection, schema: str) -> EnlistedSession:
+    """Insert what was sent before each savepoint and before the commit; forget it with a rollback."""
+    caller = connection.sync_connection
+    if caller is None:
+        raise TypeError("The AsyncConnection is not connected yet; use it inside its `async with` block.")
+    session = EnlistedSession(_ConnectionTransaction(caller, buffers=True), schema)
+
+    def flush(*_: object) -> None:
+        session.flush()
+
+    def forget(*_: object) -> None:
+        session.outbox.ended()
+
+    for name in ("commit", "prepare_twophase", "savepoint"):
+        event.listen(caller, name, flush)
+    for name in ("rollback", "rollback_savepoint", "rollback_twophase"):
+        event.listen(caller, name, forget)
+    return session
+
+
+def _join_async_session(asynchronous: AsyncSession, schema: str) -> EnlistedSession:
+    """Insert what was sent before each commit, also of a nested transaction; forget it with a rollback."""
+    caller = asynchronous.sync_session
+    session = EnlistedSession(_SessionTransaction(caller, buffers=True), schema)
+    waiting_before: WeakKeyDictionary[orm.SessionTransaction, int] = WeakKeyDictionary()
+
+    def begun(_: orm.Session, transaction: orm.SessionTransaction) -> None:
+        waiting_before[transaction] = len(session.outbox)
+
+    def flush(_: orm.Session) -> None:
+        session.flush()
+
+    def forget(_: orm.Session, transaction: orm.SessionTransaction) -> None:
+        session.outbox.truncate(waiting_before.get(transaction, 0) if transaction.nested else 0)
+
+    event.listen(caller, "after_transaction_create", begun)
+    event.listen(caller, "before_commit", flush)
+    event.listen(caller, "after_soft_rollback", forget)
+    return session
