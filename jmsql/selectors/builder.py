@@ -43,6 +43,9 @@ from jmsql.selectors.literals import parse_number, parse_pattern, parse_string
 
 __all__ = ["ExpressionBuilder"]
 
+MAXIMUM_PATTERN = 4096
+"""How many characters a pattern may have: PostgreSQL refuses regular expressions that are much longer."""
+
 MAXIMUM_WILDCARDS = 200
 """How many wildcards a pattern may have: PostgreSQL matches each on its stack."""
 
@@ -107,6 +110,8 @@ class ExpressionBuilder(Transformer[Token, Expression]):
             parsed = parse_pattern(parse_string(pattern), escape_character)
         except ValueError as error:
             raise SelectorError(str(error), _position(pattern)) from error
+        if len(pattern) > MAXIMUM_PATTERN:
+            raise SelectorError(f"the pattern is longer than {MAXIMUM_PATTERN} characters", _position(pattern))
         if sum(isinstance(part, Wildcard) for part in parsed) > MAXIMUM_WILDCARDS:
             raise SelectorError(f"the pattern has more than {MAXIMUM_WILDCARDS} wildcards", _position(pattern))
         return Like(operand.position, identifier, parsed)

@@ -44,7 +44,8 @@ class MessageTable:
         """Write a row with properties that no producer would write."""
         text = properties if isinstance(properties, str) else json.dumps(properties)
         self.connection.execute(
-            f'insert into "{self.schema}".message (queue_id, message_type, inverse_priority, jms_delivery_mode, properties)'
+            f'insert into "{self.schema}".message'
+            " (queue_id, message_type, inverse_priority, jms_delivery_mode, properties)"
             " values (1, 'Message', 5, 2, %s)",
             (text,),
         )

@@ -236,8 +236,8 @@ class SelectorGenerator:
         if self.random.random() < 0.5:
             value = self.random.choice(LONGS)
             return self.random.choice((str(value), f"{value}L", f"-{value}" if value > 0 else f"{value}"))
-        value = self.random.choice((*DOUBLES, -0.0))
-        return self.random.choice((repr(value), f"{value!r}D", f"-{value!r}"))
+        approximate = self.random.choice((*DOUBLES, -0.0))
+        return self.random.choice((repr(approximate), f"{approximate!r}D", f"-{approximate!r}"))
 
 
 def quoted(text: str) -> str:

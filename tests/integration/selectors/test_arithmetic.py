@@ -57,7 +57,7 @@ def number_in(text: str | None) -> float | None:
 
 
 def test_edges_compare_as_in_java(message_table: MessageTable) -> None:
-    values = (*EDGES, True, False, "", "a", "1")
+    values: tuple[bool | float | str, ...] = (*EDGES, True, False, "", "a", "1")
     pairs = list(product(values, values))
     query = (
         f'select "{message_table.schema}".selector_compare(a::jsonb, b::jsonb)'
