@@ -84,7 +84,7 @@ def _parse(text: str) -> tuple[float, str]:
 
 def _round_to_32_bits(value: float) -> float:
     try:
-        return struct.unpack("f", struct.pack("f", value))[0]  # type: ignore[no-any-return]
+        return struct.unpack("<f", struct.pack("<f", value))[0]  # type: ignore[no-any-return]
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
 

@@ -25,8 +25,12 @@ def _encode_bytes(value: bytes | bytearray) -> str:
     return binascii.b2a_base64(value, newline=False).decode("ascii")
 
 
+def _decode_bytes(data: str) -> bytes:
+    return binascii.a2b_base64(data, strict_mode=True)
+
+
 def _decode_bytearray(data: str) -> bytearray:
-    return bytearray(binascii.a2b_base64(data))
+    return bytearray(_decode_bytes(data))
 
 
 def _encode_float(value: float) -> str:
@@ -60,7 +64,7 @@ STANDARD_CODECS: tuple[Codec[Any], ...] = (
     Codec(float, "float", _encode_float, float),
     Codec(dict, "dict", _encode_dict, dict),
     # What stands in JSON under its name.
-    Codec(bytes, "bytes", _encode_bytes, binascii.a2b_base64),
+    Codec(bytes, "bytes", _encode_bytes, _decode_bytes),
     Codec(bytearray, "bytearray", _encode_bytes, _decode_bytearray),
     Codec(tuple, "tuple", list, tuple),
     Codec(set, "set", list, set),

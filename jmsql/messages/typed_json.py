@@ -16,7 +16,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from json.encoder import encode_basestring
 from types import NoneType
 from typing import Any
@@ -154,7 +154,7 @@ _READERS: dict[str, Callable[[Any], Value]] = {
     "long": Long,
     "float": Float,
     "char": Char,
-    "bytes": binascii.a2b_base64,
+    "bytes": partial(binascii.a2b_base64, strict_mode=True),
     "null": lambda value: value,
 }
 

@@ -107,7 +107,7 @@ class Float(float):
 
     def __new__(cls, value: float) -> Self:
         try:
-            (rounded,) = struct.unpack("f", struct.pack("f", double(value)))
+            (rounded,) = struct.unpack("<f", struct.pack("<f", double(value)))
         except OverflowError:
             raise MessageFormatException(f"{value!r} is too large for the JMS type float; use a double.") from None
         return float.__new__(cls, rounded)
