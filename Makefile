@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is made on first use from requirements.lock. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs benchmarks lock clean
+.PHONY: help setup demo test lint types format docs benchmarks lock clean
 
 BIN := .venv/bin
 SETUP := .venv/.complete
@@ -31,8 +31,11 @@ test: lint docs ## run every check and all tests (ARGS go to pytest)
 lint: $(SETUP) ## check style, types and layers
 	$(BIN)/ruff check --quiet $(SOURCES)
 	$(BIN)/ruff format --quiet --check $(SOURCES)
-	$(BIN)/mypy --no-error-summary $(SOURCES)
+	@$(MAKE) --no-print-directory types
 	@$(BIN)/lint-imports --no-logo
+
+types: $(SETUP) ## check types alone
+	$(BIN)/mypy --no-error-summary $(SOURCES)
 
 format: $(SETUP) ## put the code in shape
 	$(BIN)/ruff check --fix $(SOURCES)
