@@ -18,7 +18,9 @@ from jmsql.messages.typed_json import json_double, json_string, parse_json
 
 __all__ = ["decode_object", "encode_object"]
 
-_DEEPEST = 100
+_DEEPEST = 200
+"""Levels of JSON: one for each list or dict, two for a tuple, and so on."""
+
 _TAG = "$type"
 
 
@@ -27,7 +29,7 @@ def encode_object(value: object) -> str:
 
     Raises:
         MessageFormatException: The object, or one within it, is of a class that is not registered; it contains
-            itself, or is nested more than 100 levels deep.
+            itself, or its JSON would be nested more than 200 levels deep.
     """
     codec = codec_of(type(value))
     writer = _Writer()
@@ -138,7 +140,9 @@ class _Writer:
         if id(value) in self._outer:
             raise MessageFormatException(f"The object contains itself (a {type(value).__qualname__}).")
         if len(self._outer) >= _DEEPEST:
-            raise MessageFormatException(f"The object is nested more than {_DEEPEST} levels deep; flatten it.")
+            raise MessageFormatException(
+                f"The object is nested too deeply: its JSON would have more than {_DEEPEST} levels."
+            )
         self._outer[id(value)] = value
 
     def _leave(self, value: object) -> None:
