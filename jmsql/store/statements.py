@@ -11,7 +11,7 @@ from typing import NamedTuple
 from jmsql.selectors import Selector
 from jmsql.store.identifier import quote_identifier
 
-__all__ = ["SEND_COLUMNS", "SelectedStatement", "Statements", "statements"]
+__all__ = ["MESSAGE_COLUMNS", "SEND_COLUMNS", "SelectedStatement", "Statements", "statements"]
 
 SEND_COLUMNS = (
     ("queue", "text"),
@@ -33,11 +33,11 @@ SEND_COLUMNS = (
 )
 """The parameters of a send, each an array with one element a message, and their types."""
 
-# In the order of jmsql.store.rows.MessageRow.
-_MESSAGE = """
+MESSAGE_COLUMNS = """
     m.inverse_priority, m.sequence, m.jms_message_id::text, m.jms_timestamp, m.jms_expiration, m.jms_delivery_mode,
     m.message_type::text, m.jms_correlation_id, m.jms_reply_to, m.jms_type, m.properties::text, m.property_types::text,
     m.text_body, m.json_body::text, m.body_types::text, m.bytes_body"""
+"""What is read of a message `m`, in the order of jmsql.store.rows.MessageRow; the delivery count and a handle follow."""
 
 _KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[]"
 
@@ -280,7 +280,7 @@ class Statements:
         candidates, parameters = self._candidates(selector, self._not_own)
         return SelectedStatement(
             f"""with {self._locked(candidates)}
-                select {_MESSAGE}, m.delivery_count, m.address::text from free m
+                select {MESSAGE_COLUMNS}, m.delivery_count, m.address::text from free m
                 order by m.inverse_priority, m.sequence""",
             parameters,
         )
@@ -296,7 +296,7 @@ class Statements:
                     where d.queue_id = %(queue_id)s
                       and (d.inverse_priority, d.sequence) = (f.inverse_priority, f.sequence))
                 delete from {self._schema}.message m using free f where m.ctid = f.address
-                returning {_MESSAGE}, f.delivery_count, null""",
+                returning {MESSAGE_COLUMNS}, f.delivery_count, null""",
             parameters,
         )
 
@@ -325,7 +325,7 @@ class Statements:
                     where d.claim_id is null
                       and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                     returning d.inverse_priority, d.sequence, d.delivery_count, d.claim_id)
-                select {_MESSAGE}, d.delivery_count, d.claim_id
+                select {MESSAGE_COLUMNS}, d.delivery_count, d.claim_id
                 from candidate m
                 join claimed d using (inverse_priority, sequence)
                 order by m.inverse_priority, m.sequence""",
@@ -340,7 +340,7 @@ class Statements:
             chosen = selector.to_sql(self._schema_name)
             condition, parameters = f"and ({chosen.condition})", chosen.parameters
         return SelectedStatement(
-            f"""select {_MESSAGE}, d.delivery_count, null
+            f"""select {MESSAGE_COLUMNS}, d.delivery_count, null
                 from {self._schema}.message m
                 left join {self._schema}.delivery d
                   on (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
