@@ -47,6 +47,9 @@ def _unescape(match: re.Match[str]) -> str:
 
 def to_postgresql(text: str) -> str:
     """Write `text` so that PostgreSQL can store it."""
+    # Measured: for ASCII text, which most is, this is much faster than the search.
+    if text.isascii() and "\0" not in text:
+        return text
     return text if needs_escape(text) is None else _special.sub(_escape, text)
 
 

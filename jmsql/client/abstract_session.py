@@ -115,8 +115,7 @@ class AbstractSession(ABC):
         """
         self._check_open()
         queue, parsed = require_queue(destination), Selector.parse(selector)
-        inbox = Inbox(self._queue_id(queue), parsed, self._fetch_operation(), self._wake)
-        consumer = MessageConsumer(self, queue, parsed, inbox)
+        consumer = MessageConsumer(self, queue, parsed, self._open_inbox(queue, parsed))
         self._consumer_opened(consumer)
         return consumer
 
@@ -152,6 +151,10 @@ class AbstractSession(ABC):
     def _check_open(self) -> None:
         if self._closed:
             raise IllegalStateException("The session is closed.")
+
+    def _open_inbox(self, queue: Queue, selector: Selector | None) -> Inbox:
+        """Make what a consumer fetches messages into."""
+        return Inbox(self._queue_id(queue), selector, self._fetch_operation(), self._wake)
 
     @abstractmethod
     def _queue_id(self, queue: Queue) -> int:

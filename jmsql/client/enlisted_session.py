@@ -27,6 +27,9 @@ __all__ = ["CallerTransaction", "EnlistedSession"]
 _NOTIFY_INTERVAL = 0.05
 """Seconds between two notifications of a queue by this process: each makes commits wait for each other."""
 
+_NO_QUEUE = 0
+"""The id that no queue has."""
+
 _notified: dict[str, float] = {}
 
 
@@ -122,7 +125,8 @@ class EnlistedSession(AbstractSession):
         return MessageStore(self._transaction.driver, self._schema)
 
     def _queue_id(self, queue: Queue) -> int:
-        return self._store.queue_id(queue.name)
+        # Receiving makes no queue: others who need it would have to wait for the caller's transaction to end.
+        return self._store.find_queue(queue.name) or _NO_QUEUE
 
     def _will_send_to(self, queue: Queue) -> None:
         """Do nothing: a queue that is missing is made with the send."""
@@ -143,6 +147,8 @@ class EnlistedSession(AbstractSession):
         deadline = None if timeout is None else time.monotonic() + timeout
         poll = PollInterval()
         while not (self._closed or consumer._closed):
+            if consumer._inbox.queue_id == _NO_QUEUE:
+                consumer._inbox = self._open_inbox(consumer._destination, consumer._selector)
             rows = consumer._inbox.fetch(store, 1)
             if rows:
                 return rows[0].message(consumer._destination)

@@ -12,7 +12,6 @@ from jmsql.store.statements import statements
 __all__ = ["Maintenance"]
 
 _INTERVAL = 1.0
-_INTERVAL_OF_FOLLOWERS = 5.0
 _REAP_LIMIT = 500
 _ORPHAN_INTERVAL = 60.0
 
@@ -49,7 +48,7 @@ class Maintenance:
             return []
         self._leading = self._leading or driver.execute(self._statements.lead).rows[0][0]
         if not self._leading:
-            self._next_run = now + _INTERVAL_OF_FOLLOWERS * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+            self._next_run = now + _INTERVAL * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
             return []
         driver.execute(self._statements.forget_dead_connections, {"connection_id": connection_id})
         released = [MessageKey._make(row) for row in driver.execute(self._statements.release_dead_claims).rows]

@@ -69,17 +69,23 @@ class MessageStore:
         self._schema = schema
         self._statements = statements(schema)
 
+    def find_queue(self, name: str) -> int | None:
+        """Return the id of a queue, or None if it is not there."""
+        with jms_errors(f"looking up the queue {name!r}"):
+            found = self._driver.execute(self._statements.find_queue, {"name": name}).rows
+        return int(found[0][0]) if found else None
+
     def queue_id(self, name: str) -> int:
         """Return the id of a queue, which is created if it is not there.
 
         Raises:
             InvalidDestinationException: It was not there, and could not be created.
         """
-        with jms_errors(f"looking up the queue {name!r}"):
-            for _ in range(3):
-                found = self._driver.execute(self._statements.find_queue, {"name": name}).rows
-                if found:
-                    return int(found[0][0])
+        for _ in range(3):
+            found = self.find_queue(name)
+            if found is not None:
+                return found
+            with jms_errors(f"creating the queue {name!r}"):
                 self._driver.execute(self._statements.create_queue, {"name": name})
         raise InvalidDestinationException(f"The queue {name!r} was deleted as fast as it was created.")
 

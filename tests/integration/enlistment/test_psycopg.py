@@ -1,0 +1,106 @@
+"""Messages in the transactions of psycopg: they share the fate of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+import sqlalchemy
+from psycopg.rows import dict_row
+
+import jmsql
+from tests.integration.enlistment.conftest import ORDERS
+
+Numbers = Callable[[], list[int]]
+
+INSERT = "insert into orders (number) values (%s)"
+
+
+def place(connection: psycopg.Connection, number: int) -> None:
+    """Store an order and announce it, as a backend does."""
+    connection.execute(INSERT, [number])
+    jmsql.enlist(connection).create_producer().send(ORDERS, {"number": number})
+
+
+def test_commit_and_rollback(
+    psycopg_connection: psycopg.Connection, orders_stored: Numbers, orders_announced: Numbers
+) -> None:
+    place(psycopg_connection, 1)
+    psycopg_connection.commit()
+    place(psycopg_connection, 2)
+    psycopg_connection.rollback()
+    assert orders_stored() == orders_announced() == [1]
+
+
+def test_a_nested_transaction_takes_back_only_its_own(
+    psycopg_connection: psycopg.Connection, orders_stored: Numbers, orders_announced: Numbers
+) -> None:
+    with psycopg_connection.transaction():
+        place(psycopg_connection, 1)
+        with psycopg_connection.transaction(force_rollback=True):
+            place(psycopg_connection, 2)
+    assert orders_stored() == orders_announced() == [1]
+
+
+def test_the_connections_row_factory_is_the_callers_business(
+    psycopg_connection: psycopg.Connection, orders_announced: Numbers
+) -> None:
+    psycopg_connection.row_factory = dict_row  # type: ignore[assignment]
+    place(psycopg_connection, 1)
+    psycopg_connection.commit()
+    with psycopg_connection.transaction(force_rollback=True):
+        assert jmsql.enlist(psycopg_connection).create_consumer(ORDERS).receive(timeout=0) is not None
+    assert orders_announced() == [1]
+
+
+def test_in_autocommit_mode_each_send_is_on_its_own(
+    psycopg_connection: psycopg.Connection, orders_announced: Numbers
+) -> None:
+    psycopg_connection.autocommit = True
+    place(psycopg_connection, 1)
+    assert orders_announced() == [1]
+
+
+def test_a_waiting_receive_in_the_callers_transaction_hears_of_new_messages(
+    psycopg_connection: psycopg.Connection, engine: sqlalchemy.Engine
+) -> None:
+    consumer = jmsql.enlist(psycopg_connection).create_consumer(ORDERS)
+    assert consumer.receive(timeout=0) is None
+    with engine.begin() as other:
+        jmsql.enlist(other).create_producer().send(ORDERS, {"number": 1})
+    received = consumer.receive(timeout=30)
+    assert received is not None
+
+
+async def test_an_asynchronous_connection_is_awaited(
+    psycopg_url: str, engine: sqlalchemy.Engine, orders_stored: Numbers, orders_announced: Numbers
+) -> None:
+    assert engine is not None  # it makes the backend's tables
+    async with await psycopg.AsyncConnection.connect(psycopg_url) as connection:
+        context = jmsql.enlist(connection)
+        for number in (1, 2):
+            await connection.execute(INSERT, [number])
+            await context.create_producer().send(ORDERS, {"number": number})
+        await connection.commit()
+        await connection.execute(INSERT, [3])
+        await context.create_producer().send(ORDERS, {"number": 3})
+        await connection.rollback()
+        consumer = await context.create_consumer(ORDERS)
+        received = await consumer.receive(timeout=0)
+        assert received is not None
+        assert received.get_body(dict) == {"number": 1}
+        await connection.commit()
+    assert orders_stored() == [1, 2]
+    assert orders_announced() == [2]
+
+
+@pytest.mark.requirement("selector.validation")
+def test_a_wrong_selector_leaves_the_callers_transaction_alone(
+    psycopg_connection: psycopg.Connection, orders_stored: Numbers
+) -> None:
+    psycopg_connection.execute(INSERT, [1])
+    with pytest.raises(jmsql.InvalidSelectorException):
+        jmsql.enlist(psycopg_connection).create_consumer(ORDERS, "number >")
+    psycopg_connection.commit()
+    assert orders_stored() == [1]
