@@ -153,7 +153,7 @@ class Connection:
     def start(self) -> None:
         """Deliver messages from now on. Starting a started connection does nothing."""
         self._use()
-        self._started = True
+        self._started = not self._closed
         self._wake_sessions()
 
     def stop(self) -> None:
@@ -163,22 +163,24 @@ class Connection:
         """
         self._use()
         self._started = False
-        for session in self._snapshot():
-            with session._lock:
-                pass
+        self._wait_for_listeners()
 
     def close(self) -> None:
         """Close the connection, its sessions and all that they made. Closing again does nothing.
 
         Open transactions are rolled back, and what was received and not acknowledged is delivered again. It waits for
-        listeners that run, unless it is called from one.
+        listeners that run, which keep the use of the connection and its sessions until they return. A listener may
+        call it too: its own session then closes when it returns.
         """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        for session in self._snapshot():
-            session.close()
+        self._started = False
+        self._wait_for_listeners()
+        while open_sessions := [session for session in self._snapshot() if not session._closed]:
+            for session in open_sessions:
+                session.close()
         self._close_if_unused()
 
     def __enter__(self) -> Self:
@@ -249,8 +251,20 @@ class Connection:
         self._used = True
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._closed and not self._is_used_by_listener:
             raise IllegalStateException("The connection is closed.")
+
+    @property
+    def _is_used_by_listener(self) -> bool:
+        """Whether the caller is a running listener of one of the sessions."""
+        return any(session._is_used_by_listener for session in self._snapshot())
+
+    def _wait_for_listeners(self) -> None:
+        if self._is_used_by_listener:
+            return  # two listeners that waited for each other would wait for ever
+        for session in self._snapshot():
+            with session._lock:
+                pass
 
     def _take_client_id(self, client_id: str) -> None:
         if not client_id:

@@ -49,6 +49,7 @@ class MessageConsumer:
     @property
     def destination(self) -> Queue:
         """The queue that messages come from."""
+        self._check_open()
         return self._destination
 
     @property

@@ -6,6 +6,9 @@ from datetime import timedelta
 
 __all__ = ["seconds"]
 
+_LONGEST = 100 * 365 * 86_400
+"""Seconds in about a hundred years; clocks and threads can bear little more."""
+
 
 def seconds(duration: float | timedelta, name: str) -> float:
     """Return a duration in seconds.
@@ -15,9 +18,9 @@ def seconds(duration: float | timedelta, name: str) -> float:
         name: What it is called, for the message.
 
     Raises:
-        ValueError: It is negative or not a number.
+        ValueError: It is negative, not a number, or more than a hundred years.
     """
     value = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    if not value >= 0:
-        raise ValueError(f"{name} is a number of seconds, 0 or more, not {duration!r}.")
+    if not 0 <= value <= _LONGEST:
+        raise ValueError(f"{name} is a number of seconds from 0 to {_LONGEST} (a hundred years), not {duration!r}.")
     return value

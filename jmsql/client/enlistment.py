@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, overload, runtime_checkable
+import sys
+from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import psycopg
 import sqlalchemy
 from sqlalchemy import event, orm
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from jmsql.client.async_context import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer
 from jmsql.client.context import JMSContext
 from jmsql.client.enlisted_session import CallerTransaction, EnlistedSession
 from jmsql.store.driver import Driver, driver_for
 from jmsql.store.errors import jms_errors
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 __all__ = ["AsyncJMSConsumer", "AsyncJMSContext", "AsyncJMSProducer", "enlist"]
 
@@ -122,14 +125,17 @@ def enlist(transaction: object, *, schema: str = "jmsql") -> JMSContext | AsyncJ
 
 
 def _enlisted_session(transaction: object, schema: str) -> EnlistedSession:
-    if isinstance(transaction, AsyncSession | AsyncConnection):
-        if transaction not in _buffering:
-            _buffering[transaction] = (
-                _join_async_session(transaction, schema)
-                if isinstance(transaction, AsyncSession)
-                else _join_async_connection(transaction, schema)
-            )
-        return _buffering[transaction]
+    if "sqlalchemy.ext.asyncio" in sys.modules:  # it needs greenlet, so only an application that uses it imports it
+        from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+        if isinstance(transaction, AsyncSession | AsyncConnection):
+            if transaction not in _buffering:
+                _buffering[transaction] = (
+                    _join_async_session(transaction, schema)
+                    if isinstance(transaction, AsyncSession)
+                    else _join_async_connection(transaction, schema)
+                )
+            return _buffering[transaction]
     if isinstance(transaction, orm.scoped_session):
         transaction = transaction()
     if isinstance(transaction, orm.Session):

@@ -57,8 +57,7 @@ class ListenerThread:
             try:
                 delivered = self._deliver_round()
             except JMSException as error:
-                logger.warning("The listeners of %r wait: %s", session, error)
-                session._connection._failed(error)
+                session._delivery_failed(error)
                 delivered = False
             if delivered:
                 poll.reset()

@@ -45,12 +45,15 @@ class Session(AbstractSession):
     def __init__(self, connection: Connection, acknowledge_mode: AcknowledgeMode) -> None:
         self._connection = connection
         self._acknowledge_mode = acknowledge_mode
-        self._database = SessionConnection(connection._engine, connection._schema, transacted=self.transacted)
+        self._database = SessionConnection(connection._engine, connection._schema, transacted=self._is_transacted)
         self._outbox = Outbox()
         self._locked = LockedDelivery(self._database, connection._record_attempts)
         self._claimed = ClaimedDelivery(self._database, lambda: connection._control.connection_id)
         self._consumers: set[MessageConsumer] = set()
         self._listener_thread: ListenerThread | None = None
+        self._closed_by_listener = False
+        # Whether the application has a part in the open transaction.
+        self._is_shared = False
         # Held while the session is in use: by a call, or by a listener for as long as it runs.
         self._lock = threading.RLock()
         self._news = threading.Condition()
@@ -59,7 +62,8 @@ class Session(AbstractSession):
     @property
     def transacted(self) -> bool:
         """Whether the session works in transactions."""
-        return self._acknowledge_mode is AcknowledgeMode.TRANSACTED
+        self._check_open()
+        return self._is_transacted
 
     @property
     def acknowledge_mode(self) -> AcknowledgeMode:
@@ -78,10 +82,11 @@ class Session(AbstractSession):
             IllegalStateException: The session is not transacted, or is closed.
         """
         self._check_open()
-        if not self.transacted:
+        if not self._is_transacted:
             raise IllegalStateException("Only a transacted session has a transaction to share.")
         with self._lock:
             self._flush()
+            self._is_shared = True
             return self._database.sqlalchemy
 
     # Transactions
@@ -110,6 +115,7 @@ class Session(AbstractSession):
                 raise TransactionRolledBackException(
                     f"The transaction was rolled back: {error}", error.error_code
                 ) from error
+            self._is_shared = False
             self._locked.committed()
             self._connection._sent(self._outbox.ended())
 
@@ -130,7 +136,7 @@ class Session(AbstractSession):
             IllegalStateException: The session is transacted, or is closed.
         """
         self._check_open()
-        if self.transacted:
+        if self._is_transacted:
             raise IllegalStateException("A transacted session is not recovered; call rollback() instead.")
         with self._lock:
             given_back = self._claimed.give_back()
@@ -141,8 +147,8 @@ class Session(AbstractSession):
     def close(self) -> None:
         """Close the session and all that it made. An open transaction is rolled back; closing again does nothing.
 
-        It waits for a listener that is running, unless it is called from that listener: then the session closes when
-        the listener returns. A `receive` that waits ends with None.
+        It waits for a listener that is running, which keeps the use of the session until it returns. Called from that
+        listener, it does not wait: the session closes when the listener returns. A `receive` that waits ends with None.
 
         Messages stay usable; only `acknowledge` on received ones raises IllegalStateException.
         """
@@ -152,6 +158,7 @@ class Session(AbstractSession):
         self._wake()
         thread = self._listener_thread
         if thread is not None and thread.is_current:
+            self._closed_by_listener = True
             thread.finally_call(self._release)
             return
         if thread is not None:
@@ -165,7 +172,7 @@ class Session(AbstractSession):
         """Give back what the session holds, and its connection."""
         with self._lock:
             try:
-                if self.transacted:
+                if self._is_transacted:
                     self._roll_back()
                 else:
                     self._release_claims()
@@ -199,6 +206,7 @@ class Session(AbstractSession):
 
     def _end_rollback(self) -> None:
         self._database.rollback()
+        self._is_shared = False
         self._outbox.ended()
         self._connection._returned(self._locked.rolled_back())
 
@@ -209,7 +217,7 @@ class Session(AbstractSession):
 
     def _send(self, message: OutgoingMessage) -> None:
         with self._lock:
-            if self.transacted:
+            if self._is_transacted:
                 self._outbox.add(message)
                 if self._outbox.is_full:
                     self._outbox.flush(self._database.store)
@@ -219,7 +227,7 @@ class Session(AbstractSession):
                 self._connection._sent({message.queue})
 
     def _delivery(self, consumer: MessageConsumer | None) -> Delivery:
-        if self.transacted:
+        if self._is_transacted:
             return self._locked
         if self._acknowledge_mode is AcknowledgeMode.AUTO and (consumer is None or consumer._listener is None):
             return ImmediateDelivery(self._database)
@@ -248,6 +256,14 @@ class Session(AbstractSession):
 
     def _next(self, consumer: MessageConsumer) -> Message | None:
         """Return the consumer's next message as delivered, if there is one now."""
+        try:
+            return self._deliver_next(consumer)
+        finally:
+            if self._is_transacted and not (self._locked.has_delivered or self._outbox.queues or self._is_shared):
+                # Nothing has happened in the transaction, so none stays open while the session waits.
+                self._database.rollback()
+
+    def _deliver_next(self, consumer: MessageConsumer) -> Message | None:
         if self._acknowledge_mode is AcknowledgeMode.DUPS_OK and self._claimed.acknowledgement_due:
             self._claimed.acknowledge()
         row = self._delivery(consumer).next(consumer._inbox)
@@ -266,7 +282,7 @@ class Session(AbstractSession):
 
     def _browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
         with self._lock:
-            if self.transacted:
+            if self._is_transacted:
                 self._locked.flush()
             return self._database.store.browse(queue_id, selector, after, limit)
 
@@ -295,7 +311,8 @@ class Session(AbstractSession):
         self._wake()
 
     def _listening_consumers(self) -> list[MessageConsumer]:
-        return [consumer for consumer in self._consumers if consumer._listener is not None and not consumer._closed]
+        with self._lock:
+            return [consumer for consumer in self._consumers if consumer._listener is not None and not consumer._closed]
 
     def _delivered_to_listener(self, error: str | None) -> None:
         """Acknowledge what a listener has handled, or give it back if it failed."""
@@ -305,6 +322,24 @@ class Session(AbstractSession):
             self._connection._returned(self._claimed.give_back(error))
         elif self._acknowledge_mode is AcknowledgeMode.AUTO:
             self._claimed.acknowledge()
+
+    def _delivery_failed(self, error: JMSException) -> None:
+        """Tell of an error between listeners, and begin anew if it has cost the session its transaction."""
+        if self._is_transacted and self._database.is_lost:
+            with self._lock:
+                self._roll_back()
+            error = TransactionRolledBackException(
+                "The connection to PostgreSQL was lost, and with it the transaction; its messages are delivered again.",
+                error.error_code,
+            )
+        logger.warning("The listeners of %r wait: %s", self, error)
+        self._connection._failed(error)
+
+    @property
+    def _is_used_by_listener(self) -> bool:
+        """Whether the caller is the session's running listener, for which even close() waits."""
+        thread = self._listener_thread
+        return thread is not None and thread.is_current and not self._closed_by_listener
 
     # Waiting
 
@@ -318,9 +353,17 @@ class Session(AbstractSession):
         with self._news:
             self._news.wait_for(lambda: self._news_count != news, timeout)
 
+    @property
+    def _is_transacted(self) -> bool:
+        return self._acknowledge_mode is AcknowledgeMode.TRANSACTED
+
+    def _check_open(self) -> None:
+        if self._closed and not self._is_used_by_listener:
+            raise IllegalStateException("The session is closed.")
+
     def _check_transacted(self, method: str) -> None:
         self._check_open()
-        if not self.transacted:
+        if not self._is_transacted:
             raise IllegalStateException(
                 f"{method}() is for transacted sessions; this one is {self._acknowledge_mode.name}."
             )

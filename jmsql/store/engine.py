@@ -35,7 +35,8 @@ def parse_url(url: str, user: str | None = None, password: str | None = None) ->
         raise JMSException(f"jmsql needs a PostgreSQL database: write postgresql://…, not {parsed.drivername}://….")
     parsed = parsed.set(drivername="postgresql+psycopg")
     if user is not None:
-        parsed = parsed.set(username=user, password=password)
+        # Made anew, since set() would keep the password of the URL's user where none is given.
+        parsed = URL.create(parsed.drivername, user, password, parsed.host, parsed.port, parsed.database, parsed.query)
     return parsed
 
 

@@ -45,9 +45,13 @@ class SessionConnection:
         return self._driver_connection is not None and self._driver_connection.closed
 
     @property
+    def _in_transaction(self) -> bool:
+        return self._transacted and self._connection is not None and self._connection.in_transaction()
+
+    @property
     def sqlalchemy(self) -> sqlalchemy.Connection:
         """The SQLAlchemy connection, in its transaction if there is one."""
-        if self.is_lost and not self._transacted:
+        if self.is_lost and not self._in_transaction:
             self.discard()
         if self._connection is None:
             with jms_errors("connecting"):

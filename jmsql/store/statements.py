@@ -37,7 +37,7 @@ MESSAGE_COLUMNS = """
     m.inverse_priority, m.sequence, m.jms_message_id::text, m.jms_timestamp, m.jms_expiration, m.jms_delivery_mode,
     m.message_type::text, m.jms_correlation_id, m.jms_reply_to, m.jms_type, m.properties::text, m.property_types::text,
     m.text_body, m.json_body::text, m.body_types::text, m.bytes_body"""
-"""What is read of a message `m`, in the order of jmsql.store.rows.MessageRow; the delivery count and a handle follow."""
+"""What is read of a message `m`, in the order of jmsql.store.rows.MessageRow, before delivery count and handle."""
 
 _KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[]"
 

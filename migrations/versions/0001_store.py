@@ -181,7 +181,7 @@ select q.name as queue,
 from {schema}.message m
 join {schema}.queue q using (queue_id)
 left join {schema}.delivery d using (queue_id, inverse_priority, sequence);
-comment on view {schema}.messages is 
+comment on view {schema}.messages is
     'What is queued, readable: one row a message. Order by queue, priority desc, sequence.';
 
 create view {schema}.queues as
