@@ -123,7 +123,7 @@ def is_number(value: Value) -> TypeGuard[int | float]:
 
 
 def compare(comparison: ComparisonOperator, left: Value, right: Value) -> bool | None:
-    """Compare two values: unknown if either is, false if they are of unlike types or, but for numbers, to be ordered."""
+    """Compare two values: unknown if either is, false if they are of unlike types or not numbers and to be ordered."""
     if left is None or right is None:
         return None
     if is_number(left) and is_number(right):

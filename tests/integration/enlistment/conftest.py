@@ -81,6 +81,7 @@ def orders_announced(jmsql_factory: jmsql.ConnectionFactory) -> Callable[[], lis
     def announced() -> list[int]:
         with jmsql_factory.create_connection() as connection, connection.create_session() as session:
             connection.start()
-            return [message.get_int("number") for message in drain(session.create_consumer(ORDERS))]
+            bodies = [message.get_body(dict) for message in drain(session.create_consumer(ORDERS))]
+            return [body["number"] for body in bodies if body is not None]
 
     return announced

@@ -17,7 +17,14 @@ from tests.integration.selectors.generation import PROPERTY_NAMES, SelectorGener
 FOREIGN_JSON = (
     *("null", "{}", "[]", "[[]]", '["foo"]', '["NaN", 1]', '{"a": 1}', '["Infinity"]', "[1]", "[null]", '"\\u0001"'),
     *("1e400", "-1e400", "1e-400", "-1e-400", "1e131071", "1e-16383", "9223372036854775808", "-9223372036854775809"),
-    *("1.7976931348623158e308", "1.7976931348623159e308", "0.0", "-0.0", "0.10000000000000000555", "1234567890123456.5"),
+    *(
+        "1.7976931348623158e308",
+        "1.7976931348623159e308",
+        "0.0",
+        "-0.0",
+        "0.10000000000000000555",
+        "1234567890123456.5",
+    ),
 )
 
 
@@ -124,7 +131,7 @@ def test_results_do_not_depend_on_how_numbers_are_shown(message_table: MessageTa
 
 def test_an_index_on_a_property_serves_an_equality(message_table: MessageTable) -> None:
     connection = message_table.connection
-    connection.execute(f'create index on "{message_table.schema}".message ((properties->\'color\'))')
+    connection.execute(f"create index on \"{message_table.schema}\".message ((properties->'color'))")
     connection.execute("set local enable_seqscan = off")
     for text in ("color = 'blue'", "color in ('blue', 'red')", "color = 5", "color > 5 and color < 9", "color"):
         selector = Selector.parse(text)

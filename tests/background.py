@@ -1,0 +1,66 @@
+"""A call that runs beside the test, on a thread of its own."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+__all__ = ["Background"]
+
+Result = TypeVar("Result")
+
+_PATIENCE = 10.0
+_PAUSE = 0.01
+_LOOKS = 3
+
+
+class Background(Generic[Result]):
+    """Starts the call at once.
+
+    Args:
+        call: What to call.
+    """
+
+    def __init__(self, call: Callable[[], Result]) -> None:
+        self._call = call
+        self._results: list[Result] = []
+        self._errors: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, name=f"background {call!r}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the call has not returned yet."""
+        return self._thread.is_alive()
+
+    def wait_until_it_waits(self) -> None:
+        """Return when the call waits for something: when its thread stays at one place."""
+        deadline = time.monotonic() + _PATIENCE
+        place, looks = self._place(), 0
+        while looks < _LOOKS:
+            assert time.monotonic() < deadline, f"the call does not wait; it is at {place}"
+            time.sleep(_PAUSE)
+            last, place = place, self._place()
+            assert place is not None, "the call has returned"
+            looks = looks + 1 if place == last else 0
+
+    def result(self, timeout: float = _PATIENCE) -> Result:
+        """Wait for the call to return; return or raise what it did."""
+        self._thread.join(timeout)
+        assert not self.is_running, f"the call has not returned within {timeout} s"
+        if self._errors:
+            raise self._errors[0]
+        return self._results[0]
+
+    def _run(self) -> None:
+        try:
+            self._results.append(self._call())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+            self._errors.append(error)
+
+    def _place(self) -> tuple[str, int] | None:
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return None if frame is None or not self.is_running else (frame.f_code.co_qualname, frame.f_lasti)

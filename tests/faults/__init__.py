@@ -1,0 +1,1 @@
+"""What happens when connections, clients and servers fail."""

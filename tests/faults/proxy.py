@@ -1,0 +1,125 @@
+"""A proxy between a client and PostgreSQL that cuts the connection at a chosen point."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from enum import Enum
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import make_url
+
+__all__ = ["CutPoint", "CuttingProxy"]
+
+
+class CutPoint(Enum):
+    """Where the connection is cut, seen from a request of the client's."""
+
+    BEFORE_REQUEST = "the server does not get the request"
+    BEFORE_RESPONSE = "the server does what the request says, and the client does not hear of it"
+
+
+class CuttingProxy:
+    """Passes all that a client and a server say to each other on, but cuts one of the client's connections once.
+
+    Args:
+        server_url: The server's URL.
+        cut_at: Which of the client's requests, counted over all connections, is cut; None: none is.
+        cut_point: Where.
+    """
+
+    def __init__(
+        self, server_url: str, cut_at: int | None = None, cut_point: CutPoint = CutPoint.BEFORE_REQUEST
+    ) -> None:
+        self._server_url = make_url(server_url)
+        self._cut_at = cut_at
+        self._cut_point = cut_point
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.requests = 0
+        """How many requests of the client's have come."""
+        self._run(self._accept)
+
+    @property
+    def url(self) -> str:
+        """The URL that leads through the proxy."""
+        port = self._listener.getsockname()[1]
+        query = {name: value for name, value in self._server_url.query.items() if name not in {"host", "port"}}
+        url = self._server_url.set(host="127.0.0.1", port=port, query=query)
+        return url.update_query_dict({"sslmode": "disable", "gssencmode": "disable"}).render_as_string(
+            hide_password=False
+        )
+
+    def close(self) -> None:
+        """End all connections."""
+        with self._lock:
+            sockets = [self._listener, *self._sockets]
+        for end in sockets:
+            _cut(end)
+        for thread in self._threads:
+            thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, target: object, *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _connect(self) -> socket.socket:
+        host = self._server_url.query.get("host") or self._server_url.host or "localhost"
+        port = int(str(self._server_url.query.get("port") or self._server_url.port or 5432))
+        assert isinstance(host, str)
+        if host.startswith("/"):
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(f"{host}/.s.PGSQL.{port}")
+            return server
+        return socket.create_connection((host, port))
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client = self._listener.accept()[0]
+                server = self._connect()
+                with self._lock:
+                    self._sockets += [client, server]
+                cut_response = threading.Event()
+                self._run(self._pass_requests, client, server, cut_response)
+                self._run(self._pass_responses, client, server, cut_response)
+
+    def _pass_requests(self, client: socket.socket, server: socket.socket, cut_response: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := client.recv(1 << 20):
+                with self._lock:
+                    cut = self.requests == self._cut_at
+                    self.requests += 1
+                if cut and self._cut_point is CutPoint.BEFORE_REQUEST:
+                    break
+                if cut:
+                    cut_response.set()
+                server.sendall(data)
+        _cut(client)
+        _cut(server)
+
+    def _pass_responses(self, client: socket.socket, server: socket.socket, cut_response: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while (data := server.recv(1 << 20)) and not cut_response.is_set():
+                client.sendall(data)
+        _cut(client)
+        _cut(server)
+
+
+def _cut(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()

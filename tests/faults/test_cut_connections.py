@@ -1,0 +1,231 @@
+"""The connection between a session and the server is cut at every point, one after the other.
+
+Whatever happens, the caller sees JMS exceptions alone, and afterwards every business row and every message is accounted
+for. A first run, uncut, counts the requests; then one run for each of them and for each side of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import sqlalchemy
+
+import jmsql
+from jmsql.testing import drain
+from tests.faults.proxy import CutPoint, CuttingProxy
+
+QUEUE = jmsql.Queue("orders")
+NUMBERS = (1, 2, 3)
+ATTEMPTS = 5
+UNKNOWN_OUTCOME = "08007"
+
+Scenario = Callable[[jmsql.Connection], None]
+
+
+@pytest.fixture(autouse=True)
+def orders(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[None]:
+    """A business table."""
+    with direct(jmsql_factory) as session:
+        session.database.execute(sqlalchemy.text("create table if not exists orders (number int)"))
+    yield
+    with direct(jmsql_factory) as session:
+        session.database.execute(sqlalchemy.text("drop table orders"))
+
+
+@contextmanager
+def direct(factory: jmsql.ConnectionFactory) -> Iterator[jmsql.Session]:
+    """A transacted session that nobody cuts."""
+    with factory.create_connection() as connection:
+        connection.start()
+        session = connection.create_session(transacted=True)
+        yield session
+        session.commit()
+
+
+def rows(factory: jmsql.ConnectionFactory) -> list[int]:
+    with direct(factory) as session:
+        return list(session.database.scalars(sqlalchemy.text("delete from orders returning number")))
+
+
+def messages(factory: jmsql.ConnectionFactory) -> list[int]:
+    with direct(factory) as session:
+        return [number(message) for message in drain(session.create_consumer(QUEUE))]
+
+
+def number(message: jmsql.Message) -> int:
+    return message.get_int_property("number")
+
+
+def numbered(session: jmsql.Session, value: int) -> jmsql.Message:
+    message = session.create_message()
+    message.set_int_property("number", value)
+    return message
+
+
+def put(factory: jmsql.ConnectionFactory) -> None:
+    with direct(factory) as session, session.create_producer(QUEUE) as producer:
+        for value in NUMBERS:
+            producer.send(numbered(session, value))
+
+
+def cut_everywhere(factory: jmsql.ConnectionFactory, scenario: Scenario, check: Callable[[], None]) -> None:
+    """Run a scenario once for each of its requests, with a cut at that request, and check what it left."""
+    assert factory.url is not None
+    requests = 0
+    for cut_point in CutPoint:
+        cut_at: int | None = None
+        while cut_at is None or cut_at < requests:
+            with CuttingProxy(factory.url, cut_at, cut_point) as proxy:
+                through_proxy = jmsql.ConnectionFactory(proxy.url, schema=factory.schema, control_url=factory.url)
+                try:
+                    with through_proxy.create_connection() as connection:
+                        connection.start()
+                        scenario(connection)
+                except jmsql.JMSException:
+                    assert cut_at is not None, "nothing was cut"
+                requests = proxy.requests if cut_at is None else requests
+            check()
+            cut_at = 0 if cut_at is None else cut_at + 1
+    assert requests > len(NUMBERS)
+
+
+def test_a_transaction_sends_and_stores_together_or_not_at_all(jmsql_factory: jmsql.ConnectionFactory) -> None:
+    committed: set[int] = set()
+    unknown: set[int] = set()
+
+    def place_orders(connection: jmsql.Connection) -> None:
+        session = connection.create_session(transacted=True)
+        producer = session.create_producer(QUEUE)
+        for value in NUMBERS:
+            try:
+                session.database.execute(sqlalchemy.text("insert into orders values (:number)"), {"number": value})
+                producer.send(numbered(session, value))
+                session.commit()
+                committed.add(value)
+            except jmsql.JMSException as error:
+                if error.error_code == UNKNOWN_OUTCOME:
+                    unknown.add(value)
+                session.rollback()
+            except sqlalchemy.exc.OperationalError:  # of the application's own statement
+                session.rollback()
+
+    def check() -> None:
+        stored, sent = rows(jmsql_factory), messages(jmsql_factory)
+        assert sorted(stored) == sorted(sent), "half of a transaction took effect"
+        assert committed <= set(stored) <= committed | unknown
+        assert max(Counter(sent).values(), default=1) == 1
+        committed.clear()
+        unknown.clear()
+
+    cut_everywhere(jmsql_factory, place_orders, check)
+
+
+def test_a_transaction_receives_and_stores_exactly_once(jmsql_factory: jmsql.ConnectionFactory) -> None:
+    def take_orders(connection: jmsql.Connection) -> None:
+        session = connection.create_session(transacted=True)
+        consumer = session.create_consumer(QUEUE)
+        for _ in range(ATTEMPTS * len(NUMBERS)):
+            try:
+                message = consumer.receive(timeout=0)
+                if message is None:
+                    break
+                insert = sqlalchemy.text("insert into orders values (:number)")
+                session.database.execute(insert, {"number": number(message)})
+                session.commit()
+            except (jmsql.JMSException, sqlalchemy.exc.OperationalError):
+                session.rollback()
+
+    def check() -> None:
+        assert sorted(rows(jmsql_factory) + messages(jmsql_factory)) == list(NUMBERS)
+        put(jmsql_factory)
+
+    put(jmsql_factory)
+    cut_everywhere(jmsql_factory, take_orders, check)
+
+
+def test_a_send_that_succeeded_is_there(jmsql_factory: jmsql.ConnectionFactory) -> None:
+    succeeded: list[int] = []
+
+    def send(connection: jmsql.Connection) -> None:
+        session = connection.create_session()
+        producer = session.create_producer(QUEUE)
+        for value in NUMBERS:
+            try:
+                producer.send(numbered(session, value))
+                succeeded.append(value)
+            except jmsql.JMSException:
+                continue
+
+    def check() -> None:
+        sent = messages(jmsql_factory)
+        assert set(succeeded) <= set(sent)
+        assert max(Counter(sent).values(), default=1) == 1
+        succeeded.clear()
+
+    cut_everywhere(jmsql_factory, send, check)
+
+
+@pytest.mark.parametrize(
+    "mode", [jmsql.AcknowledgeMode.AUTO, jmsql.AcknowledgeMode.DUPS_OK], ids=lambda mode: mode.name
+)
+def test_no_message_is_lost_between_the_queue_and_receive(
+    jmsql_factory: jmsql.ConnectionFactory, mode: jmsql.AcknowledgeMode
+) -> None:
+    received: list[int] = []
+
+    def receive(connection: jmsql.Connection) -> None:
+        session = connection.create_session(acknowledge_mode=mode)
+        consumer = session.create_consumer(QUEUE)
+        for _ in range(ATTEMPTS * len(NUMBERS)):
+            try:
+                message = consumer.receive(timeout=0)
+            except jmsql.JMSException:
+                continue
+            if message is None:
+                break
+            received.append(number(message))
+
+    def check() -> None:
+        left = messages(jmsql_factory)
+        assert set(received) | set(left) == set(NUMBERS)
+        assert len(received) <= len(NUMBERS) + 1, "only the message whose commit was cut may come twice"
+        received.clear()
+        put(jmsql_factory)
+
+    put(jmsql_factory)
+    cut_everywhere(jmsql_factory, receive, check)
+
+
+def test_what_is_acknowledged_is_gone_and_the_rest_comes_again(jmsql_factory: jmsql.ConnectionFactory) -> None:
+    acknowledged: list[int] = []
+    in_doubt: list[int] = []
+
+    def receive(connection: jmsql.Connection) -> None:
+        session = connection.create_session(acknowledge_mode=jmsql.AcknowledgeMode.CLIENT)
+        consumer = session.create_consumer(QUEUE)
+        for _ in range(ATTEMPTS * len(NUMBERS)):
+            try:
+                message = consumer.receive(timeout=0)
+            except jmsql.JMSException:
+                continue
+            if message is None:
+                break
+            try:
+                message.acknowledge()
+                acknowledged.append(number(message))
+            except jmsql.JMSException:
+                in_doubt.append(number(message))
+
+    def check() -> None:
+        left = messages(jmsql_factory)
+        assert set(acknowledged).isdisjoint(left)
+        assert set(acknowledged) | set(in_doubt) | set(left) == set(NUMBERS)
+        acknowledged.clear()
+        in_doubt.clear()
+        put(jmsql_factory)
+
+    put(jmsql_factory)
+    cut_everywhere(jmsql_factory, receive, check)
