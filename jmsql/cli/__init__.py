@@ -1,0 +1,19 @@
+"""The command `jmsql` (the extra ``cli``)."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command with the arguments of this process, and exit."""
+    try:
+        from jmsql.cli.application import run
+    except ImportError as error:
+        if error.name not in {"typer", "rich"} and "no pq wrapper available" not in str(error):
+            raise
+        print("jmsql: The command needs packages that are not installed: pip install 'jmsql[cli]'", file=sys.stderr)  # noqa: T201
+        sys.exit(2)
+    run()

@@ -1,0 +1,7 @@
+"""`python -m jmsql.cli` is the command `jmsql`."""
+
+from __future__ import annotations
+
+from jmsql.cli import main
+
+main()

@@ -1,0 +1,105 @@
+"""The command as a whole: its subcommands, its exit codes, and how it reports errors."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import signal
+import sys
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from jmsql.cli import browse, doctor, migrate, purge, queues, receive, send
+from jmsql.exceptions import InvalidSelectorException, JMSException
+
+__all__ = ["app", "run"]
+
+USAGE_ERROR = 2
+JMS_ERROR = 3
+BROKEN_PIPE = 128 + signal.SIGPIPE
+
+
+class Commands(typer.core.TyperGroup):
+    """The subcommands, in the order in which they were added. They report JMS errors in a line, not a traceback."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(self.commands)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except JMSException as error:
+            _report(error, verbose=ctx.params["verbose"])
+            raise typer.Exit(USAGE_ERROR if isinstance(error, InvalidSelectorException) else JMS_ERROR) from error
+        except BrokenPipeError as error:
+            # Whoever read the output has gone. Python would try to write the rest of it at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(BROKEN_PIPE) from error
+        return result
+
+
+def _report(error: BaseException, *, verbose: bool) -> None:
+    typer.echo(f"jmsql: {error}", err=True)
+    cause = error.__cause__
+    while verbose and cause is not None:
+        typer.echo(f"  caused by {type(cause).__module__}.{type(cause).__qualname__}: {str(cause).strip()}", err=True)
+        cause = cause.__cause__
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"jmsql {importlib.metadata.version('jmsql')}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def jmsql(
+    version: Annotated[  # noqa: ARG001 - its callback has done it all
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log, and the causes of errors.")] = False,
+) -> None:
+    """Look at and look after the messages of jmsql, a JMS provider inside PostgreSQL.
+
+    The database is the one that --url or the environment variable JMSQL_URL names, else the embedded server. A password
+    comes from JMSQL_URL, PGPASSWORD or ~/.pgpass, and does not belong on a command line, which all users can read.
+
+    Exit codes: 0 done; 1 nothing found, not healthy, or not confirmed; 2 wrong usage, or an error in a selector;
+    3 PostgreSQL or jmsql refused; 130 interrupted; 141 nobody reads the output any more.
+    """
+    if verbose:
+        logging.getLogger().setLevel(logging.INFO)
+
+
+for command in (
+    migrate.migrate,
+    send.send,
+    receive.receive,
+    browse.browse,
+    queues.queues,
+    queues.clients,
+    purge.purge,
+    doctor.doctor,
+):
+    app.command()(command)
+
+
+def run() -> NoReturn:
+    """Run the command with the arguments of this process, and exit."""
+    logging.basicConfig(level=logging.WARNING, format="jmsql: %(message)s")
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    app()
+    sys.exit()

@@ -1,0 +1,66 @@
+"""`jmsql browse`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from jmsql.cli.documents import body_preview, message_document
+from jmsql.cli.options import Json, QueueName, Schema, Selector, Url, open_database, parse_selector
+from jmsql.cli.output import age, console, json_text, table, write
+
+__all__ = ["browse"]
+
+NOTHING_FOUND = 1
+
+
+def browse(
+    queue: QueueName,
+    selector: Selector = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many messages.")] = 20,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Show the messages of a queue in the order of their delivery, and leave them there.
+
+    Those that clients have claimed, that wait or that have expired are shown too. With --json, each message is a line
+    with all that is known of it.
+
+    Exits with 1 if there is none.
+
+    Example: `jmsql browse orders --selector "weight > 2500" --limit 5`
+    """
+    parsed = parse_selector(selector)
+    shown = 0
+    listing = table(
+        "state", "priority", "age", "delivered", "properties", "body", numbers=("priority", "age", "delivered")
+    )
+    for column in listing.columns[-2:]:
+        column.no_wrap, column.overflow = True, "ellipsis"
+    with open_database(url, schema).administration() as administration:
+        for message, delivery in administration.browse(queue, parsed, limit):
+            shown += 1
+            document = message_document(message)
+            if as_json:
+                del document["redelivered"]
+                write(json_text(document | delivery._asdict()).encode() + b"\n")
+                continue
+            sent = datetime.fromtimestamp(message.jms_timestamp / 1000, UTC) if message.jms_timestamp else None
+            cells = (
+                delivery.state,
+                str(message.jms_priority),
+                age(sent),
+                str(delivery.delivery_count),
+                " ".join(f"{name}={value}" for name, value in document["properties"].items()),
+                body_preview(message),
+            )
+            listing.add_row(*(Text(cell) for cell in cells))
+    if shown and not as_json:
+        console().print(listing)
+    if not shown:
+        typer.echo("No message found.", err=True)
+        raise typer.Exit(NOTHING_FOUND)

@@ -1,0 +1,62 @@
+"""`jmsql doctor`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from jmsql.cli.health import Finding, Health, examine
+from jmsql.cli.options import Json, Schema, Url, open_database
+from jmsql.cli.output import console, print_json, table
+from jmsql.store.diagnosis import Diagnosis
+
+__all__ = ["doctor"]
+
+UNHEALTHY = 1
+_STYLES = {Health.ok: "green", Health.note: "yellow", Health.problem: "bold red"}
+
+
+def doctor(
+    oldest_snapshot: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="For how long a transaction may hold vacuum back.")
+    ] = 60.0,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Examine the database: the schema, clients, notifications, and all that keeps vacuum from its work.
+
+    It says what to do about each problem, and changes nothing. A note is worth knowing, and may well be intended.
+
+    Exits with 1 if there is a problem.
+
+    Example: `jmsql doctor --oldest-snapshot 10`
+    """
+    database = open_database(url, schema)
+    with Diagnosis(database.url, schema) as diagnosis:
+        findings = list(examine(diagnosis, oldest_snapshot))
+    problems = sum(finding.health is Health.problem for finding in findings)
+    if as_json:
+        print_json({"healthy": not problems, "findings": [finding._asdict() for finding in findings]})
+    else:
+        _print(findings, problems)
+    if problems:
+        raise typer.Exit(UNHEALTHY)
+
+
+def _print(findings: list[Finding], problems: int) -> None:
+    listing = table("check", "", "finding")
+    for finding in findings:
+        says = Text(finding.says)
+        if finding.advice is not None:
+            says.append(f"\n→ {finding.advice}", "bold")
+        listing.add_row(finding.check, Text(finding.health.value, _STYLES[finding.health]), says)
+    screen = console()
+    screen.print(listing)
+    screen.print()
+    if problems:
+        screen.print(f"{problems} problem{'s' * (problems != 1)} found.", style="bold red")
+    else:
+        screen.print("All is well.", style="bold green")

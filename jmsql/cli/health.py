@@ -1,0 +1,236 @@
+"""Judges the facts of jmsql.store.diagnosis: what is well, what is worth knowing, what must be put right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from jmsql.store.diagnosis import Diagnosis, MessageTable, SnapshotHolder
+
+__all__ = ["Finding", "Health", "examine"]
+
+_SLOW_NOTIFICATION = 1.0
+_LOST_NOTIFICATION = 3.0
+_FULL_NOTIFICATIONS = 0.5
+_MANY_DEAD_ROWS = 100_000
+_AUTOVACUUM_IS_LATE = timedelta(minutes=5)
+_QUERY_LENGTH = 100
+
+
+class Health(StrEnum):
+    """How well a thing is."""
+
+    ok = "ok"
+    note = "note"
+    problem = "problem"
+
+
+class Finding(NamedTuple):
+    """What was found about one thing, and what to do about it."""
+
+    check: str
+    health: Health
+    says: str
+    advice: str | None = None
+
+
+def examine(diagnosis: Diagnosis, oldest_snapshot: float) -> Iterator[Finding]:
+    """Examine the store; if the schema cannot be worked with, nothing that needs it.
+
+    Args:
+        diagnosis: Knows the facts.
+        oldest_snapshot: How many seconds vacuum may be held back.
+    """
+    yield from _server(diagnosis)
+    schema = _schema(diagnosis)
+    yield schema
+    if schema.health is not Health.problem:
+        yield _clients(diagnosis)
+        yield _upkeep(diagnosis)
+    yield _notifications(diagnosis)
+    yield from _vacuum(diagnosis, oldest_snapshot)
+    if schema.health is not Health.problem:
+        for table in diagnosis.tables():
+            yield _table(table)
+
+
+def _server(diagnosis: Diagnosis) -> Iterator[Finding]:
+    server = diagnosis.server()
+    name = f"PostgreSQL {server.version}, database {server.database!r}"
+    if server.in_recovery:
+        yield Finding("server", Health.problem, f"{name}: a standby, which is read-only", "Connect to the primary.")
+    elif server.encoding != "UTF8":
+        yield Finding(
+            "server",
+            Health.problem,
+            f"{name}, in the encoding {server.encoding}, which cannot hold every text",
+            "Use a database that was created with the encoding UTF8.",
+        )
+    else:
+        yield Finding("server", Health.ok, name)
+    settings = {
+        "fsync": server.fsync,
+        "full_page_writes": server.full_page_writes,
+        "synchronous_commit": server.synchronous_commit != "off",
+    }
+    off = ", ".join(f"{name} = off" for name, is_on in settings.items() if not is_on)
+    if off:
+        yield Finding(
+            "durability",
+            Health.note,
+            f"{off}: a crash of the server may lose committed messages, PERSISTENT ones too",
+            "Leave it so only where messages may be lost, as in tests.",
+        )
+    else:
+        yield Finding("durability", Health.ok, "what is committed survives a crash of the server")
+
+
+def _schema(diagnosis: Diagnosis) -> Finding:
+    found, wanted = diagnosis.schema_versions()
+    if found == wanted:
+        return Finding("schema", Health.ok, f"version {found}")
+    if found is None:
+        return Finding("schema", Health.problem, "it is not there", "Run `jmsql migrate`.")
+    if found < wanted:
+        return Finding(
+            "schema", Health.problem, f"version {found}; this release needs {wanted}", "Run `jmsql migrate`."
+        )
+    return Finding(
+        "schema",
+        Health.problem,
+        f"version {found}, made by a newer release; this one works with {wanted}",
+        "Upgrade jmsql.",
+    )
+
+
+def _clients(diagnosis: Diagnosis) -> Finding:
+    clients = diagnosis.clients()
+    gone = [client for client in clients if not client.connected]
+    alive = f"{len(clients) - len(gone)} connected"
+    if not gone:
+        return Finding("clients", Health.ok, alive)
+    claimed = sum(client.claimed for client in gone)
+    processes = ", ".join(f"{client.process_id} on {client.host}" for client in gone[:3])
+    return Finding(
+        "clients",
+        Health.note,
+        f"{alive}; {len(gone)} gone without a word (process {processes}), holding {claimed:,} messages",
+        "The next upkeep takes the messages back. Any connected client does it, within some seconds.",
+    )
+
+
+def _upkeep(diagnosis: Diagnosis) -> Finding:
+    upkeep = diagnosis.upkeep()
+    if upkeep.expired:
+        return Finding(
+            "upkeep",
+            Health.problem if upkeep.led else Health.note,
+            f"{upkeep.expired:,} messages expired more than a minute ago and are still there",
+            "A client that is connected removes them."
+            if not upkeep.led
+            else "A client is to remove them: look into its log, and into what it waits for (`pg_stat_activity`).",
+        )
+    return Finding("upkeep", Health.ok, "a client does it" if upkeep.led else "nothing waits for it")
+
+
+def _notifications(diagnosis: Diagnosis) -> Finding:
+    usage = diagnosis.notification_queue_usage()
+    if usage > _FULL_NOTIFICATIONS:
+        return Finding(
+            "notifications",
+            Health.problem,
+            f"the server's queue of notifications is {usage:.0%} full; when it is full, commits fail",
+            "End the oldest transaction of a session that listens: see `pg_stat_activity`.",
+        )
+    delay = diagnosis.notification_delay(_LOST_NOTIFICATION)
+    if delay is None:
+        return Finding(
+            "notifications",
+            Health.problem,
+            f"none came within {_LOST_NOTIFICATION:g} s, so that consumers hear of messages only when they look again",
+            "A pooler in transaction mode breaks LISTEN: give ConnectionFactory a control_url that goes around it.",
+        )
+    says = f"{delay * 1000:.1f} ms from NOTIFY to LISTEN"
+    if delay > _SLOW_NOTIFICATION:
+        return Finding("notifications", Health.note, says, "The server, or the way to it, is slow.")
+    return Finding("notifications", Health.ok, says)
+
+
+def _vacuum(diagnosis: Diagnosis, oldest_snapshot: float) -> Iterator[Finding]:
+    server = diagnosis.server()
+    if not server.autovacuum:
+        yield Finding(
+            "autovacuum",
+            Health.problem,
+            "it is off, so that dead rows stay and receiving gets slower and slower",
+            "Set autovacuum = on and track_counts = on.",
+        )
+    if not server.sees_all_sessions:
+        yield Finding(
+            "vacuum",
+            Health.note,
+            "this role does not see the sessions of others, which may hold vacuum back",
+            "Grant it the role pg_read_all_stats.",
+        )
+    holders = diagnosis.snapshot_holders()
+    late = [holder for holder in holders if holder.seconds is None or holder.seconds > oldest_snapshot]
+    for holder in late:
+        yield Finding("vacuum", Health.problem, _held_back_by(holder), _release_advice(holder))
+    if not late:
+        oldest = max((holder.seconds for holder in holders if holder.seconds is not None), default=None)
+        says = "nothing holds it back" if oldest is None else f"the oldest snapshot is {oldest:.1f} s old"
+        yield Finding("vacuum", Health.ok, says)
+
+
+def _held_back_by(holder: SnapshotHolder) -> str:
+    who = f"{holder.kind} {holder.name!r}"
+    if holder.process_id is not None:
+        who += f" of process {holder.process_id}"
+    if holder.user_name is not None:
+        who += f", user {holder.user_name!r}"
+    how_long = f"{holder.transactions:,} transactions"
+    if holder.seconds is not None:
+        how_long = f"{holder.seconds:,.0f} s, {how_long}"
+    doing = "" if holder.state is None else f"; {holder.state}"
+    query = " ".join((holder.query or "").split())
+    if query:
+        doing += f": {query[:_QUERY_LENGTH]}{'…' if len(query) > _QUERY_LENGTH else ''}"
+    return f"held back for {how_long} by the {who}{doing}"
+
+
+def _release_advice(holder: SnapshotHolder) -> str:
+    match holder.kind:
+        case "session":
+            return (
+                f"Commit there, or end it: select pg_terminate_backend({holder.process_id}). "
+                "idle_in_transaction_session_timeout prevents it."
+            )
+        case "replication slot":
+            return f"Let its reader catch up, or drop it: select pg_drop_replication_slot('{holder.name}')."
+        case _:
+            return f"Finish it: commit prepared '{holder.name}', or rollback prepared '{holder.name}'."
+
+
+def _table(table: MessageTable) -> Finding:
+    last = "never" if table.last_autovacuum is None else f"{table.last_autovacuum.astimezone():%Y-%m-%d %H:%M:%S}"
+    says = (
+        f"{table.live_rows:,} rows, {table.dead_rows:,} dead, {table.bytes / 2**20:,.1f} MiB; last autovacuum: {last}; "
+        f"{', '.join(table.settings) or 'no settings of its own'}"
+    )
+    check = f"table {table.table}"
+    if not table.autovacuum_enabled:
+        return Finding(
+            check, Health.problem, says, f"Turn autovacuum on: alter table {table.table} reset (autovacuum_enabled)."
+        )
+    is_late = table.last_autovacuum is None or datetime.now(UTC) - table.last_autovacuum > _AUTOVACUUM_IS_LATE
+    if table.dead_rows > _MANY_DEAD_ROWS and is_late:
+        return Finding(
+            check,
+            Health.problem,
+            says,
+            "Autovacuum does not come by. See what holds it back above; else it has too few workers, "
+            "or autovacuum_naptime is too long.",
+        )
+    return Finding(check, Health.ok, says)

@@ -1,0 +1,31 @@
+"""`jmsql migrate`."""
+
+from __future__ import annotations
+
+from jmsql.cli.options import Json, Schema, Url, open_database
+from jmsql.cli.output import console, print_json
+from jmsql.store import migration
+from jmsql.store.administration import schema_version
+
+__all__ = ["migrate"]
+
+
+def migrate(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
+    """Make the schema in the database, or bring it to the version that this release works with.
+
+    Safe to run twice, and by several at once. It needs no superuser, only the right to create a schema.
+
+    Example: `jmsql migrate --url postgresql://app@db/shop`
+    """
+    database = open_database(url, schema)
+    before = schema_version(database.url, schema)
+    error = console(error=True)
+    with error.status(f"Migrating the schema {schema!r} ..."):
+        migration.migrate(database.url, schema)
+    after = schema_version(database.url, schema)
+    if as_json:
+        print_json({"schema": schema, "from": before, "to": after})
+    elif before == after:
+        console().print(f"The schema {schema!r} is at version {after} already.")
+    else:
+        console().print(f"Migrated the schema {schema!r} from version {before or '(none)'} to {after}.")

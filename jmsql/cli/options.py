@@ -1,0 +1,80 @@
+"""The options that several commands have."""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import typer
+
+from jmsql.client.factory import ConnectionFactory
+from jmsql.selectors import Selector as ParsedSelector
+from jmsql.store.administration import Administration
+from jmsql.store.engine import parse_url
+
+__all__ = ["Database", "Json", "QueueName", "Schema", "Selector", "Url", "open_database", "parse_selector"]
+
+
+def _without_password(context: typer.Context, parameter: typer.CallbackParam, url: str | None) -> str | None:
+    source = context.get_parameter_source(parameter.name or "")
+    if url is not None and source is not None and source.name == "COMMANDLINE" and parse_url(url).password is not None:
+        raise typer.BadParameter(
+            "All users of this machine can read a password on the command line. Put it in PGPASSWORD or ~/.pgpass, "
+            "or the whole URL in JMSQL_URL."
+        )
+    return url
+
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        envvar="JMSQL_URL",
+        show_envvar=True,
+        callback=_without_password,
+        metavar="postgresql://USER@HOST/DATABASE",
+        help="The database; without it, the embedded server.",
+    ),
+]
+Schema = Annotated[str, typer.Option(envvar="JMSQL_SCHEMA", show_envvar=False, help="The schema of jmsql's tables.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The name of the queue.", show_default=False)]
+Selector = Annotated[
+    str | None,
+    typer.Option("--selector", "-s", metavar="SELECTOR", help="Only the messages that this JMS selector chooses."),
+]
+
+
+class Database(NamedTuple):
+    """Where the command finds the messages."""
+
+    url: str
+    schema: str
+
+    def factory(self) -> ConnectionFactory:
+        """Return what makes JMS connections to it."""
+        return ConnectionFactory(self.url, schema=self.schema)
+
+    def administration(self) -> Administration:
+        """Connect to look at it, or to look after it."""
+        return Administration(self.url, self.schema)
+
+
+def open_database(url: str | None, schema: str) -> Database:
+    """Return the database that the options name; the embedded server is started if they name none.
+
+    Raises:
+        ResourceAllocationException: There is no embedded server, or it does not start.
+    """
+    if url is None:
+        from jmsql.embedded import start_server
+
+        url = start_server().url
+    return Database(url, schema)
+
+
+def parse_selector(text: str | None) -> ParsedSelector | None:
+    """Read a selector.
+
+    Raises:
+        InvalidSelectorException: It has an error.
+    """
+    return ParsedSelector.parse(text)

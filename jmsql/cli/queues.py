@@ -1,0 +1,63 @@
+"""`jmsql queues` and `jmsql clients`."""
+
+from __future__ import annotations
+
+from jmsql.cli.options import Json, Schema, Url, open_database
+from jmsql.cli.output import age, console, print_json, table
+
+__all__ = ["clients", "queues"]
+
+
+def queues(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
+    """List the queues, and how many messages of each state they hold.
+
+    Ready messages can be received; claimed ones are held by a client; waiting ones were given back by a listener that
+    failed and pause before their next delivery; expired ones are about to be removed. What an open transaction has
+    received counts as ready until it commits.
+
+    Example: `jmsql queues --json`
+    """
+    with open_database(url, schema).administration() as administration:
+        summaries = administration.queues()
+    if as_json:
+        print_json([summary._asdict() for summary in summaries])
+        return
+    if not summaries:
+        console().print("There is no queue yet. The first send to a queue makes it.")
+        return
+    numbers = ("ready", "claimed", "waiting", "expired", "redelivered")
+    listing = table("queue", *numbers, "oldest", "expiry queue", numbers=(*numbers, "oldest"))
+    for each in summaries:
+        counts = (each.ready, each.claimed, each.waiting, each.expired, each.redelivered)
+        listing.add_row(each.queue, *(f"{count:,}" for count in counts), age(each.oldest_sent_at), each.expiry_queue)
+    console().print(listing)
+
+
+def clients(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
+    """List the connections of clients, and how many messages each has claimed.
+
+    Example: `jmsql clients`
+    """
+    with open_database(url, schema).administration() as administration:
+        summaries = administration.clients()
+    if as_json:
+        print_json([summary._asdict() for summary in summaries])
+        return
+    if not summaries:
+        console().print("No client is connected.")
+        return
+    listing = table(
+        "connection", "client id", "user", "host", "process", "since", "alive", "claimed", numbers=("claimed",)
+    )
+    for each in summaries:
+        listing.add_row(
+            str(each.connection_id),
+            each.client_id,
+            each.user_name,
+            each.host,
+            str(each.process_id),
+            age(each.started_at),
+            "yes" if each.connected else "no",
+            f"{each.claimed:,}",
+        )
+    console().print(listing)

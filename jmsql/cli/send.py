@@ -1,0 +1,122 @@
+"""`jmsql send`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from jmsql.cli.composition import BodyType, compose, read_properties, read_reply_to
+from jmsql.cli.options import Json, QueueName, Schema, Url, open_database
+from jmsql.cli.output import console, print_json, progress
+from jmsql.messages import DeliveryMode
+
+__all__ = ["send"]
+
+_CHUNK = 65536
+_SENT_AT_ONCE = 1000
+
+
+def send(
+    queue: QueueName,
+    body: Annotated[
+        str | None,
+        typer.Argument(metavar="BODY", help="The body; without it and --file, standard input.", show_default=False),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", exists=True, dir_okay=False, readable=True, help="A file with the body.")
+    ] = None,
+    kind: Annotated[
+        BodyType, typer.Option("--type", help="Text in UTF-8, bytes, or JSON that becomes a map or an object.")
+    ] = BodyType.text,
+    lines: Annotated[bool, typer.Option("--lines", help="Make each line of the input a message.")] = False,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Send the body so many times.")] = 1,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property", "-p", metavar="NAME[:TYPE]=VALUE", help="A property; a string, if no type is given."
+        ),
+    ] = None,
+    priority: Annotated[int, typer.Option(min=0, max=9, help="0 (lowest) to 9.")] = 4,
+    time_to_live: Annotated[float, typer.Option(min=0, help="Seconds until it expires; 0: never.")] = 0.0,
+    correlation_id: Annotated[str | None, typer.Option(help="JMSCorrelationID.")] = None,
+    reply_to: Annotated[str | None, typer.Option(help="JMSReplyTo: a queue's name, or queue://NAME.")] = None,
+    jms_type: Annotated[str | None, typer.Option(help="JMSType.")] = None,
+    non_persistent: Annotated[
+        bool, typer.Option("--non-persistent", help="A crash of the server may lose the message.")
+    ] = False,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    r"""Send messages to a queue, which is made if need be.
+
+    The body is taken as it is, with its last end of line. With --lines, each line without its end becomes a message;
+    what is read at once is committed at once.
+
+    Examples:
+    - `jmsql send orders hello -p color=blue -p weight:int=2600 --priority 7`
+    - `jmsql send orders '{"order": 1}' --type object`
+    - `grep ERROR log | jmsql send errors --lines`
+    """
+    if body is not None and (file is not None or lines):
+        raise typer.BadParameter("The body is an argument, or it comes from --file or the standard input with --lines.")
+    if lines and count > 1:
+        raise typer.BadParameter("--count repeats one body; it does not go together with --lines.")
+    property_setters = read_properties(properties or [])
+    reply_destination = read_reply_to(reply_to)
+    source = sys.stdin.buffer if file is None else file.open("rb")
+    if body is None:
+        batches = _lines(source) if lines else _repeated(source.read(), count)
+    else:
+        batches = _repeated(os.fsencode(body), count)
+
+    sent, last_message_id = 0, None
+    with (
+        open_database(url, schema).factory().create_connection() as connection,
+        connection.create_session(transacted=True) as session,
+        progress() as display,
+    ):
+        task = display.add_task("Sending", total=None if lines else count)
+        producer = session.create_producer(session.create_queue(queue))
+        producer.priority, producer.time_to_live = priority, time_to_live
+        producer.delivery_mode = DeliveryMode.NON_PERSISTENT if non_persistent else DeliveryMode.PERSISTENT
+        for batch in batches:
+            for each in batch:
+                message = compose(each, kind)
+                message.jms_correlation_id, message.jms_type = correlation_id, jms_type
+                message.jms_reply_to = reply_destination
+                for set_property in property_setters:
+                    set_property(message)
+                producer.send(message)
+                last_message_id = message.jms_message_id
+            session.commit()
+            sent += len(batch)
+            display.update(task, completed=sent)
+    if as_json:
+        print_json({"queue": queue, "sent": sent, "last_message_id": last_message_id})
+    else:
+        identity = f" ({last_message_id})" if sent == 1 else ""
+        console().print(f"Sent {sent:,} message{'s' * (sent != 1)} to the queue {queue!r}{identity}.", markup=False)
+
+
+def _repeated(body: bytes, count: int) -> Iterator[list[bytes]]:
+    """Yield the body so many times, in batches."""
+    while count > 0:
+        yield [body] * min(count, _SENT_AT_ONCE)
+        count -= _SENT_AT_ONCE
+
+
+def _lines(source: BinaryIO) -> Iterator[list[bytes]]:
+    """Yield the lines of the input, as many at a time as can be read without waiting for more."""
+    rest = b""
+    while chunk := source.read1(_CHUNK):  # type: ignore[attr-defined]
+        *complete, rest = (rest + chunk).split(b"\n")
+        if complete:
+            yield [line.removesuffix(b"\r") for line in complete]
+    if rest:
+        yield [rest]

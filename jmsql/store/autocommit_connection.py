@@ -1,0 +1,55 @@
+"""A connection on which each statement commits by itself, for those who look at the store and look after it."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.engine import open_engine
+from jmsql.store.errors import jms_errors
+
+__all__ = ["AutocommitConnection"]
+
+
+class AutocommitConnection:
+    """Connects at once. A context manager.
+
+    Args:
+        url: Where the database is.
+
+    Raises:
+        JMSException: The database cannot be reached.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.engine = open_engine(url)
+        try:
+            with jms_errors(f"connecting to {self.engine.url.render_as_string(hide_password=True)}"):
+                self.sqlalchemy = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        except BaseException:
+            self.engine.dispose()
+            raise
+        connection = self.sqlalchemy.connection.driver_connection
+        assert isinstance(connection, psycopg.Connection)
+        self.psycopg: psycopg.Connection[Any] = connection
+        self._driver = PsycopgDriver(connection)
+
+    def rows(self, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows."""
+        return self._driver.execute(statement, parameters or None).rows
+
+    def close(self) -> None:
+        """End the connection."""
+        self.sqlalchemy.close()
+        self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
