@@ -33,17 +33,23 @@ from jmsql.exceptions import (
     UnsupportedOperationException,
 )
 from jmsql.messages import (
+    Byte,
     BytesMessage,
+    Char,
     DeliveryMode,
+    Float,
     ForeignMessage,
+    Long,
     MapMessage,
     Message,
     ObjectMessage,
+    Short,
     StreamMessage,
     TextMessage,
     register_codec,
     register_type,
 )
+from jmsql.messages.pickled_types import register_pickled_type
 from jmsql.store.migration import migrate
 
 __all__ = [
@@ -51,13 +57,16 @@ __all__ = [
     "AsyncJMSConsumer",
     "AsyncJMSContext",
     "AsyncJMSProducer",
+    "Byte",
     "BytesMessage",
+    "Char",
     "Connection",
     "ConnectionFactory",
     "ConnectionMetaData",
     "DeliveryMode",
     "Destination",
     "ExceptionListener",
+    "Float",
     "ForeignMessage",
     "IllegalStateException",
     "InvalidClientIDException",
@@ -68,6 +77,7 @@ __all__ = [
     "JMSException",
     "JMSProducer",
     "JMSSecurityException",
+    "Long",
     "MapMessage",
     "Message",
     "MessageConsumer",
@@ -84,6 +94,7 @@ __all__ = [
     "QueueBrowser",
     "ResourceAllocationException",
     "Session",
+    "Short",
     "StreamMessage",
     "TextMessage",
     "Topic",
@@ -93,5 +104,6 @@ __all__ = [
     "enlist",
     "migrate",
     "register_codec",
+    "register_pickled_type",
     "register_type",
 ]

@@ -141,7 +141,7 @@ class JMSContext:
             jms_reply_to: The JMSReplyTo that each message gets; None: its own.
         """
         producer = self._session.create_producer()
-        producer.delivery_mode = DeliveryMode(delivery_mode)
+        producer.delivery_mode = delivery_mode
         producer.priority = priority
         producer.time_to_live = time_to_live
         headers = {"jms_correlation_id": jms_correlation_id, "jms_type": jms_type, "jms_reply_to": jms_reply_to}

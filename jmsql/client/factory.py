@@ -9,8 +9,30 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection import Connection
 from jmsql.client.context import JMSContext
 from jmsql.store.engine import parse_url
+from jmsql.store.migration import migrate
 
-__all__ = ["ConnectionFactory"]
+__all__ = ["ConnectionFactory", "default_url"]
+
+
+def default_url(schema: str) -> str:
+    """Return the URL of the database to use where none is named.
+
+    That is what the environment variable ``JMSQL_URL`` says, else the embedded server, which is started if need be. As
+    nobody else looks after that one, its schema is made and brought up to date.
+
+    Args:
+        schema: The PostgreSQL schema of jmsql's tables.
+
+    Raises:
+        ResourceAllocationException: There is no embedded server, or it does not start.
+    """
+    if url := os.environ.get("JMSQL_URL"):
+        return url
+    from jmsql.embedded import start_server  # an extra, imported where it is used
+
+    url = start_server().url
+    migrate(url, schema)
+    return url
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +43,7 @@ class ConnectionFactory:
 
     Args:
         url: Where the database is: ``postgresql://user@host/database``. None: what the environment variable
-            ``JMSQL_URL`` says, else the embedded server.
+            ``JMSQL_URL`` says, else the embedded server, whose schema is made if need be.
         client_id: The client identifier of the connections; then no two are open at once.
         schema: The PostgreSQL schema of jmsql's tables.
         control_url: Where each client's control connection goes, if `url` leads through a pooler in transaction mode.
@@ -70,9 +92,4 @@ class ConnectionFactory:
         return JMSContext(connection.create_session(acknowledge_mode=session_mode), connection)
 
     def _url(self) -> str:
-        url = self.url or os.environ.get("JMSQL_URL")
-        if url:
-            return url
-        from jmsql.embedded import start_server  # an extra, imported where it is used
-
-        return start_server().url
+        return self.url or default_url(self.schema)

@@ -15,7 +15,7 @@ class ObjectMessage(Message):
     """A message whose body is a Python object.
 
     The object is encoded when it is set, and made anew each time it is read; so the message and its users never
-    share it. [`jmsql.messages.codecs`][] tells which classes' objects a message holds.
+    share it. [`register_type`][jmsql.register_type] tells which classes' objects a message holds.
 
     Args:
         object: The body.

@@ -103,6 +103,8 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA, version: str = "head") -> No
         with jms_errors(f"migrating the schema {schema!r}"), engine.begin() as connection:
             lock = sqlalchemy.func.pg_advisory_xact_lock(_MIGRATION_LOCK, type_=sqlalchemy.Text())
             connection.execute(sqlalchemy.select(lock))
+            if version == "head" and current_version(connection, schema) == newest_version():
+                return
             config = _config(schema)
             config.attributes["connection"] = connection
             command.upgrade(config, version)
