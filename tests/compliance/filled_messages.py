@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+
+M = TypeVar("M", bound=Message)
 
 CLASSES = (Message, TextMessage, BytesMessage, MapMessage, StreamMessage, ObjectMessage)
 
@@ -18,8 +21,28 @@ FILL: dict[type[Message], Callable[..., None]] = {
 }
 """How to write something to the body of each type of message."""
 
+BODIES: dict[type[Message], object] = {
+    Message: None,
+    TextMessage: "text",
+    BytesMessage: b"bytes",
+    MapMessage: {"name": 1},
+    StreamMessage: [1],
+    ObjectMessage: [1],
+}
+"""What then is in the body."""
 
-def filled(kind: type[Message]) -> Message:
+NEW_BODIES: dict[type[Message], object] = {
+    Message: None,
+    TextMessage: None,
+    BytesMessage: b"",
+    MapMessage: {},
+    StreamMessage: [],
+    ObjectMessage: None,
+}
+"""What is in the body of a new message."""
+
+
+def filled(kind: type[M]) -> M:
     """A message of this class with a body and a property."""
     message = kind()
     FILL[kind](message)
