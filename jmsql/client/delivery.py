@@ -71,6 +71,7 @@ class LockedDelivery:
 
     def next(self, inbox: Inbox) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none."""
+        inbox.drop_expired()  # they stay locked until the transaction ends
         row = inbox.next()
         if row is None:
             self._fetch(inbox)
@@ -175,6 +176,7 @@ class ClaimedDelivery:
 
     def next(self, inbox: Inbox) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none."""
+        self._release(inbox, inbox.drop_expired())
         row = inbox.next()
         if row is None:
             inbox.keep(inbox.fetch(self._access.store, inbox.prefetch.size()))
@@ -227,11 +229,15 @@ class ClaimedDelivery:
 
     def closed(self, inbox: Inbox) -> list[MessageKey]:
         """End the deliveries to an inbox: give back what it holds, and return that."""
-        rows = inbox.give_up()
-        keys = [inbox.key(row) for row in rows]
-        if rows:
-            self._access.store.release([Release(key, row.handle) for key, row in zip(keys, rows, strict=True)])
-        return keys
+        return self._release(inbox, inbox.give_up())
+
+    def _release(self, inbox: Inbox, rows: list[MessageRow]) -> list[MessageKey]:
+        """Give up the claims on messages that were not delivered, and return those."""
+        if not rows:
+            return []
+        releases = [Release(inbox.key(row), row.handle) for row in rows]
+        self._access.store.release(releases)
+        return [release.key for release in releases]
 
 
 def _listener_delay(row: MessageRow) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -71,6 +72,16 @@ class Inbox:
             return None
         self.prefetch.used()
         return self._rows.popleft()
+
+    def drop_expired(self) -> list[MessageRow]:
+        """Hold the next messages no more if they have expired since they were fetched, and return them."""
+        expired = []
+        while self._rows:
+            expiration = self._rows[0].jms_expiration
+            if expiration is None or expiration > time.time_ns() // 1_000_000:
+                break
+            expired.append(self._rows.popleft())
+        return expired
 
     def give_up(self) -> list[MessageRow]:
         """Hold no more messages, and look for those that were held next time; return them."""
