@@ -1,0 +1,97 @@
+"""``python -m benchmarks``: run the benchmarks and show how they stand to their targets."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.status import Status
+
+from benchmarks import batches, endurance, latency, memory, peer_comparison, singles
+from benchmarks.database import database_on, server
+from benchmarks.machine import describe_machine
+from benchmarks.measurement import Comparison
+from benchmarks.report import table, write_json
+from benchmarks.setting import FULL, QUICK, Benchmark, Setting
+
+_BENCHMARKS: dict[str, Benchmark] = {
+    "transacted-send": batches.transacted_send,
+    "transacted-receive": batches.transacted_receive,
+    "acknowledged-receive": batches.acknowledged_receive,
+    "single-send": singles.single_send,
+    "non-persistent-send": singles.non_persistent_send,
+    "automatic-receive": singles.automatic_receive,
+    "idle-latency": latency.idle_latency,
+    "backlog": endurance.backlog,
+    "selector": endurance.selector,
+    "pinned-snapshot": endurance.pinned_snapshot,
+    "consumer-memory": memory.consumer_memory,
+    "peers": peer_comparison.peers,
+}
+
+_WIDTH_OF_FILES = 132
+
+
+def main() -> None:
+    """Run the benchmarks that are named on the command line. A missed target is a result, not an error."""
+    arguments = _arguments()
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    effort = QUICK if arguments.quick else FULL
+    comparisons: list[Comparison] = []
+    skipped: list[str] = []
+    machine: dict[str, object] = {}
+    with server(arguments.url) as url, console.status("starting") as status:
+        for name in arguments.names or _BENCHMARKS:
+            # A database each: what one leaves behind is no burden to the next.
+            with database_on(url) as database:
+                machine = machine or describe_machine(database)
+                setting = Setting(database, effort, partial(_tell, status, name), skipped)
+                found = _BENCHMARKS[name](setting)
+            comparisons += found
+            for comparison in found:
+                console.print(f"{name}: {comparison.subject} / {comparison.reference} = {comparison.ratio:.2f}")
+    console.print(table(comparisons))
+    for line in skipped:
+        console.print(f"Skipped {line}.")
+    if arguments.json is not None:
+        write_json(
+            arguments.json,
+            comparisons,
+            machine=machine,
+            effort=dataclasses.asdict(effort),
+            skipped=skipped,
+            started=started,
+        )
+
+
+def _arguments() -> argparse.Namespace:
+    names = "\n".join(f"  {name:22} {(run.__doc__ or '').partition(chr(10))[0]}" for name, run in _BENCHMARKS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure jmsql beside the same work in bare psycopg, and beside its peers, by turns.",
+        epilog=f"benchmarks:\n{names}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="what to run; default: all")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE")
+    parser.add_argument("--quick", action="store_true", help="about a minute: to see that all runs, not to judge")
+    parser.add_argument("--url", metavar="URL", help="use this PostgreSQL server instead of an embedded one of its own")
+    arguments = parser.parse_args()
+    for name in arguments.names:
+        if name not in _BENCHMARKS:
+            parser.error(f"there is no benchmark {name!r}; --help lists them")
+    return arguments
+
+
+def _tell(status: Status, name: str, line: str) -> None:
+    status.update(f"{name}: {line}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Messages that travel in batches of 100."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from benchmarks import floor, provider
+from benchmarks.measurement import Comparison, Contender, at_least, compare
+from benchmarks.setting import Setting
+from jmsql import AcknowledgeMode
+
+__all__ = ["acknowledged_receive", "transacted_receive", "transacted_send"]
+
+_BATCH = 100
+_TARGET = at_least(0.6)
+
+
+def transacted_send(setting: Setting) -> list[Comparison]:
+    """Send, 100 messages a commit."""
+    database = setting.database
+    contenders = [
+        Contender("jmsql", partial(provider.send_in_transactions, database, "jmsql", _BATCH)),
+        Contender("floor", partial(floor.send_in_transactions, database, "floor", _BATCH)),
+    ]
+    return compare("transacted-send", setting.measure(contenders, setting.effort.messages), "jmsql", {"floor": _TARGET})
+
+
+def transacted_receive(setting: Setting) -> list[Comparison]:
+    """Receive in a transacted session, 100 messages a commit."""
+    database = setting.database
+    contenders = [
+        Contender(
+            "jmsql",
+            partial(provider.receive_in_transactions, database, "jmsql", _BATCH),
+            partial(database.fill, "jmsql"),
+        ),
+        Contender("floor", partial(floor.receive, database, "floor", _BATCH), partial(database.fill, "floor")),
+    ]
+    samples = setting.measure(contenders, setting.effort.messages)
+    return compare("transacted-receive", samples, "jmsql", {"floor": _TARGET})
+
+
+def acknowledged_receive(setting: Setting) -> list[Comparison]:
+    """Receive without a transaction: CLIENT with an acknowledgement for 100 messages, and DUPS_OK."""
+    database = setting.database
+    modes = [AcknowledgeMode.CLIENT, AcknowledgeMode.DUPS_OK]
+    contenders = [
+        Contender(
+            f"jmsql {mode.name}",
+            partial(provider.receive_in_batches, database, mode.name, mode, _BATCH),
+            partial(database.fill, mode.name),
+        )
+        for mode in modes
+    ]
+    contenders.append(
+        Contender("floor", partial(floor.claim, database, "floor", _BATCH), partial(database.fill, "floor"))
+    )
+    samples = setting.measure(contenders, setting.effort.messages)
+    return [
+        comparison
+        for mode in modes
+        for comparison in compare("acknowledged-receive", samples, f"jmsql {mode.name}", {"floor": _TARGET})
+    ]

@@ -1,0 +1,130 @@
+"""How long a message takes from send to receive while nothing else goes on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from benchmarks import floor
+from benchmarks.database import Database
+from benchmarks.measurement import Comparison, Target, at_most
+from benchmarks.setting import Setting
+
+__all__ = ["idle_latency"]
+
+_PAUSE = 0.02
+_BLOCKS = 3
+
+Send = Callable[[], None]
+
+
+def idle_latency(setting: Setting) -> list[Comparison]:
+    """Time from send to receive in another process, on an idle system."""
+    samples: dict[str, list[float]] = {"jmsql": [], "floor": []}
+    with (
+        _receiving(_receive_by_provider, setting.database) as jmsql_times,
+        _receiving(_receive_by_floor, setting.database) as floor_times,
+        _provider_sender(setting.database) as send_by_provider,
+        _floor_sender(setting.database) as send_by_floor,
+    ):
+        turns = [("jmsql", send_by_provider, jmsql_times), ("floor", send_by_floor, floor_times)]
+        for number in range(setting.effort.latencies):
+            for name, send, times in turns if number % 2 else reversed(turns):
+                time.sleep(_PAUSE * random.uniform(0.5, 1.5))
+                started = time.monotonic()
+                send()
+                samples[name].append(1000 * (times.recv() - started))
+            if number % 50 == 0:
+                setting.tell(f"{number} messages of {setting.effort.latencies}")
+    return [
+        _percentile("idle-latency p50", 50, samples, at_most(1.3)),
+        _percentile("idle-latency p99", 99, samples, at_most(2.0)),
+    ]
+
+
+def _percentile(benchmark: str, percent: int, samples: dict[str, list[float]], target: Target) -> Comparison:
+    def of_blocks(figures: list[float]) -> list[float]:
+        length = len(figures) // _BLOCKS
+        blocks = [figures[start : start + length] for start in range(0, _BLOCKS * length, length)]
+        return [statistics.quantiles(block, n=100, method="inclusive")[percent - 1] for block in blocks]
+
+    return Comparison(
+        benchmark, "jmsql", "floor", "ms", of_blocks(samples["jmsql"]), of_blocks(samples["floor"]), target
+    )
+
+
+@contextmanager
+def _receiving(receive: Callable[[str, Connection], None], database: Database) -> Iterator[Connection]:
+    """Run a receiver in a process of its own, which tells the time when it has a message."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=receive, args=(database.url, there), daemon=True)
+    process.start()
+    there.close()
+    here.recv()
+    time.sleep(1.0)  # what it starts in the background settles
+    try:
+        yield here
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _receive_by_provider(url: str, times: Connection) -> None:
+    with Database(url).factory.create_connection() as connection, connection.create_session() as session:
+        consumer = session.create_consumer(session.create_queue("jmsql"))
+        connection.start()
+        times.send(None)
+        while consumer.receive() is not None:
+            times.send(time.monotonic())
+
+
+def _receive_by_floor(url: str, times: Connection) -> None:
+    database = Database(url)
+    queue_id = database.queue_id("floor")
+    bounds = floor.Bounds()
+    with database.connect(autocommit=True) as connection:
+        connection.execute("listen floor")
+        cursor = connection.cursor(row_factory=dict_row)
+        times.send(None)
+        while True:
+            rows = cursor.execute(*floor.take(queue_id, bounds, 1), prepare=True).fetchall()
+            if rows:
+                times.send(time.monotonic())
+                bounds.passed(rows)
+            else:
+                next(connection.notifies())
+
+
+@contextmanager
+def _provider_sender(database: Database) -> Iterator[Send]:
+    with database.factory.create_connection() as connection, connection.create_session() as session:
+        producer = session.create_producer(session.create_queue("jmsql"))
+
+        def send() -> None:
+            producer.send(session.create_text_message("x" * 200))
+
+        yield send
+
+
+@contextmanager
+def _floor_sender(database: Database) -> Iterator[Send]:
+    queue_id = database.queue_id("floor")
+    with database.connect(autocommit=True) as connection:
+        yield partial(_send_and_notify, connection, queue_id)
+
+
+def _send_and_notify(connection: psycopg.Connection[Any], queue_id: int) -> None:
+    with connection.transaction():
+        connection.execute(*floor.insert(queue_id, 1), prepare=True)
+        connection.execute("notify floor", prepare=True)

@@ -1,0 +1,1 @@
+"""The peers: what a Python team would take instead of jmsql."""

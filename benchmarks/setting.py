@@ -1,0 +1,74 @@
+"""What a benchmark is given, and what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.database import Database
+from benchmarks.measurement import Comparison, Contender, Samples, measure
+
+__all__ = ["FULL", "QUICK", "Benchmark", "Effort", "Setting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much a run measures.
+
+    Args:
+        rounds: How many turns each contender has.
+        messages: How many messages a turn has where they travel in batches.
+        singles: How many where each travels by itself.
+        backlog: What counts as a long queue.
+        pinned_seconds: How long a snapshot is held.
+        latencies: How many messages are timed one by one.
+    """
+
+    rounds: int
+    messages: int
+    singles: int
+    backlog: int
+    pinned_seconds: float
+    latencies: int
+
+
+FULL = Effort(rounds=15, messages=5000, singles=400, backlog=1_000_000, pinned_seconds=60.0, latencies=600)
+QUICK = Effort(rounds=3, messages=2000, singles=100, backlog=50_000, pinned_seconds=6.0, latencies=60)
+
+
+@dataclass(slots=True)
+class Setting:
+    """Where a benchmark runs, and how long it may take.
+
+    Args:
+        database: The database, empty when the benchmark begins.
+        effort: How much to measure.
+        tell: Shows a line about what is being done.
+        skipped: What could not be measured, and why.
+    """
+
+    database: Database
+    effort: Effort
+    tell: Callable[[str], None]
+    skipped: list[str] = field(default_factory=list)
+
+    def measure(self, contenders: Sequence[Contender], messages: int, *, seconds: float = 0.0) -> Samples:
+        """Let contenders take turns, and tell of every round."""
+        names = " · ".join(contender.name for contender in contenders)
+        rounds = 0
+
+        def after_round() -> None:
+            nonlocal rounds
+            rounds += 1
+            self.tell(f"round {rounds}: {names}")
+
+        return measure(contenders, messages, self.effort.rounds, seconds=seconds, after_round=after_round)
+
+    def skip(self, what: str, why: str) -> None:
+        """Note that something could not be measured."""
+        self.skipped.append(f"{what}: {why}")
+        self.tell(f"skipped {what}: {why}")
+
+
+Benchmark = Callable[[Setting], list[Comparison]]
+"""Measures, and returns its lines of the result. Its docstring's first line says what it is about."""
