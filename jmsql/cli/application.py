@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from jmsql.cli import browse, doctor, migrate, purge, queues, receive, send
+from jmsql.cli.demo.command import demo
 from jmsql.exceptions import InvalidSelectorException, JMSException
 
 __all__ = ["app", "run"]
@@ -85,6 +86,7 @@ def jmsql(
 
 
 for command in (
+    demo,
     migrate.migrate,
     send.send,
     receive.receive,

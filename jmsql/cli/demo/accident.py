@@ -1,0 +1,82 @@
+"""The accident of the demo: a worker is killed while it holds messages that it has received and not committed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import sqlalchemy
+from sqlalchemy import Engine
+
+from jmsql.cli.demo.crew import Crew
+from jmsql.cli.demo.tables import handled
+from jmsql.cli.demo.worker import APPLICATION_NAME
+
+__all__ = ["Accident", "Casualty"]
+
+_LOCK = sqlalchemy.text(f"lock table {handled} in share mode")
+
+_STOPPED_WORKERS = sqlalchemy.text(
+    """
+    select substr(application_name, length(:prefix) + 1), clock_timestamp()
+    from pg_stat_activity
+    where starts_with(application_name, :prefix) and pg_backend_pid() = any(pg_blocking_pids(pid))
+    """
+)
+
+
+class Casualty(NamedTuple):
+    """The worker that was killed, and the flights that it held then."""
+
+    worker: str
+    process_id: int
+    flight_ids: list[int]
+    killed_at: datetime
+
+
+class Accident:
+    """Stops all workers where it is worst: they have received messages, and wait to write their rows. Then kills one.
+
+    It locks the table of the rows. That a worker waits for it, PostgreSQL says; which messages it holds, it has
+    reported before. A context manager.
+
+    Args:
+        engine: Where the table is.
+        crew: The workers.
+        spared: The name of a worker that is not to be killed.
+    """
+
+    def __init__(self, engine: Engine, crew: Crew, spared: str) -> None:
+        self._connection = engine.connect()
+        self._crew = crew
+        self._spared = spared
+        self._is_locked = False
+        self.casualty: Casualty | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a worker was killed."""
+        return self.casualty is not None
+
+    def proceed(self) -> Casualty | None:
+        """Bring the accident about: kill a worker if one holds messages by now, return it, and let the others go on."""
+        if not self._is_locked:
+            self._connection.execute(_LOCK)
+            self._is_locked = True
+        for name, now in self._connection.execute(_STOPPED_WORKERS, {"prefix": APPLICATION_NAME}).tuples():
+            if name != self._spared:
+                worker = self._crew.named(name)
+                self._crew.kill(worker)
+                self.casualty = Casualty(name, worker.process.pid, worker.received, now)
+                self._connection.rollback()
+                return self.casualty
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._connection.close()

@@ -1,0 +1,62 @@
+"""`jmsql demo`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jmsql.cli.demo.flights import ALL_FLIGHTS, require_packages
+from jmsql.cli.demo.preparation import alone, prepare
+from jmsql.cli.demo.reconciliation import reconcile
+from jmsql.cli.demo.run import run
+from jmsql.cli.options import Json, Schema, Url, open_database
+from jmsql.cli.output import print_json
+from jmsql.store.engine import open_engine
+from jmsql.store.errors import jms_errors
+
+__all__ = ["demo"]
+
+NOT_RECONCILED = 1
+
+
+def demo(
+    flights: Annotated[int, typer.Option(min=100, max=ALL_FLIGHTS, help="How many flights.")] = 20_000,
+    everything: Annotated[bool, typer.Option("--all", help=f"All {ALL_FLIGHTS:,} flights.")] = False,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers, beside the delay desk.")] = 3,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Send the flights out of New York in 2013 through a queue, kill a worker meanwhile, and prove that none is lost.
+
+    A backend stores each flight and sends its message in one transaction. Workers receive the messages and write a row
+    for each in one transaction; a selector leads delayed flights to a worker of their own. One worker is killed while
+    it holds messages, and messages of one airline fail at first and are delivered again. In the end SQL compares what
+    was handled with what was stored.
+
+    It makes the schema `jmsql_demo` and the queue `jmsql_demo.flights` anew each time, and touches nothing else.
+
+    Exits with 1 if a flight is missing or was handled twice.
+
+    Example: `jmsql demo --flights 50000 --workers 4`
+    """
+    require_packages()
+    from jmsql.cli.demo.report import outcome_document, print_outcome  # needs the packages
+
+    database = open_database(url, schema)
+    number = ALL_FLIGHTS if everything else flights
+    engine = open_engine(database.url)
+    try:
+        with jms_errors("running the demo"), alone(engine):
+            prepare(engine, database)
+            casualty = run(engine, database, number, workers)
+            outcome = reconcile(engine, database, casualty)
+    finally:
+        engine.dispose()
+    if as_json:
+        print_json(outcome_document(outcome, casualty))
+    else:
+        print_outcome(outcome, casualty)
+    if not outcome.is_reconciled:
+        raise typer.Exit(NOT_RECONCILED)

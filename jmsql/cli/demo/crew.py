@@ -1,0 +1,174 @@
+"""The demo's workers: processes that are started, listened to, killed, and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from jmsql.cli.options import Database
+from jmsql.exceptions import JMSException
+
+__all__ = ["Crew", "Worker"]
+
+_START_TIMEOUT = 60.0
+_END_TIMEOUT = 30.0
+_READ_AT_ONCE = 65536
+
+
+class Worker:
+    """A worker's process, and what it has reported.
+
+    Args:
+        name: Its name in the tables and in ``pg_stat_activity``.
+        database: Where it works.
+        selector: Which flights it receives.
+    """
+
+    def __init__(self, name: str, database: Database, selector: str) -> None:
+        self.name = name
+        self.is_ready = False
+        self.handled = 0
+        self.received: list[int] = []
+        """The flights that it received and has not committed yet."""
+        self._unread = b""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "jmsql.cli.demo.worker", name, database.schema, selector],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"JMSQL_URL": database.url},  # not an argument: others can read those
+            start_new_session=True,  # Ctrl-C is for the demo, which then ends its workers
+        )
+
+    def read_reports(self) -> bool:
+        """Take in what it has reported; return False if it will report no more."""
+        assert self.process.stdout is not None
+        chunk = os.read(self.process.stdout.fileno(), _READ_AT_ONCE)
+        *lines, self._unread = (self._unread + chunk).split(b"\n")
+        for line in lines:
+            self._take_in(json.loads(line))
+        return bool(chunk)
+
+    def _take_in(self, step: dict[str, object]) -> None:
+        match step:
+            case {"ready": True}:
+                self.is_ready = True
+            case {"received": list(flight_ids)}:
+                self.received = flight_ids
+            case {"handled": int(number)}:
+                self.received = []
+                self.handled += number
+
+    def say_that_no_more_comes(self) -> None:
+        """Let it end when it finds no more messages."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def close(self) -> None:
+        """End the process, if it is there, and what leads to it."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+class Crew:
+    """All workers. A context manager, which leaves no process behind.
+
+    Args:
+        database: Where they work.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._selector = selectors.DefaultSelector()
+        self._workers: list[Worker] = []
+        self._killed: list[Worker] = []
+
+    @property
+    def handled(self) -> int:
+        """How many messages the workers have handled and committed."""
+        return sum(worker.handled for worker in self._workers)
+
+    def start(self, name: str, selector: str) -> Worker:
+        """Start a worker."""
+        worker = Worker(name, self._database, selector)
+        self._workers.append(worker)
+        assert worker.process.stdout is not None
+        self._selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
+        return worker
+
+    def wait_until_ready(self) -> None:
+        """Wait until all workers can receive.
+
+        Raises:
+            JMSException: One of them cannot.
+        """
+        deadline = time.monotonic() + _START_TIMEOUT
+        while not all(worker.is_ready for worker in self._workers):
+            if time.monotonic() > deadline:
+                raise JMSException(f"The workers did not start within {_START_TIMEOUT:g} s.")
+            self.listen(0.1)
+
+    def listen(self, timeout: float) -> bool:
+        """Take in what the workers report; return whether they reported anything.
+
+        Args:
+            timeout: The most seconds to wait for a report.
+
+        Raises:
+            JMSException: A worker has ended, and was not to.
+        """
+        ready = self._selector.select(timeout)
+        for key, _ in ready:
+            worker: Worker = key.data
+            if not worker.read_reports():
+                self._selector.unregister(key.fileobj)
+                if worker not in self._killed and worker.process.wait() != 0:
+                    raise JMSException(f"{worker.name} ended with exit code {worker.process.returncode}.")
+        return bool(ready)
+
+    def named(self, name: str) -> Worker:
+        """Return the worker of that name."""
+        return next(worker for worker in self._workers if worker.name == name)
+
+    def kill(self, worker: Worker) -> None:
+        """Kill a worker: it can do nothing about it. What it had reported before is taken in."""
+        self._killed.append(worker)
+        worker.process.kill()
+        while worker.read_reports():
+            pass
+        assert worker.process.stdout is not None
+        self._selector.unregister(worker.process.stdout)
+        worker.process.wait()
+
+    def finish(self) -> None:
+        """Wait for the workers to find no more messages and to end.
+
+        Raises:
+            JMSException: They do not.
+        """
+        deadline = time.monotonic() + _END_TIMEOUT
+        for worker in self._workers:
+            if worker not in self._killed:
+                worker.say_that_no_more_comes()
+        while self._selector.get_map():
+            if time.monotonic() > deadline:
+                raise JMSException(f"The workers did not end within {_END_TIMEOUT:g} s.")
+            self.listen(0.1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._selector.close()
+        for worker in self._workers:
+            worker.close()

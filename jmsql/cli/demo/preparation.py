@@ -1,0 +1,78 @@
+"""A fresh start for the demo: its own tables and its own queue, and nothing else, are made anew."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import sqlalchemy
+from sqlalchemy import Connection, Engine
+
+from jmsql.cli.demo.routing import FLIGHTS
+from jmsql.cli.demo.tables import APPLICATION_SCHEMA, metadata
+from jmsql.cli.demo.worker import APPLICATION_NAME
+from jmsql.cli.options import Database
+from jmsql.exceptions import ResourceAllocationException
+from jmsql.store.administration import schema_version
+from jmsql.store.migration import migrate
+
+__all__ = ["alone", "prepare"]
+
+_MARK = "Made by `jmsql demo`, which drops it when it runs again."
+_LOCK = sqlalchemy.text("select pg_try_advisory_lock(hashtext('jmsql demo'))")
+_COMMENT = sqlalchemy.text("select obj_description(oid, 'pg_namespace') from pg_namespace where nspname = :name")
+_WORKERS = sqlalchemy.text("select count(*) from pg_stat_activity where starts_with(application_name, :prefix)")
+_PATIENCE = 10.0
+
+
+@contextmanager
+def alone(engine: Engine) -> Iterator[None]:
+    """Make sure that no other demo runs in the database.
+
+    Raises:
+        ResourceAllocationException: One does.
+    """
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        if not connection.scalar(_LOCK):
+            raise ResourceAllocationException("Another demo is running in this database; wait for it to end.")
+        try:
+            _wait_for_workers_of_the_last_demo(connection)
+            yield
+        finally:
+            connection.invalidate()  # which gives the lock back
+
+
+def _wait_for_workers_of_the_last_demo(connection: Connection) -> None:
+    """Wait for workers whose demo was killed; they notice it and end."""
+    deadline = time.monotonic() + _PATIENCE
+    while connection.scalar(_WORKERS, {"prefix": APPLICATION_NAME}):
+        if time.monotonic() > deadline:
+            raise ResourceAllocationException("Workers of a demo before are still there; end them.")
+        time.sleep(0.05)
+
+
+def prepare(engine: Engine, database: Database) -> None:
+    """Make the tables anew and empty the queue. jmsql's schema is made if it is not there.
+
+    Raises:
+        ResourceAllocationException: There is a schema of the name that the demo did not make.
+        JMSException: jmsql's schema is of another version.
+    """
+    if schema_version(database.url, database.schema) is None:
+        migrate(database.url, database.schema)
+    with engine.begin() as connection:
+        comment = connection.execute(_COMMENT, {"name": APPLICATION_SCHEMA}).one_or_none()
+        if comment is not None and comment[0] != _MARK:
+            raise ResourceAllocationException(
+                f"The database has a schema {APPLICATION_SCHEMA!r} that the demo did not make. Rename it, or give the "
+                "demo another database."
+            )
+        connection.exec_driver_sql(f"drop schema if exists {APPLICATION_SCHEMA} cascade")
+        connection.exec_driver_sql(f"create schema {APPLICATION_SCHEMA}")
+        connection.exec_driver_sql(f"comment on schema {APPLICATION_SCHEMA} is '{_MARK}'")
+        metadata.create_all(connection)
+    with database.administration() as administration:
+        if FLIGHTS.name in {summary.queue for summary in administration.queues()}:
+            for _ in administration.purge(FLIGHTS.name, None):
+                pass

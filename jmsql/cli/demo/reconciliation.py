@@ -1,0 +1,159 @@
+"""The proof: what the workers did, held against what the backend stored, by SQL."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import sqlalchemy
+from sqlalchemy import Connection, Engine
+
+from jmsql.cli.demo.accident import Casualty
+from jmsql.cli.demo.routing import DELAY_DESK, FLIGHTS
+from jmsql.cli.demo.tables import flight, handled
+from jmsql.cli.options import Database
+
+__all__ = ["Carrier", "Discrepancy", "Outcome", "reconcile"]
+
+# What must not be: each query returns the flights for which it is so.
+_DISCREPANCIES = {
+    "missing": f"""
+        select f.flight_id from {flight} f
+        where not exists (select from {handled} h where h.flight_id = f.flight_id)""",
+    "handled more than once": f"""
+        select h.flight_id from {handled} h group by h.flight_id having count(*) > 1""",
+    "handled, but never stored": f"""
+        select h.flight_id from {handled} h
+        where not exists (select from {flight} f where f.flight_id = h.flight_id)""",
+    "handled with another delay": f"""
+        select f.flight_id from {flight} f join {handled} h using (flight_id)
+        where h.departure_delay is distinct from f.departure_delay""",
+    "handled by the wrong worker": f"""
+        select f.flight_id from {flight} f join {handled} h using (flight_id)
+        where (h.worker = :desk) is distinct from coalesce(f.carrier = 'UA' and f.departure_delay > 60, false)""",
+    "lost with the killed worker": f"""
+        select held.flight_id from unnest(cast(:held as bigint[])) as held (flight_id)
+        where not exists (select from {handled} h where h.flight_id = held.flight_id and h.worker <> :killed)""",
+}
+
+_CARRIERS = f"""
+    select f.carrier, count(distinct f.flight_id) as flights, count(h.flight_id) as handled,
+           count(*) filter (where h.delivery_count > 1) as redelivered,
+           count(*) filter (where h.worker = :desk) as at_the_delay_desk,
+           avg(f.departure_delay)::float8 as mean_delay
+    from {flight} f left join {handled} h using (flight_id)
+    group by f.carrier order by flights desc, f.carrier"""
+
+_WORKERS = f"select h.worker, count(*) from {handled} h group by h.worker order by h.worker"
+
+_DURATION = f"""
+    select extract(epoch from (select max(stored_at) from {flight}) - (select min(stored_at) from {flight}))::float8,
+           extract(epoch from (select max(handled_at) from {handled}) - (select min(stored_at) from {flight}))::float8,
+           extract(epoch from :killed_at - (select min(stored_at) from {flight}))::float8"""
+
+_PROGRESS = f"""
+    select floor(extract(epoch from at - (select min(stored_at) from {flight})) / :width)::integer as step,
+           sum(stored), sum(handled)
+    from (select stored_at as at, 1 as stored, 0 as handled from {flight}
+          union all select handled_at, 0, 1 from {handled}) as event
+    where at is not null group by step order by step"""
+
+_MOST_STEPS = 40
+_SHORTEST_STEP = 0.25
+
+
+class Discrepancy(NamedTuple):
+    """Something that must not be, and the flights for which it is so."""
+
+    what: str
+    flight_ids: list[int]
+
+
+class Carrier(NamedTuple):
+    """The flights of an airline."""
+
+    carrier: str
+    flights: int
+    handled: int
+    redelivered: int
+    at_the_delay_desk: int
+    mean_delay: float | None
+
+
+class Step(NamedTuple):
+    """What was stored and handled within a fraction of the demo's time, which begins `at` seconds."""
+
+    at: float
+    stored_per_second: float
+    handled_per_second: float
+
+
+class Outcome(NamedTuple):
+    """What the demo has come to."""
+
+    flights: int
+    handled: int
+    redelivered: int
+    left_in_queue: int
+    sending_seconds: float
+    seconds: float
+    killed_after: float
+    carriers: list[Carrier]
+    workers: dict[str, int]
+    steps: list[Step]
+    discrepancies: list[Discrepancy]
+
+    @property
+    def is_reconciled(self) -> bool:
+        """Whether every flight was handled exactly once, and nothing is left."""
+        return not self.discrepancies and not self.left_in_queue
+
+
+def reconcile(engine: Engine, database: Database, casualty: Casualty) -> Outcome:
+    """Compare what was handled with what was stored.
+
+    Args:
+        engine: Where the tables are.
+        database: Where the queue is.
+        casualty: The worker that was killed.
+    """
+    with database.administration() as administration:
+        left_in_queue = administration.count(FLIGHTS.name, None)
+    with engine.connect() as connection:
+        carriers = [Carrier._make(row) for row in _query(connection, _CARRIERS, desk=DELAY_DESK)]
+        times = _query(connection, _DURATION, killed_at=casualty.killed_at)[0]
+        sending_seconds, seconds, killed_after = (float(value or 0.0) for value in times)
+        return Outcome(
+            sum(carrier.flights for carrier in carriers),
+            sum(carrier.handled for carrier in carriers),
+            sum(carrier.redelivered for carrier in carriers),
+            left_in_queue,
+            sending_seconds,
+            seconds,
+            killed_after,
+            carriers,
+            {str(name): int(count) for name, count in _query(connection, _WORKERS)},
+            _steps(connection, max(seconds / _MOST_STEPS, _SHORTEST_STEP)),
+            _discrepancies(connection, casualty),
+        )
+
+
+def _discrepancies(connection: Connection, casualty: Casualty) -> list[Discrepancy]:
+    values = {"desk": DELAY_DESK, "held": casualty.flight_ids, "killed": casualty.worker}
+    found = []
+    for what, query in _DISCREPANCIES.items():
+        wanted = {name: value for name, value in values.items() if f":{name}" in query}
+        flight_ids = sorted(row[0] for row in _query(connection, query, **wanted))
+        if flight_ids:
+            found.append(Discrepancy(what, flight_ids))
+    return found
+
+
+def _steps(connection: Connection, width: float) -> list[Step]:
+    return [
+        Step(step * width, stored / width, handled / width)
+        for step, stored, handled in _query(connection, _PROGRESS, width=width)
+    ]
+
+
+def _query(connection: Connection, query: str, **values: object) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in connection.execute(sqlalchemy.text(query), values)]
