@@ -61,7 +61,8 @@ class LockedDelivery:
         self._access = access
         self._record = record
         self._inboxes: list[Inbox] = []
-        self._undeleted: list[tuple[MessageKey, MessageRow]] = []
+        self._undeleted: list[MessageRow] = []
+        self._redelivered: list[MessageKey] = []
         self._delivered: list[tuple[Inbox, MessageKey]] = []
 
     @property
@@ -79,7 +80,9 @@ class LockedDelivery:
             if row is None:
                 return None
         key = inbox.key(row)
-        self._undeleted.append((key, row))
+        self._undeleted.append(row)
+        if row.delivery_count is not None:
+            self._redelivered.append(key)
         self._delivered.append((inbox, key))
         return row
 
@@ -96,14 +99,23 @@ class LockedDelivery:
     def flush(self) -> None:
         """Delete what was delivered, still in the open transaction."""
         if self._undeleted:
-            keys, rows = zip(*self._undeleted, strict=True)
-            self._access.store.delete_locked(keys, rows)
+            self._access.store.delete_locked(self._undeleted)
             self._undeleted.clear()
+
+    def before_commit(self) -> None:
+        """Delete what was delivered, and what is known of earlier deliveries.
+
+        No sooner: a rollback counts the deliveries through another connection, which this transaction would hold up.
+        """
+        self.flush()
+        if self._redelivered:
+            self._access.store.forget_deliveries(self._redelivered)
 
     def committed(self) -> None:
         """Note that the transaction is over: what was delivered is gone, and the rest is unlocked."""
         self._delivered.clear()
         self._undeleted.clear()
+        self._redelivered.clear()
         for inbox in self._inboxes:
             inbox.give_up()
             inbox.prefetch.transaction_ended()

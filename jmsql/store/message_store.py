@@ -163,15 +163,17 @@ class MessageStore:
             ][0]
         return highest
 
-    def delete_locked(self, keys: Sequence[MessageKey], rows: Sequence[MessageRow]) -> None:
+    def delete_locked(self, rows: Sequence[MessageRow]) -> None:
         """Delete messages that the open transaction has locked."""
         with jms_errors("acknowledging"):
             self._driver.execute(
                 self._statements.delete_locked, {"addresses": array_literal(row.handle for row in rows)}
             )
-            attempted = [key for key, row in zip(keys, rows, strict=True) if row.delivery_count is not None]
-            if attempted:
-                self._driver.execute(self._statements.forget_deliveries, _keys(attempted))
+
+    def forget_deliveries(self, keys: Sequence[MessageKey]) -> None:
+        """Forget how often messages were delivered before that the open transaction has deleted."""
+        with jms_errors("acknowledging"):
+            self._driver.execute(self._statements.forget_deliveries, _keys(keys))
 
     def acknowledge(self, claimed: Sequence[tuple[MessageKey, int]]) -> int:
         """Delete claimed messages, given with their claims, and return how many of the claims still held them."""
