@@ -177,6 +177,7 @@ class Connection:
                 return
             self._closed = True
         self._started = False
+        self._wake_sessions()
         self._wait_for_listeners()
         while open_sessions := [session for session in self._snapshot() if not session._closed]:
             for session in open_sessions:

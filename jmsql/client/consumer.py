@@ -108,10 +108,10 @@ class MessageConsumer:
         return self.receive(0)
 
     def __iter__(self) -> Iterator[Message]:
-        while not self._closed:
-            message = self.receive()
-            if message is not None:
-                yield message
+        message = self.receive()
+        while message is not None:
+            yield message
+            message = self._session._receive(self, None)
 
     def close(self) -> None:
         """Stop receiving. A `receive` that waits ends with None; closing again does nothing.

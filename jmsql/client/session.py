@@ -106,10 +106,11 @@ class Session(AbstractSession):
                     raise TransactionRolledBackException(
                         "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
                     )
-                self._flush()
+                self._outbox.flush(self._database.store)
+                self._locked.before_commit()
                 self._database.commit()
             except JMSException as error:
-                self._end_rollback()
+                self._roll_back()
                 if isinstance(error, TransactionRolledBackException) or error.error_code == "08007":
                     raise
                 raise TransactionRolledBackException(
@@ -242,12 +243,14 @@ class Session(AbstractSession):
         while True:
             news = self._news_count
             with self._lock:
-                if self._closed or consumer._closed:
+                if consumer._closed or (self._closed and not self._is_used_by_listener):
                     return None
                 started = self._connection._started
                 message = self._next(consumer) if started else None
             if message is not None:
                 return message
+            if self._closed or self._connection._closed:
+                return None  # a listener gets what is there, and does not make close() wait for what may come
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 return None
