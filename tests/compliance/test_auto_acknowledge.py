@@ -1,0 +1,80 @@
+"""AUTO_ACKNOWLEDGE: JMS 1.1 chapter 4.4.11."""
+
+from __future__ import annotations
+
+import pytest
+
+from jmsql import Connection, ConnectionFactory, Message, Queue, Session
+from jmsql.testing import drain, wait_for
+from tests.texts import receive_texts, send_texts, texts_left, texts_of
+
+TEXTS = ["a", "b", "c"]
+
+
+@pytest.mark.requirement("session.AUTO_ACKNOWLEDGE")
+@pytest.mark.case("session-auto-acknowledge-01")
+def test_messages_that_receive_returned_do_not_come_again(connection: Connection, queue: Queue) -> None:
+    session = connection.create_session()
+    send_texts(session, queue, *TEXTS)
+    with session.create_consumer(queue) as consumer:
+        assert receive_texts(consumer, len(TEXTS)) == TEXTS
+    assert drain(session.create_consumer(queue)) == []
+    session.recover()
+    assert drain(session.create_consumer(queue)) == []
+    assert drain(connection.create_session().create_consumer(queue)) == []
+
+
+@pytest.mark.requirement("session.AUTO_ACKNOWLEDGE")
+@pytest.mark.case("session-auto-acknowledge-01")
+def test_messages_not_received_are_left_to_others(session: Session, queue: Queue) -> None:
+    send_texts(session, queue, *TEXTS)
+    with session.create_consumer(queue) as consumer:
+        assert receive_texts(consumer, 1) == TEXTS[:1]
+    others = drain(session.create_consumer(queue))
+    assert texts_of(others) == TEXTS[1:]
+    assert not any(message.jms_redelivered for message in others)
+
+
+@pytest.mark.requirement("session.AUTO_ACKNOWLEDGE")
+@pytest.mark.case("session-auto-acknowledge-01")
+def test_messages_whose_listener_returned_do_not_come_again(
+    jmsql_factory: ConnectionFactory, connection: Connection, session: Session, queue: Queue
+) -> None:
+    heard: list[Message] = []
+    consumer = connection.create_session().create_consumer(queue)
+    consumer.message_listener = heard.append
+    send_texts(session, queue, *TEXTS)
+    wait_for(lambda: len(heard) == len(TEXTS))
+    consumer.close()
+    connection.close()
+    assert texts_of(heard) == TEXTS
+    assert texts_left(jmsql_factory, queue) == []
+
+
+@pytest.mark.requirement("session.AUTO_ACKNOWLEDGE", "message.redelivered.receive")
+def test_message_whose_listener_failed_comes_again(
+    connection: Connection, session: Session, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[tuple[str | None, bool]] = []
+
+    def fail_once(message: Message) -> None:
+        heard.append((message.get_body(str), message.jms_redelivered))
+        if len(heard) == 1:
+            raise ValueError("the listener's own mistake")
+
+    connection.create_session().create_consumer(queue).message_listener = fail_once
+    send_texts(session, queue, "a")
+    wait_for(lambda: len(heard) == 2)
+    assert heard == [("a", False), ("a", True)]
+    assert "the listener's own mistake" in caplog.text
+
+
+@pytest.mark.requirement("session.AUTO_ACKNOWLEDGE")
+def test_acknowledging_by_hand_changes_nothing(session: Session, queue: Queue) -> None:
+    send_texts(session, queue, *TEXTS)
+    consumer = session.create_consumer(queue)
+    messages = drain(consumer)
+    messages[0].acknowledge()
+    messages[-1].acknowledge()
+    assert texts_of(messages) == TEXTS
+    assert drain(consumer) == []

@@ -1,0 +1,158 @@
+"""Session.commit: JMS 1.1 chapters 4.4.7 and 7.3."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy
+
+from jmsql import Connection, Message, Queue, Session, TransactionRolledBackException
+from jmsql.testing import drain
+from tests.texts import receive_texts, send_texts, texts_of
+
+TEXTS = ["a", "b", "c"]
+
+
+@pytest.fixture
+def transacted(connection: Connection) -> Session:
+    return connection.create_session(transacted=True)
+
+
+@pytest.mark.requirement("session.transactions")
+@pytest.mark.case("session-commit-01")
+def test_messages_are_seen_when_their_transaction_is_committed(
+    transacted: Session, session: Session, queue: Queue
+) -> None:
+    others = session.create_consumer(queue)
+    producer = transacted.create_producer(queue)
+    for _ in range(2):  # one transaction after another
+        for text in TEXTS:
+            producer.send(transacted.create_text_message(text))
+            assert others.receive(timeout=0) is None
+        transacted.commit()
+        assert texts_of(drain(others)) == TEXTS
+
+
+@pytest.mark.requirement("session.transactions")
+@pytest.mark.case("session-commit-01")
+def test_messages_received_in_a_transaction_are_gone_when_it_is_committed(
+    connection: Connection, transacted: Session, session: Session, queue: Queue
+) -> None:
+    send_texts(session, queue, *TEXTS)
+    consumer = transacted.create_consumer(queue)
+    for text in TEXTS:
+        assert receive_texts(consumer, 1) == [text]
+        transacted.commit()
+    transacted.rollback()
+    assert drain(consumer) == []
+    transacted.close()
+    assert drain(session.create_consumer(queue)) == []
+    assert drain(connection.create_session(transacted=True).create_consumer(queue)) == []
+
+
+@pytest.mark.requirement("session.transactions")
+@pytest.mark.case("session-commit-01")
+def test_sending_and_receiving_are_one_unit(transacted: Session, session: Session, queue: Queue) -> None:
+    answers = Queue("answers")
+    send_texts(session, queue, *TEXTS)
+    consumer, producer = transacted.create_consumer(queue), transacted.create_producer(answers)
+    for text in receive_texts(consumer, 2):
+        producer.send(transacted.create_text_message(f"answer to {text}"))
+    assert drain(session.create_consumer(answers)) == []
+    transacted.commit()
+    assert texts_of(drain(session.create_consumer(answers))) == ["answer to a", "answer to b"]
+    transacted.rollback()
+    assert texts_of(drain(consumer)) == ["c"]
+
+
+@pytest.mark.requirement("session.transactions")
+@pytest.mark.case("session-commit-01")
+def test_transaction_does_not_receive_what_it_sends(transacted: Session, queue: Queue) -> None:
+    consumer = transacted.create_consumer(queue)
+    transacted.create_producer(queue).send(transacted.create_text_message("a"))
+    assert consumer.receive(timeout=0) is None
+    transacted.commit()
+    assert receive_texts(consumer, 1) == ["a"]
+
+
+@pytest.mark.requirement("session.ack.closedconsumer", "session.transactions")
+@pytest.mark.case("session-commit-02")
+def test_commit_covers_producers_and_consumers_that_are_closed(
+    transacted: Session, session: Session, queue: Queue
+) -> None:
+    answers = Queue("answers")
+    send_texts(session, queue, *TEXTS)
+    with transacted.create_consumer(queue) as consumer:
+        assert receive_texts(consumer, 2) == ["a", "b"]
+    with transacted.create_producer(answers) as producer:
+        producer.send(transacted.create_text_message("answer"))
+    transacted.commit()
+    transacted.close()
+    assert texts_of(drain(session.create_consumer(answers))) == ["answer"]
+    assert texts_of(drain(session.create_consumer(queue))) == ["c"]
+
+
+@pytest.mark.requirement("session.transactions")
+def test_commit_of_nothing_changes_nothing(transacted: Session, session: Session, queue: Queue) -> None:
+    transacted.commit()
+    send_texts(session, queue, *TEXTS)
+    transacted.commit()
+    assert texts_of(drain(transacted.create_consumer(queue))) == TEXTS
+
+
+@pytest.mark.requirement("session.transactions")
+def test_listener_commits(transacted: Session, session: Session, queue: Queue) -> None:
+    answers = Queue("answers")
+    producer = transacted.create_producer(answers)
+
+    def answer(message: Message) -> None:
+        producer.send(transacted.create_text_message(f"answer to {message.get_body(str)}"))
+        if message.get_body(str) == "c":
+            transacted.commit()
+
+    transacted.create_consumer(queue).message_listener = answer
+    send_texts(session, queue, *TEXTS)
+    assert receive_texts(session.create_consumer(answers), 3) == ["answer to a", "answer to b", "answer to c"]
+    transacted.close()
+    assert drain(session.create_consumer(queue)) == []
+
+
+@pytest.mark.requirement("session.transactions.commitrolledback", "message.redelivered.receive")
+def test_commit_that_ends_in_a_rollback_says_so(transacted: Session, session: Session, queue: Queue) -> None:
+    answers = Queue("answers")
+    send_texts(session, queue, *TEXTS)
+    consumer = transacted.create_consumer(queue)
+    transacted.database.execute(
+        sqlalchemy.text("create temporary table delivered (number int unique deferrable initially deferred)")
+    )
+    transacted.commit()
+
+    assert receive_texts(consumer, 2) == ["a", "b"]
+    transacted.create_producer(answers).send(transacted.create_text_message("answer"))
+    transacted.database.execute(sqlalchemy.text("insert into delivered values (1), (1)"))
+    with pytest.raises(TransactionRolledBackException, match="duplicate key") as failure:
+        transacted.commit()
+    assert failure.value.error_code == "23505"
+    assert isinstance(failure.value.linked_exception, Exception)
+
+    assert drain(session.create_consumer(answers)) == []
+    again = drain(consumer)
+    assert [(message.get_body(str), message.jms_redelivered) for message in again] == [
+        ("a", True),
+        ("b", True),
+        ("c", False),
+    ]
+    transacted.commit()
+
+
+@pytest.mark.requirement("session.transactions.commitrolledback")
+def test_commit_after_a_statement_failed_is_a_rollback(transacted: Session, session: Session, queue: Queue) -> None:
+    send_texts(session, queue, *TEXTS)
+    consumer = transacted.create_consumer(queue)
+    assert receive_texts(consumer, 1) == ["a"]
+    with pytest.raises(sqlalchemy.exc.DataError):
+        transacted.database.execute(sqlalchemy.text("select 1 / 0"))
+    with pytest.raises(TransactionRolledBackException, match="failed before"):
+        transacted.commit()
+    assert texts_of(drain(consumer)) == TEXTS
+    transacted.commit()
+    assert drain(session.create_consumer(queue)) == []

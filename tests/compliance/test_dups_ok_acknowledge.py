@@ -1,0 +1,71 @@
+"""DUPS_OK_ACKNOWLEDGE: JMS 1.1 chapter 4.4.11."""
+
+from __future__ import annotations
+
+import pytest
+
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue, Session
+from jmsql.testing import drain, wait_for
+from tests.texts import receive_texts, send_texts, texts_left, texts_of
+
+TEXTS = [str(number) for number in range(10)]
+
+
+@pytest.fixture
+def lazy_session(connection: Connection) -> Session:
+    return connection.create_session(acknowledge_mode=AcknowledgeMode.DUPS_OK)
+
+
+@pytest.mark.requirement("session.DUPS_OK_ACKNOWLEDGE")
+@pytest.mark.case("session-dups-ok-acknowledge-01")
+@pytest.mark.parametrize("received", [4, len(TEXTS)])
+def test_second_consumer_may_get_messages_twice_and_misses_none(
+    lazy_session: Session, session: Session, queue: Queue, received: int
+) -> None:
+    send_texts(session, queue, *TEXTS)
+    with lazy_session.create_consumer(queue) as consumer:
+        assert receive_texts(consumer, received) == TEXTS[:received]
+    again = texts_of(drain(session.create_consumer(queue)))
+    assert set(TEXTS[received:]) <= set(again) <= set(TEXTS)
+    assert len(again) == len(set(again))
+
+
+@pytest.mark.requirement("session.DUPS_OK_ACKNOWLEDGE")
+@pytest.mark.case("session-dups-ok-acknowledge-01")
+def test_what_the_session_received_is_acknowledged_at_the_latest_when_it_closes(
+    lazy_session: Session, session: Session, queue: Queue
+) -> None:
+    send_texts(session, queue, *TEXTS)
+    assert receive_texts(lazy_session.create_consumer(queue), 4) == TEXTS[:4]
+    lazy_session.close()
+    assert texts_of(drain(session.create_consumer(queue))) == TEXTS[4:]
+
+
+@pytest.mark.requirement("session.DUPS_OK_ACKNOWLEDGE")
+def test_acknowledgement_needs_no_call(jmsql_factory: ConnectionFactory, lazy_session: Session, queue: Queue) -> None:
+    send_texts(lazy_session, queue, *TEXTS)
+    assert texts_of(drain(lazy_session.create_consumer(queue))) == TEXTS
+    assert texts_left(jmsql_factory, queue) == []
+    lazy_session.recover()
+    assert drain(lazy_session.create_consumer(queue)) == []
+
+
+@pytest.mark.requirement("session.DUPS_OK_ACKNOWLEDGE")
+def test_listener_gets_every_message(lazy_session: Session, session: Session, queue: Queue) -> None:
+    heard: list[Message] = []
+    lazy_session.create_consumer(queue).message_listener = heard.append
+    send_texts(session, queue, *TEXTS)
+    wait_for(lambda: set(TEXTS) <= set(texts_of(heard)))
+    lazy_session.close()
+    assert drain(session.create_consumer(queue)) == []
+
+
+@pytest.mark.requirement("session.DUPS_OK_ACKNOWLEDGE", "message.redelivered.receive")
+def test_recover_may_bring_messages_again_and_marks_them(lazy_session: Session, session: Session, queue: Queue) -> None:
+    send_texts(session, queue, *TEXTS)
+    consumer = lazy_session.create_consumer(queue)
+    assert receive_texts(consumer, 4) == TEXTS[:4]
+    lazy_session.recover()
+    messages = drain(consumer)
+    assert set(TEXTS[4:]) <= set(texts_of(messages)) <= set(TEXTS)
+    assert all(message.jms_redelivered == (message.get_body(str) in TEXTS[:4]) for message in messages)
