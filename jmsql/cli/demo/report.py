@@ -60,17 +60,16 @@ def print_outcome(outcome: Outcome, casualty: Casualty) -> None:
     )
     screen.print(listing)
     screen.print()
-    screen.print(Text.from_ansi(_plot(outcome, min(screen.width, _PLOT_WIDTH), colors=screen.is_terminal)))
+    screen.print(Text.from_ansi(_plot(outcome, min(screen.width, _PLOT_WIDTH))))
     screen.print()
     screen.print(
-        f"Sent {_rate(outcome.flights, outcome.sending_seconds):,.0f} and handled "
-        f"{_rate(outcome.handled, outcome.seconds):,.0f} messages per second, in {outcome.seconds:.1f} s. "
-        + ", ".join(f"{name}: {count:,}" for name, count in outcome.workers.items())
-        + "."
+        f"Sent {_rate(outcome.flights, outcome.sending_seconds):,.0f} messages per second, handled "
+        f"{_rate(outcome.handled, outcome.seconds):,.0f} per second, in {outcome.seconds:.1f} s."
     )
+    screen.print(f"Handled by {', '.join(f'{name}: {count:,}' for name, count in outcome.workers.items())}.")
     screen.print(
-        f"{casualty.worker} was killed with {len(casualty.flight_ids)} messages received and not committed; the others "
-        f"handled them. {outcome.redelivered:,} messages were rolled back and delivered again."
+        f"{outcome.redelivered:,} were rolled back and delivered again. "
+        f"{casualty.worker} was killed with {len(casualty.flight_ids)} received and not committed."
     )
     _print_verdict(outcome)
 
@@ -92,9 +91,10 @@ def _print_verdict(outcome: Outcome) -> None:
         screen.print("NOT RECONCILED.", style="bold red")
 
 
-def _plot(outcome: Outcome, width: int, *, colors: bool) -> str:
+def _plot(outcome: Outcome, width: int) -> str:
     figure = plotext.figure
     figure.clear()
+    figure.theme("simple")
     at = [step.at for step in outcome.steps]
     figure.draw(figure.signal(at, [step.stored_per_second for step in outcome.steps], marker="braille").lines())
     figure.draw(figure.signal(at, [step.handled_per_second for step in outcome.steps], marker="hd").lines())
@@ -105,8 +105,7 @@ def _plot(outcome: Outcome, width: int, *, colors: bool) -> str:
     figure.title("Messages per second: sent ⢕, handled ▚; a worker is killed │")
     figure.label("seconds")
     figure.plot_size(width, _PLOT_HEIGHT)
-    text = str(figure.build())
-    return text if colors else str(plotext.uncolorize(text))
+    return str(figure.build())
 
 
 def _rate(count: int, seconds: float) -> float:

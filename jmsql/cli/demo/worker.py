@@ -106,6 +106,8 @@ def main() -> None:
         work(factory, name, selector, stopping)
     except jmsql.JMSException as error:
         sys.exit(f"jmsql: {name}: {error}")
+    except BrokenPipeError:
+        sys.exit(f"jmsql: {name}: The demo has gone.")
 
 
 if __name__ == "__main__":
