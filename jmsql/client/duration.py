@@ -18,9 +18,14 @@ def seconds(duration: float | timedelta, name: str) -> float:
         name: What it is called, for the message.
 
     Raises:
+        TypeError: It is neither.
         ValueError: It is negative, not a number, or more than a hundred years.
     """
     value = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    if not 0 <= value <= _LONGEST:
+    try:
+        is_valid = 0 <= value <= _LONGEST
+    except TypeError as error:
+        raise TypeError(f"{name} is a number of seconds or a timedelta, not {duration!r}.") from error
+    if not is_valid:
         raise ValueError(f"{name} is a number of seconds from 0 to {_LONGEST} (a hundred years), not {duration!r}.")
     return value

@@ -89,7 +89,11 @@ class ConnectionFactory:
             JMSException: As `create_connection`.
         """
         connection = self.create_connection(user, password)
-        return JMSContext(connection.create_session(acknowledge_mode=session_mode), connection)
+        try:
+            return JMSContext(connection.create_session(acknowledge_mode=session_mode), connection)
+        except BaseException:
+            connection.close()
+            raise
 
     def _url(self) -> str:
         return self.url or default_url(self.schema)
