@@ -1,0 +1,63 @@
+"""What the tests of the client start from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session
+from tests.integration.client.server import CONTROL, SESSIONS, Server, with_parameters
+
+
+@pytest.fixture
+def queue() -> Queue:
+    return Queue("orders")
+
+
+@pytest.fixture
+def factory(jmsql_factory: ConnectionFactory) -> ConnectionFactory:
+    """One whose connections to PostgreSQL have names that tell what they are for, so that tests can find them."""
+    assert jmsql_factory.url is not None
+    return dataclasses.replace(
+        jmsql_factory,
+        url=with_parameters(jmsql_factory.url, application_name=SESSIONS),
+        control_url=with_parameters(jmsql_factory.url, application_name=CONTROL),
+    )
+
+
+@pytest.fixture
+def connection(factory: ConnectionFactory) -> Iterator[Connection]:
+    """A started connection to an empty store."""
+    with factory.create_connection() as connection:
+        connection.start()
+        yield connection
+
+
+@pytest.fixture
+def session(connection: Connection) -> Session:
+    """A session that acknowledges by itself."""
+    return connection.create_session()
+
+
+@pytest.fixture
+def others(jmsql_factory: ConnectionFactory) -> Iterator[Session]:
+    """A session of another client, whom the server leaves alone."""
+    with jmsql_factory.create_connection() as connection:
+        connection.start()
+        yield connection.create_session()
+
+
+@pytest.fixture
+def server(jmsql_clean_url: str) -> Iterator[Server]:
+    """The server, seen and touched as an administrator does."""
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        yield Server(connection)
+
+
+@pytest.fixture
+def mode_session(connection: Connection, mode: AcknowledgeMode) -> Session:
+    """A session in the mode of the test's parameter."""
+    return connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode)

@@ -1,0 +1,51 @@
+"""The PostgreSQL server, as an administrator sees it and acts on it."""
+
+from __future__ import annotations
+
+from typing import Any, LiteralString
+
+import psycopg
+import sqlalchemy
+
+__all__ = ["CONTROL", "SESSIONS", "Server", "with_parameters"]
+
+SESSIONS = "client's sessions"
+CONTROL = "client's control"
+"""Application names of the connections of the fixture `factory`."""
+
+
+def with_parameters(url: str, **parameters: str) -> str:
+    """The URL with more of libpq's parameters."""
+    return sqlalchemy.make_url(url).update_query_dict(parameters).render_as_string(hide_password=False)
+
+
+class Server:
+    """Runs an administrator's statements.
+
+    Args:
+        connection: The administrator's own, where each statement commits.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def rows(self, statement: LiteralString, *parameters: object) -> list[tuple[Any, ...]]:
+        """Run a statement and return what it brings."""
+        cursor = self._connection.execute(statement, parameters)
+        return cursor.fetchall() if cursor.description is not None else []
+
+    def connections(self, application_name: str) -> int:
+        """How many connections of that name are open."""
+        count: int = self.rows("select count(*) from pg_stat_activity where application_name = %s", application_name)[
+            0
+        ][0]
+        return count
+
+    def terminate(self, application_name: str) -> int:
+        """End the connections of that name; return how many there were, once they are gone."""
+        return len(
+            self.rows(
+                "select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = %s",
+                application_name,
+            )
+        )

@@ -1,0 +1,198 @@
+"""JMSContext, JMSProducer and JMSConsumer: the short form (Jakarta Messaging 3.1 chapter 2.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from jmsql import (
+    AcknowledgeMode,
+    BytesMessage,
+    ConnectionFactory,
+    DeliveryMode,
+    IllegalStateException,
+    JMSContext,
+    JMSException,
+    MapMessage,
+    Message,
+    MessageFormatException,
+    ObjectMessage,
+    Queue,
+    StreamMessage,
+    TextMessage,
+    Topic,
+)
+from jmsql.testing import drain, wait_for
+from tests.background import Background
+from tests.integration.client.server import CONTROL, SESSIONS, Server
+
+
+@pytest.fixture
+def context(factory: ConnectionFactory) -> Iterator[JMSContext]:
+    with factory.create_context() as context:
+        yield context
+
+
+def test_bodies_travel_as_the_messages_that_fit(context: JMSContext, queue: Queue) -> None:
+    bodies: list[tuple[object, type[Message], type[object]]] = [
+        ("text", TextMessage, str),
+        (b"bytes", BytesMessage, bytes),
+        ({"name": "value", "number": 1}, MapMessage, dict),
+        ([1, 2, [3]], ObjectMessage, list),
+        (None, Message, object),
+    ]
+    producer = context.create_producer()
+    for body, _, _ in bodies:
+        assert producer.send(queue, body) is producer
+    consumer = context.create_consumer(queue)
+    for body, message_type, body_type in bodies:
+        message = consumer.receive(timeout=5)
+        assert type(message) is message_type
+        assert message.get_body(body_type) == body
+
+
+def test_messages_of_every_type_are_sent_as_they_are(context: JMSContext, queue: Queue) -> None:
+    made = [
+        context.create_message(),
+        context.create_text_message("text"),
+        context.create_bytes_message(),
+        context.create_map_message(),
+        context.create_stream_message(),
+        context.create_object_message([1]),
+    ]
+    for message in made:
+        context.create_producer().send(queue, message)
+    received = list(context.create_browser(queue))
+    assert [type(message) for message in received] == [type(message) for message in made]
+    assert StreamMessage in map(type, received)
+
+
+def test_producer_puts_what_its_messages_have_in_common(context: JMSContext, queue: Queue) -> None:
+    producer = context.create_producer(
+        delivery_mode=DeliveryMode.NON_PERSISTENT,
+        priority=7,
+        time_to_live=timedelta(minutes=1),
+        properties={"colour": "blue", "weight": 2600},
+        jms_correlation_id="correlated",
+        jms_type="order",
+        jms_reply_to=Queue("answers"),
+    )
+    producer.send(queue, "first").send(queue, "second")
+    messages = drain(context.create_consumer(queue, "colour = 'blue' and weight > 2500"))
+    assert [message.get_body(str) for message in messages] == ["first", "second"]
+    for message in messages:
+        assert message.jms_delivery_mode is DeliveryMode.NON_PERSISTENT
+        assert message.jms_priority == 7
+        assert message.jms_expiration == message.jms_timestamp + 60_000
+        assert message.jms_correlation_id == "correlated"
+        assert message.jms_type == "order"
+        assert message.jms_reply_to == Queue("answers")
+
+
+def test_it_starts_with_its_first_consumer_unless_told_not_to(context: JMSContext, queue: Queue) -> None:
+    context.create_producer().send(queue, "text")
+    context.auto_start = False
+    consumer = context.create_consumer(queue)
+    assert consumer.receive(timeout=0) is None
+    context.start()
+    context.stop()
+    assert consumer.receive_no_wait() is None
+    context.auto_start = True
+    assert context.create_consumer(queue).receive_body(str, timeout=5) == "text"
+
+
+def test_consumer_gives_bodies(context: JMSContext, queue: Queue) -> None:
+    context.create_producer().send(queue, "text").send(queue, "no bytes").send(queue, b"bytes")
+    consumer = context.create_consumer(queue)
+    assert consumer.receive_body(str, timeout=5) == "text"
+    with pytest.raises(MessageFormatException):
+        consumer.receive_body(bytes, timeout=5)
+    assert consumer.receive_body(bytes, timeout=5) == b"bytes"
+    assert consumer.receive_body(bytes, timeout=0) is None
+
+
+def test_consumer_listens_selects_iterates_and_closes(context: JMSContext, queue: Queue) -> None:
+    heard: list[Message] = []
+    with context.create_consumer(queue, "JMSPriority = 9") as consumer:
+        assert consumer.message_selector == "JMSPriority = 9"
+        assert consumer.message_listener is None
+        consumer.message_listener = heard.append
+        context.create_producer(priority=9).send(queue, "heard")
+        wait_for(lambda: heard)
+    context.create_producer().send(queue, "iterated")
+    rest = context.create_consumer(queue)
+    iterating = Background(lambda: [message.get_body(str) for message in rest])
+    iterating.wait_until_it_waits()
+    rest.close()
+    assert iterating.result() == ["iterated"]
+    assert [message.get_body(str) for message in heard] == ["heard"]
+
+
+def test_transacted_context_commits_and_rolls_back(factory: ConnectionFactory, queue: Queue) -> None:
+    with factory.create_context(session_mode=AcknowledgeMode.TRANSACTED) as context:
+        assert context.transacted
+        producer = context.create_producer()
+        producer.send(queue, "forgotten")
+        context.rollback()
+        producer.send(queue, "kept")
+        context.commit()
+        consumer = context.create_consumer(queue)
+        assert consumer.receive_body(str, timeout=5) == "kept"
+        context.rollback()
+        message = consumer.receive(timeout=5)
+        assert message is not None
+        assert message.jms_redelivered
+        with pytest.raises(IllegalStateException):
+            context.recover()
+        context.commit()
+        assert consumer.receive(timeout=0) is None
+
+
+def test_client_acknowledge_context_acknowledges_and_recovers(factory: ConnectionFactory, queue: Queue) -> None:
+    with factory.create_context(session_mode=AcknowledgeMode.CLIENT) as context:
+        assert context.session_mode is AcknowledgeMode.CLIENT
+        assert not context.transacted
+        context.create_producer().send(queue, "a").send(queue, "b")
+        consumer = context.create_consumer(queue)
+        assert consumer.receive_body(str, timeout=5) == "a"
+        context.acknowledge()
+        assert consumer.receive_body(str, timeout=5) == "b"
+        context.recover()
+        assert consumer.receive_body(str, timeout=5) == "b"
+        for call in (context.commit, context.rollback):
+            with pytest.raises(IllegalStateException):
+                call()
+
+
+def test_close_ends_its_connection(factory: ConnectionFactory, queue: Queue, server: Server) -> None:
+    with factory.create_context() as context:
+        consumer = context.create_consumer(queue)
+        assert consumer.receive(timeout=0) is None
+    context.close()
+    wait_for(lambda: server.connections(SESSIONS) + server.connections(CONTROL) == 0)
+    for call in (context.create_message, context.create_producer, context.start, lambda: consumer.receive(timeout=0)):
+        with pytest.raises(IllegalStateException, match="closed"):
+            call()
+
+
+def test_wrong_mode_is_refused_and_leaves_no_connection(factory: ConnectionFactory, server: Server) -> None:
+    with pytest.raises(JMSException, match="AcknowledgeMode"):
+        factory.create_context(session_mode=7)  # type: ignore[arg-type]
+    wait_for(lambda: server.connections(SESSIONS) + server.connections(CONTROL) == 0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "error"),
+    [("priority", 10, JMSException), ("delivery_mode", 3, JMSException), ("time_to_live", -1, ValueError)],
+)
+def test_producer_refuses_wrong_settings(context: JMSContext, setting: str, value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=setting.replace("_", ".")):
+        context.create_producer(**{setting: value})
+
+
+def test_destinations_are_made_by_name(context: JMSContext) -> None:
+    assert context.create_queue("orders") == Queue("orders")
+    assert context.create_topic("news") == Topic("news")
