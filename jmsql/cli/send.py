@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
@@ -27,9 +26,7 @@ def send(
         str | None,
         typer.Argument(metavar="BODY", help="The body; without it and --file, standard input.", show_default=False),
     ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", exists=True, dir_okay=False, readable=True, help="A file with the body.")
-    ] = None,
+    file: Annotated[typer.FileBinaryRead | None, typer.Option("--file", help="A file with the body.")] = None,
     kind: Annotated[
         BodyType, typer.Option("--type", help="Text in UTF-8, bytes, or JSON that becomes a map or an object.")
     ] = BodyType.text,
@@ -69,7 +66,7 @@ def send(
         raise typer.BadParameter("--count repeats one body; it does not go together with --lines.")
     property_setters = read_properties(properties or [])
     reply_destination = read_reply_to(reply_to)
-    source = sys.stdin.buffer if file is None else file.open("rb")
+    source = sys.stdin.buffer if file is None else file
     if body is None:
         batches = _lines(source) if lines else _repeated(source.read(), count)
     else:
