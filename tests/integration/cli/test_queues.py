@@ -1,0 +1,181 @@
+"""`jmsql migrate`, `queues`, `clients` and `purge`."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+import jmsql as library
+from jmsql.testing import wait_for
+from tests.integration.cli.conftest import Command
+
+ORDERS = library.Queue("orders")
+
+
+@pytest.fixture
+def empty_schema(database: psycopg.Connection) -> Iterator[str]:
+    yield "jmsql_other"
+    database.execute("drop schema if exists jmsql_other cascade")
+
+
+class TestMigrate:
+    def test_the_schema_is_made_and_then_left_alone(self, jmsql: Command, empty_schema: str) -> None:
+        assert jmsql("queues", "--schema", empty_schema).exit_code == 3
+        made = jmsql("migrate", "--schema", empty_schema, "--json").document
+        assert made["from"] is None
+        again = jmsql("migrate", "--schema", empty_schema, "--json").document
+        assert again == made | {"from": made["to"]}
+        assert "already" in jmsql("migrate", "--schema", empty_schema).text
+        assert jmsql("queues", "--schema", empty_schema, "--json").document == []
+
+    def test_the_schema_can_come_from_the_environment(
+        self, jmsql: Command, empty_schema: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("JMSQL_SCHEMA", empty_schema)
+        assert empty_schema in jmsql("migrate").text
+
+
+class TestQueues:
+    def test_messages_are_counted_by_state(self, jmsql: Command, jmsql_factory: library.ConnectionFactory) -> None:
+        jmsql("send", "orders", "x", "--count", "1200")
+        jmsql("send", "answers", "x")
+        with jmsql_factory.create_connection() as connection:
+            session = connection.create_session(acknowledge_mode=library.AcknowledgeMode.CLIENT)
+            connection.start()
+            assert session.create_consumer(library.Queue("answers")).receive(timeout=5) is not None
+            answers, orders = jmsql("queues", "--json").document
+            lines = jmsql("queues").text.splitlines()
+        assert (answers["queue"], answers["claimed"], answers["ready"]) == ("answers", 1, 0)
+        assert (orders["queue"], orders["claimed"], orders["ready"]) == ("orders", 0, 1200)
+        assert [line.split()[:3] for line in lines[1:]] == [["answers", "0", "1"], ["orders", "1,200", "0"]]
+
+    def test_no_queue_yet(self, jmsql: Command) -> None:
+        assert "no queue yet" in jmsql("queues").text
+        assert jmsql("queues", "--json").document == []
+
+
+class TestClients:
+    def test_connections_and_their_claims_are_listed(
+        self, jmsql: Command, jmsql_factory: library.ConnectionFactory
+    ) -> None:
+        jmsql("send", "orders", "x")
+        with jmsql_factory.create_connection() as connection:
+            connection.client_id = "warehouse"
+            session = connection.create_session(acknowledge_mode=library.AcknowledgeMode.CLIENT)
+            connection.start()
+            assert session.create_consumer(ORDERS).receive(timeout=5) is not None
+            [client] = jmsql("clients", "--json").document
+            listing = jmsql("clients").text
+        assert (client["client_id"], client["process_id"]) == ("warehouse", os.getpid())
+        assert (client["connected"], client["claimed"]) == (True, 1)
+        assert "warehouse" in listing
+
+    def test_no_client(self, jmsql: Command) -> None:
+        assert "No client" in jmsql("clients").text
+        assert jmsql("clients", "--json").document == []
+
+
+class TestPurge:
+    def test_all_messages_are_deleted(self, jmsql: Command) -> None:
+        jmsql("send", "orders", "x", "--count", "12000")
+        outcome = jmsql("purge", "orders", "--yes")
+        assert (outcome.exit_code, outcome.text) == (0, "Deleted 12,000 messages from the queue 'orders'.\n")
+        assert jmsql("queues", "--json").document[0]["ready"] == 0
+
+    def test_a_selector_chooses(self, jmsql: Command) -> None:
+        jmsql("send", "orders", "red", "-p", "color=red")
+        jmsql("send", "orders", "blue", "-p", "color=blue")
+        assert jmsql("purge", "orders", "--selector", "color = 'blue'", "--yes", "--json").document["deleted"] == 1
+        assert jmsql("receive", "orders", "--all").text == "red\n"
+
+    def test_messages_that_wait_or_were_delivered_before_are_deleted_too(
+        self, jmsql: Command, jmsql_factory: library.ConnectionFactory, database: psycopg.Connection
+    ) -> None:
+        jmsql("send", "orders", "x", "--count", "3")
+        with jmsql_factory.create_connection() as connection:
+            session = connection.create_session(acknowledge_mode=library.AcknowledgeMode.CLIENT)
+            connection.start()
+            session.create_consumer(ORDERS).receive(timeout=5)
+            session.recover()
+        assert jmsql("purge", "orders", "--yes", "--json").document["deleted"] == 3
+        assert database.execute("select count(*) from jmsql.delivery").fetchone() == (0,)
+
+    @pytest.mark.parametrize("transacted", [True, False])
+    def test_messages_that_a_client_holds_stay(
+        self, jmsql: Command, jmsql_factory: library.ConnectionFactory, transacted: bool
+    ) -> None:
+        jmsql("send", "orders", "held", "--priority", "9")
+        jmsql("send", "orders", "free")
+        with jmsql_factory.create_connection() as connection:
+            session = connection.create_session(transacted, library.AcknowledgeMode.CLIENT)
+            connection.start()
+            held = session.create_consumer(ORDERS).receive(timeout=5)
+            assert held is not None
+            assert jmsql("purge", "orders", "--yes", "--json").document["deleted"] == 1
+        assert jmsql("receive", "orders", "--all").text == "held\n"
+
+    def test_without_a_terminal_it_does_not_ask_but_refuse(self, jmsql: Command) -> None:
+        jmsql("send", "orders", "x")
+        outcome = jmsql("purge", "orders", stdin=b"y\n")
+        assert outcome.exit_code == 2
+        assert "--yes" in outcome.errors
+        assert jmsql("queues", "--json").document[0]["ready"] == 1
+
+    @pytest.mark.parametrize(("answer", "exit_code", "left"), [(b"n\n", 1, 2), (b"y\n", 0, 0)])
+    def test_on_a_terminal_it_asks(
+        self, jmsql: Command, jmsql_clean_url: str, answer: bytes, exit_code: int, left: int
+    ) -> None:
+        jmsql("send", "orders", "x", "--count", "2")
+        terminal, its_end = pty.openpty()
+        with subprocess.Popen(
+            [sys.executable, "-m", "jmsql.cli", "purge", "orders"],
+            stdin=its_end,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"JMSQL_URL": jmsql_clean_url},
+        ) as process:
+            os.write(terminal, answer)
+            _, errors = process.communicate()
+        os.close(terminal)
+        os.close(its_end)
+        assert b"Delete 2 messages from the queue 'orders' for good?" in errors
+        assert process.returncode == exit_code
+        assert jmsql("queues", "--json").document[0]["ready"] == left
+
+    def test_an_empty_queue_needs_no_answer(self, jmsql: Command) -> None:
+        jmsql("send", "orders", "x")
+        jmsql("receive", "orders")
+        assert jmsql("purge", "orders", "--json").document["deleted"] == 0
+
+
+def test_a_dead_clients_messages_show_as_such(
+    jmsql: Command, jmsql_clean_url: str, database: psycopg.Connection
+) -> None:
+    jmsql("send", "orders", "x")
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLD_A_MESSAGE],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"JMSQL_URL": jmsql_clean_url},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"x\n"
+        process.kill()
+    wait_for(lambda: not any(client["connected"] for client in jmsql("clients", "--json").document))
+    [client] = jmsql("clients", "--json").document
+    assert (client["process_id"], client["claimed"]) == (process.pid, 1)
+
+
+_HOLD_A_MESSAGE = """
+import jmsql
+connection = jmsql.ConnectionFactory().create_connection()
+session = connection.create_session(acknowledge_mode=jmsql.AcknowledgeMode.CLIENT)
+connection.start()
+print(session.create_consumer(jmsql.Queue("orders")).receive().text, flush=True)
+session.create_consumer(jmsql.Queue("never")).receive()
+"""
