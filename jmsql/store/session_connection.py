@@ -127,7 +127,9 @@ class SessionConnection:
         self.sqlalchemy  # noqa: B018 - connects
         assert self._driver_connection is not None
         try:
-            with self._driver_connection.transaction():
+            # What a pipeline sends is one transaction, and its end commits. So the message is here before the commit
+            # is asked for, and yet there are but two round trips.
+            with self._driver_connection.pipeline():
                 yield note
         except psycopg.Error as error:
             failure = translate(error, "receiving")
