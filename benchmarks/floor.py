@@ -31,7 +31,10 @@ _CANDIDATES = """
         as bound (inverse_priority, lowest)
     cross join lateral (
         select m.ctid as address, m.* from jmsql.message m
-        left join jmsql.delivery d using (queue_id, inverse_priority, sequence)
+        left join lateral (
+            select d.* from jmsql.delivery d
+            where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
+            offset 0) d on true
         where m.queue_id = %(queue_id)s and m.inverse_priority = bound.inverse_priority and m.sequence >= bound.lowest
           and (m.jms_expiration is null or m.jms_expiration > extract(epoch from now()) * 1000)
           and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= now())

@@ -11,7 +11,7 @@ from jmsql.selectors import Selector
 from jmsql.store.dequeue import PRIORITIES
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
-from jmsql.store.rows import MessageRow, OutgoingMessage, array_literal, send_parameters
+from jmsql.store.rows import MessageRow, OutgoingMessage, array_literal, send_parameters, single_send_parameters
 from jmsql.store.statements import SelectedStatement, statements
 
 __all__ = ["MessageKey", "MessageStore", "Release"]
@@ -107,9 +107,15 @@ class MessageStore:
                     "Store it elsewhere and send a reference.",
                     "54000",
                 )
-        statement = self._statements.send if flush else self._statements.send_without_flush
+        known = self._statements
+        if len(messages) == 1:
+            send, send_without_flush = known.send_one, known.send_one_without_flush
+            parameters = single_send_parameters(messages[0])
+        else:
+            send, send_without_flush = known.send, known.send_without_flush
+            parameters = send_parameters(messages)
         with jms_errors("sending"):
-            sent = self._driver.execute(statement, send_parameters(messages)).row_count
+            sent = self._driver.execute(send if flush else send_without_flush, parameters).row_count
         if sent != len(messages):
             names = ", ".join(sorted({message.queue for message in messages}))
             raise InvalidDestinationException(f"Nothing was sent, since one of these queues does not exist: {names}.")

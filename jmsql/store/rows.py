@@ -10,7 +10,7 @@ from jmsql.destinations import Destination
 from jmsql.messages import EncodedMessage, Message, decode_message
 from jmsql.store.statements import SEND_COLUMNS
 
-__all__ = ["MessageRow", "OutgoingMessage", "array_literal", "send_parameters"]
+__all__ = ["MessageRow", "OutgoingMessage", "array_literal", "send_parameters", "single_send_parameters"]
 
 
 class OutgoingMessage(NamedTuple):
@@ -124,7 +124,18 @@ def array_literal(values: Iterable[str | int | float | bytes | None]) -> str:
     return "{" + ",".join(map(_element, values)) + "}"
 
 
-def send_parameters(messages: Sequence[OutgoingMessage]) -> dict[str, str | None]:
+def single_send_parameters(message: OutgoingMessage) -> dict[str, str | bytes | None]:
+    """Turn one message into the parameters of a send.
+
+    Numbers go as text: psycopg tells the server a type by their size, and each type is another prepared statement.
+    """
+    return {
+        name: str(value) if isinstance(value, int) else value
+        for name, value in zip(OutgoingMessage._fields, message, strict=True)
+    }
+
+
+def send_parameters(messages: Sequence[OutgoingMessage]) -> dict[str, str | bytes | None]:
     """Turn messages into the parameters of a send.
 
     A column without any value goes as a null instead of an array of nulls, which unnest fills up.

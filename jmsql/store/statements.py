@@ -61,11 +61,19 @@ class Statements:
     def __init__(self, schema_name: str) -> None:
         self._schema_name = schema_name
         schema = self._schema = quote_identifier(schema_name)
-        types = (kind if kind != "message_type" else f"{schema}.message_type" for _, kind in SEND_COLUMNS)
+        types = [kind if kind != "message_type" else f"{schema}.message_type" for _, kind in SEND_COLUMNS]
         arrays = ", ".join(f"%({name})s::{kind}[]" for (name, _), kind in zip(SEND_COLUMNS, types, strict=True))
         names = [name for name, _ in SEND_COLUMNS]
         columns = ", ".join(names[1:])
         moved = ", ".join("null" if name == "jms_expiration" else f"e.{name}" for name in names[1:])
+
+        # The fence keeps the planner from joining on part of the key, as it does while it takes the table for empty:
+        # each message would then read all that is claimed of its queue.
+        self._delivery = f"""
+            left join lateral (
+                select d.* from {schema}.delivery d
+                where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
+                offset 0) d on true"""
 
         all_queues_exist = f"""not exists (
                 select from unnest(%(queue)s::text[]) as wanted (name)
@@ -87,6 +95,13 @@ class Statements:
             join {schema}.queue q on q.name = s.queue
             where {all_queues_exist}
             order by s.position"""
+
+        # One message is the common case without transactions: measured at a third of the time that arrays take.
+        values = ", ".join(f"%({name})s::{kind}" for (name, _), kind in list(zip(SEND_COLUMNS, types, strict=True))[1:])
+        self.send_one = f"""
+            insert into {schema}.message (queue_id, {columns})
+            select q.queue_id, {values} from {schema}.queue q where q.name = %(queue)s"""
+        self.send_one_without_flush = f"{self.send_one} and set_config('synchronous_commit', 'off', true) = 'off'"
 
         self.find_queue = f"select queue_id from {schema}.queue where name = %(name)s"
         self.create_queue = f"insert into {schema}.queue (name) values (%(name)s) on conflict (name) do nothing"
@@ -245,9 +260,7 @@ class Statements:
                 from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
                 cross join lateral (
                     select m.ctid as address, m.*
-                    from {schema}.message m
-                    left join {schema}.delivery d
-                      on (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
+                    from {schema}.message m {self._delivery}
                     where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
                       and m.sequence >= b.lowest
                       and (m.jms_expiration is null or m.jms_expiration > (select {schema}.current_milliseconds()))
@@ -290,12 +303,17 @@ class Statements:
         """Take the next messages off their queue; those that the transaction has sent itself are not among them."""
         candidates, parameters = self._candidates(selector, self._not_own)
         return SelectedStatement(
-            f"""with {self._locked(candidates)},
+            f"""with candidate as materialized ({candidates}),
+                free as materialized (
+                    select c.*, {self._schema}.deliveries_if_free(c.queue_id, c.inverse_priority, c.sequence)
+                        as delivery_count
+                    from candidate c),
                 forgotten as (
                     delete from {self._schema}.delivery d using free f
-                    where d.queue_id = %(queue_id)s
-                      and (d.inverse_priority, d.sequence) = (f.inverse_priority, f.sequence))
-                delete from {self._schema}.message m using free f where m.ctid = f.address
+                    where f.delivery_count is not null
+                      and (d.queue_id, d.inverse_priority, d.sequence) = (f.queue_id, f.inverse_priority, f.sequence))
+                delete from {self._schema}.message m using free f
+                where m.ctid = f.address and f.delivery_count is not null
                 returning {MESSAGE_COLUMNS}, f.delivery_count, null""",
             parameters,
         )
@@ -341,9 +359,7 @@ class Statements:
             condition, parameters = f"and ({chosen.condition})", chosen.parameters
         return SelectedStatement(
             f"""select {MESSAGE_COLUMNS}, d.delivery_count, null
-                from {self._schema}.message m
-                left join {self._schema}.delivery d
-                  on (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
+                from {self._schema}.message m {self._delivery}
                 where m.queue_id = %(queue_id)s
                   and (m.inverse_priority, m.sequence) > (%(inverse_priority)s::smallint, %(sequence)s::bigint)
                   and (m.jms_expiration is null or m.jms_expiration > (select {self._schema}.current_milliseconds()))

@@ -124,8 +124,24 @@ begin
     return query
         select d.*
         from unnest(inverse_priorities, sequences) as k(inverse_priority, sequence)
-        join {schema}.delivery d
-          on d.queue_id = queue and d.inverse_priority = k.inverse_priority and d.sequence = k.sequence;
+        cross join lateral (
+            select s.* from {schema}.delivery s
+            where s.queue_id = queue and s.inverse_priority = k.inverse_priority and s.sequence = k.sequence
+            offset 0) d;
+end
+$$;
+
+-- The same for a single message, at a fraction of the time: how often it was delivered; null if it is claimed or waits.
+create function {schema}.deliveries_if_free(queue integer, priority smallint, message bigint) returns integer
+    language plpgsql volatile strict
+as $$
+begin
+    return (
+        select case when d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
+                    then coalesce(d.delivery_count, 0) end
+        from (select) as one
+        left join {schema}.delivery d
+          on d.queue_id = queue and d.inverse_priority = priority and d.sequence = message);
 end
 $$;
 
@@ -228,7 +244,8 @@ def downgrade() -> None:
         f"""
         drop view {schema}.clients, {schema}.queues, {schema}.messages;
         drop function {schema}.is_connected(bigint), {schema}.advisory_class(), {schema}.to_timestamp(bigint),
-            {schema}.current_milliseconds(), {schema}.delivery_state(integer, smallint[], bigint[]);
+            {schema}.current_milliseconds(), {schema}.delivery_state(integer, smallint[], bigint[]),
+            {schema}.deliveries_if_free(integer, smallint, bigint);
         drop table {schema}.connection, {schema}.delivery, {schema}.message, {schema}.queue;
         drop type {schema}.message_type;
         """
