@@ -12,7 +12,9 @@ def main() -> None:
     try:
         from jmsql.cli.application import run
     except ImportError as error:
-        if (error.name or "").partition(".")[0] not in {"typer", "rich"} and "no pq wrapper available" not in str(error):
+        if (error.name or "").partition(".")[0] not in {"typer", "rich"} and "no pq wrapper available" not in str(
+            error
+        ):
             raise
         print("jmsql: The command needs packages that are not installed: pip install 'jmsql[cli]'", file=sys.stderr)  # noqa: T201
         sys.exit(2)

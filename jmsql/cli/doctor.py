@@ -9,7 +9,7 @@ from rich.text import Text
 
 from jmsql.cli.health import Finding, Health, examine
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import console, print_json, table
+from jmsql.cli.output import console, counted, print_json, table
 from jmsql.store.diagnosis import Diagnosis
 
 __all__ = ["doctor"]
@@ -57,6 +57,6 @@ def _print(findings: list[Finding], problems: int) -> None:
     screen.print(listing)
     screen.print()
     if problems:
-        screen.print(f"{problems} problem{'s' * (problems != 1)} found.", style="bold red")
+        screen.print(f"{counted(problems, 'problem')} found.", style="bold red")
     else:
         screen.print("All is well.", style="bold green")

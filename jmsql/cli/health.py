@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from jmsql.cli.output import counted
 from jmsql.store.diagnosis import Diagnosis, MessageTable, SnapshotHolder
 
 __all__ = ["Finding", "Health", "examine"]
@@ -116,7 +117,7 @@ def _clients(diagnosis: Diagnosis) -> Finding:
     return Finding(
         "clients",
         Health.note,
-        f"{alive}; {len(gone)} gone without a word (process {processes}), holding {claimed:,} messages",
+        f"{alive}; {len(gone)} gone without a word (process {processes}), holding {counted(claimed, 'message')}",
         "The next upkeep takes the messages back. Any connected client does it, within some seconds.",
     )
 
@@ -127,7 +128,7 @@ def _upkeep(diagnosis: Diagnosis) -> Finding:
         return Finding(
             "upkeep",
             Health.problem if upkeep.led else Health.note,
-            f"{upkeep.expired:,} messages expired more than a minute ago and are still there",
+            f"{counted(upkeep.expired, 'message')} expired more than a minute ago, and nobody has removed them",
             "A client that is connected removes them."
             if not upkeep.led
             else "A client is to remove them: look into its log, and into what it waits for (`pg_stat_activity`).",
@@ -190,7 +191,7 @@ def _held_back_by(holder: SnapshotHolder) -> str:
         who += f" of process {holder.process_id}"
     if holder.user_name is not None:
         who += f", user {holder.user_name!r}"
-    how_long = f"{holder.transactions:,} transactions"
+    how_long = counted(holder.transactions, "transaction")
     if holder.seconds is not None:
         how_long = f"{holder.seconds:,.0f} s, {how_long}"
     doing = "" if holder.state is None else f"; {holder.state}"

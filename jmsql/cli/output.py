@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-__all__ = ["age", "console", "json_text", "print_json", "progress", "table", "write"]
+__all__ = ["age", "console", "counted", "json_text", "print_json", "progress", "table", "write"]
 
 
 _WIDTH_WITHOUT_TERMINAL = 240
@@ -59,6 +59,11 @@ def table(*columns: str, numbers: Iterable[str] = ()) -> Table:
     for column in columns:
         result.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return result
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and what it counts: ``1 message``, ``2,000 messages``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def age(moment: datetime | None) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import Json, QueueName, Schema, Selector, Url, open_database, parse_selector
-from jmsql.cli.output import console, print_json, progress
+from jmsql.cli.output import console, counted, print_json, progress
 
 __all__ = ["purge"]
 
@@ -34,7 +34,7 @@ def purge(
         if found and not yes:
             if not sys.stdin.isatty():
                 raise typer.BadParameter("There is no terminal to ask on; say --yes.")
-            question = f"Delete {found:,} message{'s' * (found != 1)} from the queue {queue!r} for good?"
+            question = f"Delete {counted(found, 'message')} from the queue {queue!r} for good?"
             typer.confirm(question, abort=True, err=True)
         deleted = 0
         with progress() as display:
@@ -45,4 +45,4 @@ def purge(
     if as_json:
         print_json({"queue": queue, "deleted": deleted})
     else:
-        console().print(f"Deleted {deleted:,} message{'s' * (deleted != 1)} from the queue {queue!r}.", markup=False)
+        console().print(f"Deleted {counted(deleted, 'message')} from the queue {queue!r}.", markup=False)

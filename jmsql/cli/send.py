@@ -11,7 +11,7 @@ import typer
 
 from jmsql.cli.composition import BodyType, compose, read_properties, read_reply_to
 from jmsql.cli.options import Json, QueueName, Schema, Url, open_database
-from jmsql.cli.output import console, print_json, progress
+from jmsql.cli.output import console, counted, print_json, progress
 from jmsql.messages import DeliveryMode
 
 __all__ = ["send"]
@@ -98,7 +98,7 @@ def send(
         print_json({"queue": queue, "sent": sent, "last_message_id": last_message_id})
     else:
         identity = f" ({last_message_id})" if sent == 1 else ""
-        console().print(f"Sent {sent:,} message{'s' * (sent != 1)} to the queue {queue!r}{identity}.", markup=False)
+        console().print(f"Sent {counted(sent, 'message')} to the queue {queue!r}{identity}.", markup=False)
 
 
 def _repeated(body: bytes, count: int) -> Iterator[list[bytes]]:

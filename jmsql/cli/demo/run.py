@@ -13,6 +13,7 @@ from jmsql.cli.demo.display import Display
 from jmsql.cli.demo.flights import read_flights
 from jmsql.cli.demo.routing import ALL_OTHERS, DELAY_DESK, DELAYED
 from jmsql.cli.options import Database
+from jmsql.cli.output import counted
 from jmsql.exceptions import JMSException
 
 __all__ = ["run"]
@@ -34,7 +35,7 @@ def run(engine: Engine, database: Database, flights: int, workers: int) -> Casua
         Crew(database) as crew,
         Accident(engine, crew, DELAY_DESK) as accident,
     ):
-        display.note(f"Starting {workers} worker{'s' * (workers != 1)} and a {DELAY_DESK} ...")
+        display.note(f"Starting {counted(workers, 'worker')} and a {DELAY_DESK} ...")
         crew.start(DELAY_DESK, DELAYED)
         for number in range(1, workers + 1):
             crew.start(f"worker {number}", ALL_OTHERS)
