@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 import sqlalchemy
 
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
     from jmsql.client.inbox import Inbox
-    from jmsql.store.message_store import MessageKey
+    from jmsql.store.message_store import MessageKey, MessageStore
 
 __all__ = ["Connection", "ExceptionListener", "OnException"]
 
 logger = logging.getLogger("jmsql")
+
+T = TypeVar("T")
 
 
 class OnException(Protocol):
@@ -204,14 +206,22 @@ class Connection:
         """Return the id of a queue, which is made if need be; outside any transaction of a session."""
         queue_id = self._queue_ids.get(name)
         if queue_id is None:
-            with self._lock:
-                queue_id = self._queue_ids[name] = self._side.store.queue_id(name)
+            queue_id = self._queue_ids[name] = self._beside_sessions(lambda store: store.queue_id(name))
         return queue_id
 
     def _record_attempts(self, keys: Sequence[MessageKey]) -> None:
         """Count deliveries, in a transaction of its own."""
+        self._beside_sessions(lambda store: store.record_attempts(keys))
+
+    def _beside_sessions(self, operation: Callable[[MessageStore], T]) -> T:
+        """Do something outside any transaction of a session; once more if the connection was lost while it was idle."""
         with self._lock:
-            self._side.store.record_attempts(keys)
+            try:
+                return operation(self._side.store)
+            except JMSException:
+                if not self._side.is_lost:
+                    raise
+                return operation(self._side.store)
 
     def _sent(self, queues: Iterable[str]) -> None:
         self._control.sent([self._queue_id(name) for name in queues])

@@ -331,10 +331,12 @@ class Session(AbstractSession):
         if self._is_transacted and self._database.is_lost:
             with self._lock:
                 self._roll_back()
-            error = TransactionRolledBackException(
+            lost = TransactionRolledBackException(
                 "The connection to PostgreSQL was lost, and with it the transaction; its messages are delivered again.",
                 error.error_code,
             )
+            lost.__cause__ = error
+            error = lost
         logger.warning("The listeners of %r wait: %s", self, error)
         self._connection._failed(error)
 

@@ -181,6 +181,7 @@ class ControlConnection:
                     if self._closed:
                         break
                     failure = translate(error, "keeping the control connection")
+                    failure.__cause__ = error
                     logger.warning("%s", failure)
                     self._on_failure(failure)
                     if not self._reconnect():
