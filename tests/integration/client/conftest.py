@@ -43,11 +43,17 @@ def session(connection: Connection) -> Session:
 
 
 @pytest.fixture
-def others(jmsql_factory: ConnectionFactory) -> Iterator[Session]:
-    """A session of another client, whom the server leaves alone."""
+def other_connection(jmsql_factory: ConnectionFactory) -> Iterator[Connection]:
+    """A started connection of another client, whom the server leaves alone."""
     with jmsql_factory.create_connection() as connection:
         connection.start()
-        yield connection.create_session()
+        yield connection
+
+
+@pytest.fixture
+def others(other_connection: Connection) -> Session:
+    """A session of the other client."""
+    return other_connection.create_session()
 
 
 @pytest.fixture

@@ -1,0 +1,128 @@
+"""A client in a process of its own, which receives until it is told to stop, or is killed.
+
+Run as a program, it takes its orders as JSON on its command line and tells of each message received on its output.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+from jmsql import AcknowledgeMode, ConnectionFactory, Message, Queue, Session
+
+__all__ = ["STOP", "ClientProcess", "Order", "client_process"]
+
+STOP = "stop"
+"""The text that makes a client which settles its messages stop."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the client is to do with one queue.
+
+    Args:
+        queue: Its name.
+        mode: The name of the session's acknowledge mode.
+        receives: How many messages to receive and hold; None: to receive, and settle, all until STOP.
+        listens: Whether a listener takes them, which then does not return from the last.
+    """
+
+    queue: str
+    mode: str
+    receives: int | None = None
+    listens: bool = False
+
+
+class ClientProcess:
+    """A running client."""
+
+    def __init__(self, url: str, *orders: Order) -> None:
+        command = [sys.executable, "-m", __name__, url, json.dumps([asdict(order) for order in orders])]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def line(self) -> list[str]:
+        """The queue and the text of the next message that it has received; [] once it has stopped."""
+        return list(json.loads(self.raw_line() or "[]"))
+
+    def raw_line(self) -> str:
+        """The next line that it writes."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def received(self, count: int) -> list[list[str]]:
+        """Wait until it has received so many messages; return the queue and the text of each."""
+        return [self.line() for _ in range(count)]
+
+    def texts_until_it_stops(self) -> list[str]:
+        """The texts of all messages that it receives."""
+        return [line[1] for line in iter(self.line, [])]
+
+    def kill(self) -> None:
+        """End it as nothing can prevent."""
+        self._process.kill()
+        self._process.communicate()
+
+
+@contextmanager
+def client_process(url: str, *orders: Order) -> Iterator[ClientProcess]:
+    """Run a client for as long as the block lasts."""
+    process = ClientProcess(url, *orders)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def _tell(queue: str, message: Message) -> None:
+    sys.stdout.write(json.dumps([queue, message.get_body(str)]) + "\n")
+    sys.stdout.flush()
+
+
+def _hold(session: Session, order: Order) -> None:
+    consumer = session.create_consumer(Queue(order.queue))
+    assert order.receives is not None
+    if not order.listens:
+        for _ in range(order.receives):
+            message = consumer.receive(timeout=30)
+            assert message is not None
+            _tell(order.queue, message)
+        return
+    heard = []
+
+    def listen(message: Message) -> None:
+        heard.append(message)
+        _tell(order.queue, message)
+        if len(heard) == order.receives:
+            sys.stdin.read()
+
+    consumer.message_listener = listen
+
+
+def _settle_all(session: Session, order: Order) -> None:
+    for message in session.create_consumer(Queue(order.queue)):
+        is_last = message.get_body(str) == STOP
+        if session.transacted:
+            session.commit()
+        message.acknowledge()
+        if is_last:
+            return
+        _tell(order.queue, message)
+
+
+def _main(url: str, orders: list[Order]) -> None:
+    with ConnectionFactory(url).create_connection() as connection:
+        connection.start()
+        for order in orders:
+            mode = AcknowledgeMode[order.mode]
+            session = connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode)
+            (_settle_all if order.receives is None else _hold)(session, order)
+        if any(order.receives is not None for order in orders):
+            sys.stdin.read()
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], [Order(**order) for order in json.loads(sys.argv[2])])

@@ -1,0 +1,85 @@
+"""Many consumers of one queue, in threads and in processes: every message reaches one of them, and only one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
+
+from jmsql import AcknowledgeMode, Connection, Queue, Session
+from tests.background import Background
+from tests.integration.client.client_process import STOP, Order, client_process
+from tests.integration.client.server import Server
+from tests.texts import receive, send_texts
+
+MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
+CONSUMERS = 4
+
+
+def put(others: Session, queue: Queue, count: int, consumers: int) -> list[str]:
+    """Send numbered messages, and at the end one for each consumer that makes it stop; return the numbers."""
+    numbers = [str(number) for number in range(count)]
+    send_texts(others, queue, *numbers)
+    send_texts(others, queue, *[STOP] * consumers, priority=0)
+    return numbers
+
+
+@MODES
+def test_threads_share_a_queue(
+    connection: Connection, others: Session, server: Server, queue: Queue, mode: AcknowledgeMode
+) -> None:
+    def consume() -> list[str]:
+        texts = []
+        with connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode) as session:
+            with session.create_consumer(queue) as consumer:
+                while (text := str((message := receive(consumer)).get_body(str))) != STOP:
+                    texts.append(text)
+                    if session.transacted and len(texts) % 3 == 0:
+                        session.commit()
+                    elif len(texts) % 3 == 0:
+                        message.acknowledge()
+            if session.transacted:
+                session.commit()
+            message.acknowledge()
+        return texts
+
+    consuming = [Background(consume) for _ in range(CONSUMERS)]
+    numbers = put(others, queue, 200, CONSUMERS)
+    received = Counter(text for each in consuming for text in each.result(30))
+    assert received == Counter(numbers)
+    assert server.rows("select count(*) from jmsql.messages") == [(0,)]
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT])
+def test_threads_that_roll_back_lose_and_double_nothing(
+    connection: Connection, others: Session, server: Server, queue: Queue, mode: AcknowledgeMode
+) -> None:
+    def consume() -> list[str]:
+        kept: list[str] = []
+        with connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode) as session:
+            consumer = session.create_consumer(queue)
+            while (text := str((message := receive(consumer)).get_body(str))) != STOP:
+                if not message.jms_redelivered and int(text) % 3 == 0:
+                    session.rollback() if session.transacted else session.recover()
+                    continue
+                kept.append(text)
+                session.commit() if session.transacted else message.acknowledge()
+            session.commit() if session.transacted else message.acknowledge()
+        return kept
+
+    consuming = [Background(consume) for _ in range(CONSUMERS)]
+    numbers = put(others, queue, 60, CONSUMERS)
+    received = Counter(text for each in consuming for text in each.result(30))
+    left = [body for (body,) in server.rows("select body from jmsql.messages")]
+    assert received + Counter(left) == Counter(numbers)
+
+
+def test_processes_share_a_queue(jmsql_clean_url: str, others: Session, server: Server, queue: Queue) -> None:
+    modes = [AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(client_process(jmsql_clean_url, Order(queue.name, mode.name))) for mode in modes]
+        numbers = put(others, queue, 300, len(clients))
+        received = Counter(text for client in clients for text in client.texts_until_it_stops())
+    assert received == Counter(numbers)
+    assert server.rows("select count(*) from jmsql.messages") == [(0,)]

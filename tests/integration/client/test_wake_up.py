@@ -1,0 +1,117 @@
+"""A waiting consumer hears of a message at once, by a notification: polling takes minutes here."""
+
+from __future__ import annotations
+
+import pytest
+
+from jmsql import AcknowledgeMode, Connection, JMSException, Message, Queue, Session
+from jmsql.client import polling
+from jmsql.testing import wait_for
+from tests.background import Background
+from tests.integration.client.server import CONTROL, Server
+from tests.texts import receive_texts, send_texts, texts_of
+
+MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
+
+
+@pytest.fixture(autouse=True)
+def _polling_takes_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polling, "_SHORTEST", 300.0)
+    monkeypatch.setattr(polling, "_LONGEST", 300.0)
+
+
+@MODES
+@pytest.mark.parametrize("transacted_sender", [False, True])
+def test_send_wakes_a_waiting_receive(
+    other_connection: Connection, mode_session: Session, queue: Queue, transacted_sender: bool
+) -> None:
+    consumer = mode_session.create_consumer(queue)
+    receiving = Background(lambda: receive_texts(consumer, 1))
+    receiving.wait_until_it_waits()
+    send_texts(other_connection.create_session(transacted_sender), queue, "a")
+    assert receiving.result() == ["a"]
+
+
+@MODES
+def test_send_wakes_a_listener(mode_session: Session, others: Session, queue: Queue) -> None:
+    heard: list[Message] = []
+    mode_session.create_consumer(queue).message_listener = heard.append
+    for text in ["a", "b"]:
+        send_texts(others, queue, text)
+        wait_for(lambda text=text: texts_of(heard)[-1:] == [text])  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT])
+def test_message_given_back_wakes_a_waiting_receive(
+    mode_session: Session, others: Session, queue: Queue, mode: AcknowledgeMode
+) -> None:
+    send_texts(others, queue, "a")
+    assert receive_texts(mode_session.create_consumer(queue), 1) == ["a"]
+    consumer = others.create_consumer(queue)
+    receiving = Background(lambda: receive_texts(consumer, 1))
+    receiving.wait_until_it_waits()
+    mode_session.rollback() if mode is AcknowledgeMode.TRANSACTED else mode_session.recover()
+    assert receiving.result() == ["a"]
+
+
+def test_only_a_commit_wakes(connection: Connection, others: Session, queue: Queue) -> None:
+    transacted = connection.create_session(transacted=True)
+    consumer = others.create_consumer(queue)
+    receiving = Background(lambda: receive_texts(consumer, 1))
+    receiving.wait_until_it_waits()
+    producer = transacted.create_producer(queue)
+    producer.send(transacted.create_text_message("rolled back"))
+    transacted.rollback()
+    producer.send(transacted.create_text_message("committed"))
+    receiving.wait_until_it_waits()
+    transacted.commit()
+    assert receiving.result() == ["committed"]
+
+
+def test_message_for_a_selector_wakes_the_consumer_that_wants_it(
+    connection: Connection, others: Session, queue: Queue
+) -> None:
+    unwanted = Background(lambda: receive_texts(connection.create_session().create_consumer(queue, "n = 1"), 1))
+    wanted = Background(lambda: receive_texts(connection.create_session().create_consumer(queue, "n = 2"), 1))
+    for receiving in (unwanted, wanted):
+        receiving.wait_until_it_waits()
+    producer = others.create_producer(queue)
+    for number in (2, 1):
+        message = others.create_text_message(str(number))
+        message.set_int_property("n", number)
+        producer.send(message)
+    assert wanted.result() == ["2"]
+    assert unwanted.result() == ["1"]
+
+
+def test_waiting_receive_is_woken_after_the_control_connection_was_lost(
+    connection: Connection, others: Session, server: Server, queue: Queue
+) -> None:
+    failures: list[JMSException] = []
+    connection.exception_listener = failures.append
+    consumer = connection.create_session().create_consumer(queue)
+    receiving = Background(lambda: receive_texts(consumer, 2))
+    receiving.wait_until_it_waits()
+
+    assert server.terminate(CONTROL) == 1
+    send_texts(others, queue, "sent while nobody listened")
+    wait_for(lambda: server.connections(CONTROL) == 1)
+    receiving.wait_until_it_waits()
+    send_texts(others, queue, "sent afterwards")
+    assert receiving.result() == ["sent while nobody listened", "sent afterwards"]
+    assert len(failures) == 1
+
+
+def test_sender_wakes_others_after_its_control_connection_was_lost(
+    connection: Connection, other_connection: Connection, server: Server, queue: Queue
+) -> None:
+    sender = connection.create_session()
+    send_texts(sender, queue, "first")
+    consumer = other_connection.create_session().create_consumer(queue)
+    assert receive_texts(consumer, 1) == ["first"]
+    assert server.terminate(CONTROL) == 1
+    wait_for(lambda: server.connections(CONTROL) == 1)
+    receiving = Background(lambda: receive_texts(consumer, 1))
+    receiving.wait_until_it_waits()
+    send_texts(sender, queue, "second")
+    assert receiving.result() == ["second"]
