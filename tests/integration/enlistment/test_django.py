@@ -9,6 +9,7 @@ import django
 import pytest
 import sqlalchemy
 from django import db
+from django.apps import apps
 from django.conf import settings
 from django.db import transaction
 from django.db.backends.postgresql.base import DatabaseWrapper
@@ -30,6 +31,7 @@ def django_connection(
 ) -> Iterator[DatabaseWrapper]:
     if not settings.configured:
         settings.configure()
+    if not apps.ready:
         django.setup()
     url = engine.url
     database = {
