@@ -146,7 +146,7 @@ class MessageProducer:
             UnsupportedOperationException: The producer has a destination and one is given, or neither.
             InvalidDestinationException: The destination does not exist, or is no queue.
             MessageFormatException: The message is none.
-            JMSException: It was not sent; the message says why.
+            JMSException: It was not sent: it is larger than 256 MiB, or what else the message says.
         """
         self._check_open()
         queue = self._target(destination)
@@ -161,17 +161,11 @@ class MessageProducer:
             expiration = 0
         uuid = None if self._disable_message_id else _new_uuid()
         timestamp = 0 if self._disable_message_timestamp else now
-        self._session._send(
-            OutgoingMessage(
-                queue.name,
-                _HIGHEST_PRIORITY - urgency,
-                uuid,
-                timestamp or None,
-                expiration or None,
-                int(mode),
-                *encoded,
-            )
+        outgoing = OutgoingMessage(
+            queue.name, _HIGHEST_PRIORITY - urgency, uuid, timestamp or None, expiration or None, int(mode), *encoded
         )
+        outgoing.check_size()
+        self._session._send(outgoing)
         sent: Any = message
         sent.jms_message_id = None if uuid is None else "ID:" + uuid
         sent.jms_timestamp = timestamp

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.selectors import Selector
 from jmsql.store.dequeue import PRIORITIES
 from jmsql.store.driver import Driver
@@ -15,9 +15,6 @@ from jmsql.store.rows import MessageRow, OutgoingMessage, array_literal, send_pa
 from jmsql.store.statements import SelectedStatement, statements
 
 __all__ = ["MessageKey", "MessageStore", "Release"]
-
-LARGEST_BODY = 256 * 1024 * 1024
-"""The most bytes in a body. PostgreSQL's limit is about four times that, on the message and its quoting together."""
 
 
 class MessageKey(NamedTuple):
@@ -98,15 +95,8 @@ class MessageStore:
 
         Raises:
             InvalidDestinationException: A queue does not exist.
-            JMSException: A body is larger than 256 MiB, or PostgreSQL refused.
+            JMSException: PostgreSQL refused.
         """
-        for message in messages:
-            if message.size > LARGEST_BODY:
-                raise JMSException(
-                    f"The message's body has about {message.size:,} bytes; at most {LARGEST_BODY:,} are allowed. "
-                    "Store it elsewhere and send a reference.",
-                    "54000",
-                )
         known = self._statements
         if len(messages) == 1:
             send, send_without_flush = known.send_one, known.send_one_without_flush

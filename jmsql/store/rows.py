@@ -7,10 +7,23 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from jmsql.destinations import Destination
+from jmsql.exceptions import JMSException
 from jmsql.messages import EncodedMessage, Message, decode_message
 from jmsql.store.statements import SEND_COLUMNS
 
-__all__ = ["MessageRow", "OutgoingMessage", "array_literal", "send_parameters", "single_send_parameters"]
+__all__ = [
+    "LARGEST_MESSAGE",
+    "MessageRow",
+    "OutgoingMessage",
+    "array_literal",
+    "send_parameters",
+    "single_send_parameters",
+]
+
+LARGEST_MESSAGE = 256 * 1024 * 1024
+"""The most bytes in a message. PostgreSQL's limit is four times that, on a whole statement with its quoting."""
+
+_MOST_BYTES_OF_A_CHARACTER = 4
 
 
 class OutgoingMessage(NamedTuple):
@@ -38,8 +51,33 @@ class OutgoingMessage(NamedTuple):
 
     @property
     def size(self) -> int:
-        """About how many bytes the body has."""
-        return len(self.text_body or "") + len(self.json_body or "") + len(self.bytes_body or b"")
+        """About how many bytes the message has: each character counts as one."""
+        return sum(map(len, filter(None, self._contents)))
+
+    def check_size(self) -> None:
+        """Make sure that PostgreSQL can take the message; beyond its limit it would end the connection.
+
+        Raises:
+            JMSException: Body, properties and headers together are larger than 256 MiB.
+        """
+        if self.size <= LARGEST_MESSAGE // _MOST_BYTES_OF_A_CHARACTER:
+            return
+        size = sum(
+            len(part) if isinstance(part, bytes) or part.isascii() else len(part.encode())
+            for part in self._contents
+            if part is not None
+        )
+        if size > LARGEST_MESSAGE:
+            raise JMSException(
+                f"The message has {size:,} bytes; at most {LARGEST_MESSAGE:,} are allowed. "
+                "Store its content elsewhere and send a reference.",
+                "54000",
+            )
+
+    @property
+    def _contents(self) -> tuple[str | bytes | None, ...]:
+        """What the application determines the length of."""
+        return self[7:]
 
 
 class MessageRow(NamedTuple):
