@@ -64,7 +64,7 @@ class Accident:
         if not self._is_locked:
             self._connection.execute(_LOCK)
             self._is_locked = True
-        for name, now in self._connection.execute(_STOPPED_WORKERS, {"prefix": APPLICATION_NAME}).tuples():
+        for name, now in self._connection.execute(_STOPPED_WORKERS, {"prefix": APPLICATION_NAME}):
             if name != self._spared:
                 worker = self._crew.named(name)
                 self._crew.kill(worker)

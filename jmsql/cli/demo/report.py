@@ -10,7 +10,7 @@ from rich.text import Text
 from jmsql.cli.demo.accident import Casualty
 from jmsql.cli.demo.flights import airlines
 from jmsql.cli.demo.reconciliation import Outcome
-from jmsql.cli.output import console, table
+from jmsql.cli.output import console, counted, table
 
 __all__ = ["outcome_document", "print_outcome"]
 
@@ -79,9 +79,10 @@ def _print_verdict(outcome: Outcome) -> None:
     for each in outcome.discrepancies:
         shown = ", ".join(map(str, each.flight_ids[:_FLIGHTS_SHOWN]))
         more = ", …" if len(each.flight_ids) > _FLIGHTS_SHOWN else ""
-        screen.print(f"{len(each.flight_ids):,} flights {each.what}: {shown}{more}", style="bold red")
+        screen.print(f"{counted(len(each.flight_ids), 'flight')} {each.what}: {shown}{more}", style="bold red")
     if outcome.left_in_queue:
-        screen.print(f"{outcome.left_in_queue:,} messages are left in the queue.", style="bold red")
+        verb = "is" if outcome.left_in_queue == 1 else "are"
+        screen.print(f"{counted(outcome.left_in_queue, 'message')} {verb} left in the queue.", style="bold red")
     if outcome.is_reconciled:
         screen.print(
             f"Reconciled: {outcome.flights:,} flights, each handled exactly once; the queue is empty.",

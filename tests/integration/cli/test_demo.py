@@ -1,0 +1,242 @@
+"""`jmsql demo`, on a small part of its input: its proof holds, and fails when it must."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy
+from typer.testing import CliRunner
+
+import jmsql as library
+from jmsql.cli.application import app
+from jmsql.cli.demo import command
+from jmsql.cli.demo.accident import Casualty
+from jmsql.cli.demo.flights import ALL_FLIGHTS, Flight, read_flights
+from jmsql.cli.demo.routing import ALL_OTHERS, DELAYED
+from jmsql.selectors import Selector
+from tests.integration.cli.conftest import Outcome
+
+FLIGHTS = 300
+OTHERS = library.Queue("orders")
+
+
+def run(url: str, *arguments: str) -> Outcome:
+    result = CliRunner().invoke(app, ["demo", *arguments], env={"JMSQL_URL": url}, catch_exceptions=False)
+    return Outcome(result.exit_code, result.stdout_bytes, result.stderr)
+
+
+def driver_url(url: str) -> str:
+    return sqlalchemy.make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+@pytest.fixture(scope="module")
+def database(jmsql_url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(driver_url(jmsql_url), autocommit=True) as connection:
+        yield connection
+        connection.execute("drop schema if exists jmsql_demo cascade")
+
+
+@pytest.fixture(scope="module")
+def outcome(jmsql_url: str, database: psycopg.Connection) -> Outcome:
+    """A run of the demo, in a database that has other messages and tables."""
+    database.execute("create table public.precious as select 1 as number")
+    with library.ConnectionFactory(jmsql_url).create_context() as context:
+        context.create_producer().send(OTHERS, "precious")
+    return run(jmsql_url, "--flights", str(FLIGHTS), "--workers", "2", "--json")
+
+
+@pytest.fixture
+def casualty(outcome: Outcome, database: psycopg.Connection) -> Casualty:
+    """The worker that was killed in the run."""
+    now = database.execute("select max(handled_at) from jmsql_demo.handled").fetchone()
+    assert now is not None
+    killed = outcome.document["killed"]
+    return Casualty(killed["worker"], killed["process_id"], killed["flight_ids"], now[0])
+
+
+@pytest.fixture
+def sabotaged(
+    jmsql_url: str, database: psycopg.Connection, casualty: Casualty, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Any]:
+    """Runs the end of the demo on the tables of the run before, with a change made to them, and undoes the change."""
+    monkeypatch.setattr(command, "prepare", lambda *_: None)
+    database.execute("create table jmsql_demo.kept as select * from jmsql_demo.handled")
+
+    def reconcile_after(statement: str, *arguments: str) -> Outcome:
+        def change(*_: object) -> Casualty:
+            database.execute(statement)
+            return casualty
+
+        monkeypatch.setattr(command, "run", change)
+        return run(jmsql_url, *arguments)
+
+    yield reconcile_after
+    database.execute("truncate jmsql_demo.handled")
+    database.execute("insert into jmsql_demo.handled select * from jmsql_demo.kept")
+    database.execute("drop table jmsql_demo.kept")
+
+
+class TestARun:
+    def test_every_flight_is_handled_exactly_once(self, outcome: Outcome, database: psycopg.Connection) -> None:
+        assert outcome.exit_code == 0
+        result = outcome.document
+        assert result["reconciled"] is True
+        assert (result["flights"], result["handled"], result["left_in_queue"]) == (FLIGHTS, FLIGHTS, 0)
+        assert result["discrepancies"] == {}
+        stored = database.execute("select flight_id from jmsql_demo.flight order by 1").fetchall()
+        handled = database.execute("select flight_id from jmsql_demo.handled order by 1").fetchall()
+        assert stored == handled == [(number,) for number in range(1, FLIGHTS + 1)]
+
+    def test_a_worker_is_killed_that_holds_messages(self, outcome: Outcome, database: psycopg.Connection) -> None:
+        killed = outcome.document["killed"]
+        assert killed["flight_ids"]
+        workers = database.execute(
+            "select distinct worker from jmsql_demo.handled where flight_id = any(%s)", [killed["flight_ids"]]
+        ).fetchall()
+        assert (killed["worker"],) not in workers
+        assert f"Killed {killed['worker']} (process {killed['process_id']})" in outcome.errors
+        with pytest.raises(ProcessLookupError):
+            os.kill(killed["process_id"], 0)
+
+    def test_messages_are_rolled_back_and_delivered_again(self, outcome: Outcome, database: psycopg.Connection) -> None:
+        assert outcome.document["redelivered"] > 0
+        attempts = database.execute(
+            "select h.delivery_count from jmsql_demo.handled h join jmsql_demo.flight using (flight_id) "
+            "where carrier = 'HA'"
+        ).fetchall()
+        assert attempts
+        assert all(count >= 2 for (count,) in attempts)
+
+    def test_the_delay_desk_handles_delayed_flights_alone(self, outcome: Outcome, database: psycopg.Connection) -> None:
+        at_desk = database.execute(
+            "select flight_id from jmsql_demo.handled where worker = 'delay desk' order by 1"
+        ).fetchall()
+        delayed = [
+            flight.flight_id
+            for flight in read_flights(FLIGHTS)
+            if flight.carrier == "UA" and flight.departure_delay is not None and flight.departure_delay > 60
+        ]
+        assert outcome.exit_code == 0
+        assert [flight_id for (flight_id,) in at_desk] == delayed
+
+    def test_other_data_are_left_alone(self, outcome: Outcome, jmsql_url: str, database: psycopg.Connection) -> None:
+        assert outcome.exit_code == 0
+        assert database.execute("select number from public.precious").fetchall() == [(1,)]
+        with library.ConnectionFactory(jmsql_url).create_context() as context:
+            assert [message.get_body(str) for message in context.create_browser(OTHERS)] == ["precious"]
+
+    def test_progress_goes_to_standard_error_as_lines(self, outcome: Outcome) -> None:
+        assert f"Sent {FLIGHTS}, handled {FLIGHTS}." in outcome.errors
+        assert "\x1b" not in outcome.errors
+
+
+class TestReconciliation:
+    def test_unchanged_tables_reconcile(self, sabotaged: Any) -> None:
+        outcome = sabotaged("select 1")
+        assert outcome.exit_code == 0
+        assert "Reconciled: 300 flights, each handled exactly once; the queue is empty." in outcome.text
+        assert "United Air Lines" in outcome.text
+        assert "Messages per second" in outcome.text
+
+    def test_a_missing_row_is_found(self, sabotaged: Any) -> None:
+        outcome = sabotaged("delete from jmsql_demo.handled where flight_id in (7, 8)")
+        assert outcome.exit_code == 1
+        assert "2 flights missing: 7, 8\n" in outcome.text
+        assert outcome.text.endswith("NOT RECONCILED.\n")
+
+    def test_a_doubled_row_is_found(self, sabotaged: Any) -> None:
+        outcome = sabotaged("insert into jmsql_demo.handled select * from jmsql_demo.handled where flight_id = 9")
+        assert outcome.exit_code == 1
+        assert "1 flight handled more than once: 9\n" in outcome.text
+
+    @pytest.mark.parametrize(
+        ("statement", "discrepancies"),
+        [
+            ("delete from jmsql_demo.handled where flight_id = 7", {"missing": [7]}),
+            (
+                "insert into jmsql_demo.handled select 1000, null, 'worker 1', 1",
+                {"handled, but never stored": [1000]},
+            ),
+            (
+                "update jmsql_demo.handled set departure_delay = 999 where flight_id = 7",
+                {"handled with another delay": [7]},
+            ),
+            (
+                "update jmsql_demo.handled set worker = 'delay desk' where flight_id = 7",
+                {"handled by the wrong worker": [7]},
+            ),
+        ],
+    )
+    def test_programs_read_which_flights(
+        self, sabotaged: Any, statement: str, discrepancies: dict[str, list[int]]
+    ) -> None:
+        outcome = sabotaged(statement, "--json")
+        assert outcome.exit_code == 1
+        assert outcome.document["reconciled"] is False
+        found = {what: ids for what, ids in outcome.document["discrepancies"].items() if not what.startswith("lost")}
+        assert found == discrepancies
+
+    def test_a_message_that_is_left_in_the_queue_is_found(
+        self, sabotaged: Any, jmsql_url: str, database: psycopg.Connection
+    ) -> None:
+        with library.ConnectionFactory(jmsql_url).create_context() as context:
+            context.create_producer().send(library.Queue("jmsql_demo.flights"), "left over")
+        outcome = sabotaged("select 1")
+        database.execute("delete from jmsql.message where text_body = 'left over'")
+        assert outcome.exit_code == 1
+        assert "1 message is left in the queue." in outcome.text
+
+
+class TestAFreshStart:
+    def test_a_schema_of_someone_else_is_refused(self, jmsql_url: str, outcome: Outcome, database: Any) -> None:
+        assert outcome.exit_code == 0
+        mark = database.execute("select obj_description('jmsql_demo'::regnamespace, 'pg_namespace')").fetchone()[0]
+        database.execute("comment on schema jmsql_demo is 'ours'")
+        try:
+            refused = run(jmsql_url)
+        finally:
+            database.execute(f"comment on schema jmsql_demo is '{mark}'")
+        assert refused.exit_code == 3
+        assert "that the demo did not make" in refused.errors
+        assert database.execute("select count(*) from jmsql_demo.flight").fetchone() == (FLIGHTS,)
+
+    def test_two_at_once_are_refused(self, jmsql_url: str, outcome: Outcome, database: Any) -> None:
+        assert outcome.exit_code == 0
+        database.execute("select pg_advisory_lock(hashtext('jmsql demo'))")
+        try:
+            refused = run(jmsql_url)
+        finally:
+            database.execute("select pg_advisory_unlock_all()")
+        assert refused.exit_code == 3
+        assert "Another demo is running" in refused.errors
+
+
+class TestTheInput:
+    def test_flights_are_read(self) -> None:
+        first, *_ = flights = list(read_flights(1000))
+        assert isinstance(first, Flight)
+        assert (first.flight_id, first.carrier, first.flight_number) == (1, "UA", 1545)
+        assert (first.origin, first.destination, first.departure_delay) == ("EWR", "IAH", 2)
+        assert first.scheduled_departure.isoformat() == "2013-01-01T10:15:00+00:00"
+        assert [flight.flight_id for flight in flights] == list(range(1, 1001))
+        cancelled = next(flight for flight in flights if flight.departure_delay is None)
+        assert cancelled.arrival_delay is None
+
+    def test_the_whole_year_is_there(self) -> None:
+        assert sum(1 for _ in read_flights(ALL_FLIGHTS + 1)) == ALL_FLIGHTS
+
+    def test_the_selectors_share_all_flights_out(self) -> None:
+        delayed, others = Selector.parse(DELAYED), Selector.parse(ALL_OTHERS)
+        assert delayed is not None
+        assert others is not None
+        for carrier in ("UA", "DL"):
+            for delay in (None, -5, 60, 61):
+                message = library.MapMessage()
+                message.set_string_property("carrier", carrier)
+                if delay is not None:
+                    message.set_int_property("departure_delay", delay)
+                assert delayed.matches(message) is not others.matches(message)
