@@ -19,6 +19,8 @@ __all__ = ["STOP", "ClientProcess", "Order", "client_process"]
 STOP = "stop"
 """The text that makes a client which settles its messages stop."""
 
+_READY = "ready"
+
 
 @dataclass(frozen=True)
 class Order:
@@ -44,27 +46,27 @@ class ClientProcess:
         command = [sys.executable, "-m", __name__, url, json.dumps([asdict(order) for order in orders])]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def line(self) -> list[str]:
-        """The queue and the text of the next message that it has received; [] once it has stopped."""
-        return list(json.loads(self.raw_line() or "[]"))
-
-    def raw_line(self) -> str:
-        """The next line that it writes."""
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
+    def wait_until_ready(self) -> None:
+        """Return when it is about to receive."""
+        assert self._line() == [_READY]
 
     def received(self, count: int) -> list[list[str]]:
         """Wait until it has received so many messages; return the queue and the text of each."""
-        return [self.line() for _ in range(count)]
+        return [self._line() for _ in range(count)]
 
     def texts_until_it_stops(self) -> list[str]:
         """The texts of all messages that it receives."""
-        return [line[1] for line in iter(self.line, [])]
+        return [text for _, text in iter(self._line, [])]
 
     def kill(self) -> None:
         """End it as nothing can prevent."""
         self._process.kill()
         self._process.communicate()
+
+    def _line(self) -> list[str]:
+        """What it writes next; [] once it has stopped."""
+        assert self._process.stdout is not None
+        return list(json.loads(self._process.stdout.readline() or "[]"))
 
 
 @contextmanager
@@ -77,8 +79,8 @@ def client_process(url: str, *orders: Order) -> Iterator[ClientProcess]:
         process.kill()
 
 
-def _tell(queue: str, message: Message) -> None:
-    sys.stdout.write(json.dumps([queue, message.get_body(str)]) + "\n")
+def _tell(*facts: object) -> None:
+    sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
 
 
@@ -89,13 +91,13 @@ def _hold(session: Session, order: Order) -> None:
         for _ in range(order.receives):
             message = consumer.receive(timeout=30)
             assert message is not None
-            _tell(order.queue, message)
+            _tell(order.queue, message.get_body(str))
         return
     heard = []
 
     def listen(message: Message) -> None:
         heard.append(message)
-        _tell(order.queue, message)
+        _tell(order.queue, message.get_body(str))
         if len(heard) == order.receives:
             sys.stdin.read()
 
@@ -110,12 +112,13 @@ def _settle_all(session: Session, order: Order) -> None:
         message.acknowledge()
         if is_last:
             return
-        _tell(order.queue, message)
+        _tell(order.queue, message.get_body(str))
 
 
 def _main(url: str, orders: list[Order]) -> None:
     with ConnectionFactory(url).create_connection() as connection:
         connection.start()
+        _tell(_READY)
         for order in orders:
             mode = AcknowledgeMode[order.mode]
             session = connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode)

@@ -79,6 +79,8 @@ def test_processes_share_a_queue(jmsql_clean_url: str, others: Session, server: 
     modes = [AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT]
     with ExitStack() as stack:
         clients = [stack.enter_context(client_process(jmsql_clean_url, Order(queue.name, mode.name))) for mode in modes]
+        for client in clients:
+            client.wait_until_ready()
         numbers = put(others, queue, 300, len(clients))
         received = Counter(text for client in clients for text in client.texts_until_it_stops())
     assert received == Counter(numbers)

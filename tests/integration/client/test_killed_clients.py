@@ -27,6 +27,7 @@ def killed(jmsql_clean_url: str, others: Session) -> Iterator[float]:
     for order in ORDERS:
         send_texts(others, Queue(order.queue), *TEXTS)
     with client_process(jmsql_clean_url, *ORDERS) as client:
+        client.wait_until_ready()
         received = client.received(HELD * len(ORDERS))
         assert sorted(received) == sorted([order.queue, text] for order in ORDERS for text in TEXTS[:HELD])
         client.kill()
