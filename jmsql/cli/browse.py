@@ -55,7 +55,7 @@ def browse(
                 str(message.jms_priority),
                 age(sent),
                 str(delivery.delivery_count),
-                " ".join(f"{name}={value}" for name, value in document["properties"].items()),
+                " ".join(f"{name}={message.get_string_property(name)}" for name in document["properties"]),
                 body_preview(message),
             )
             listing.add_row(*(Text(cell) for cell in cells))

@@ -12,7 +12,7 @@ import typer
 from jmsql.cli.composition import BodyType, compose, read_properties, read_reply_to
 from jmsql.cli.options import Json, QueueName, Schema, Url, open_database
 from jmsql.cli.output import console, counted, print_json, progress
-from jmsql.messages import DeliveryMode
+from jmsql.messages import DeliveryMode, Message
 
 __all__ = ["send"]
 
@@ -66,11 +66,21 @@ def send(
         raise typer.BadParameter("--count repeats one body; it does not go together with --lines.")
     property_setters = read_properties(properties or [])
     reply_destination = read_reply_to(reply_to)
+
+    def message_with(each: bytes) -> Message:
+        message = compose(each, kind)
+        message.jms_correlation_id, message.jms_type = correlation_id, jms_type
+        message.jms_reply_to = reply_destination
+        for set_property in property_setters:
+            set_property(message)
+        return message
+
     source = sys.stdin.buffer if file is None else file
-    if body is None:
-        batches = _lines(source) if lines else _repeated(source.read(), count)
+    batches: Iterator[list[Message]]
+    if lines:
+        batches = ([message_with(line) for line in batch] for batch in _lines(source))
     else:
-        batches = _repeated(os.fsencode(body), count)
+        batches = _repeated(message_with(source.read() if body is None else os.fsencode(body)), count)
 
     sent, last_message_id = 0, None
     with (
@@ -83,12 +93,7 @@ def send(
         producer.priority, producer.time_to_live = priority, time_to_live
         producer.delivery_mode = DeliveryMode.NON_PERSISTENT if non_persistent else DeliveryMode.PERSISTENT
         for batch in batches:
-            for each in batch:
-                message = compose(each, kind)
-                message.jms_correlation_id, message.jms_type = correlation_id, jms_type
-                message.jms_reply_to = reply_destination
-                for set_property in property_setters:
-                    set_property(message)
+            for message in batch:
                 producer.send(message)
                 last_message_id = message.jms_message_id
             session.commit()
@@ -101,10 +106,10 @@ def send(
         console().print(f"Sent {counted(sent, 'message')} to the queue {queue!r}{identity}.", markup=False)
 
 
-def _repeated(body: bytes, count: int) -> Iterator[list[bytes]]:
-    """Yield the body so many times, in batches."""
+def _repeated(message: Message, count: int) -> Iterator[list[Message]]:
+    """Yield the message so many times, in batches."""
     while count > 0:
-        yield [body] * min(count, _SENT_AT_ONCE)
+        yield [message] * min(count, _SENT_AT_ONCE)
         count -= _SENT_AT_ONCE
 
 

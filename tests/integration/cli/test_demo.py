@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -240,3 +242,13 @@ class TestTheInput:
                 if delay is not None:
                     message.set_int_property("departure_delay", delay)
                 assert delayed.matches(message) is not others.matches(message)
+
+
+def test_the_documentation_shows_the_code_as_it_is() -> None:
+    root = Path(__file__).parents[3]
+    sources = "".join(path.read_text() for path in sorted((root / "jmsql/cli/demo").glob("*.py")))
+    lines = {line.strip() for line in sources.splitlines()}
+    blocks = re.findall(r"```python\n(.*?)```", (root / "docs/demo.md").read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    for block in blocks:
+        assert {line.strip() for line in block.splitlines()} <= lines | {""}

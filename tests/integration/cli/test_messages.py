@@ -125,7 +125,7 @@ class TestSend:
         outcome = jmsql("send", "orders", *arguments)
         assert outcome.exit_code == 2
         assert said in " ".join(outcome.errors.replace("│", "").split())
-        assert not any(queue["ready"] for queue in jmsql("queues", "--json").document)
+        assert jmsql("queues", "--json").document == []
 
     def test_bytes_are_no_text(self, jmsql: Command) -> None:
         outcome = jmsql("send", "orders", stdin=b"\xff")
