@@ -33,11 +33,20 @@ def parse_url(url: str, user: str | None = None, password: str | None = None) ->
         raise JMSException("The database URL cannot be read; write postgresql://user@host:port/database.") from None
     if parsed.drivername not in _POSTGRESQL:
         raise JMSException(f"jmsql needs a PostgreSQL database: write postgresql://…, not {parsed.drivername}://….")
-    parsed = parsed.set(drivername="postgresql+psycopg")
+    parsed = _credentials_in_front(parsed.set(drivername="postgresql+psycopg"))
     if user is not None:
         # Made anew, since set() would keep the password of the URL's user where none is given.
         parsed = URL.create(parsed.drivername, user, password, parsed.host, parsed.port, parsed.database, parsed.query)
     return parsed
+
+
+def _credentials_in_front(url: URL) -> URL:
+    """Move user and password, if they are parameters, to where they are hidden and can be replaced."""
+    given = {name: value for name in ("user", "password") if isinstance(value := url.query.get(name), str)}
+    if not given:
+        return url
+    url = url.difference_update_query(given)
+    return url.set(username=given.get("user", url.username), password=given.get("password", url.password))
 
 
 def open_engine(url: str | URL, **options: Any) -> Engine:
