@@ -1,0 +1,83 @@
+"""The connections that a client has to PostgreSQL: one to begin with, one for each session in use, none after close."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Queue, Session
+from jmsql.testing import wait_for
+from tests.background import Background
+from tests.integration.client.server import CONTROL, SESSIONS, Server
+from tests.texts import receive_texts, send_texts
+
+MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
+
+
+def use(session: Session, queue: Queue) -> None:
+    """Send and receive, and leave something to be given back."""
+    send_texts(session, queue, "a", "b")
+    assert receive_texts(session.create_consumer(queue), 1) == ["a"]
+
+
+@MODES
+def test_close_of_the_connection_ends_all(
+    connection: Connection, mode_session: Session, server: Server, queue: Queue
+) -> None:
+    use(mode_session, queue)
+    mode_session.create_consumer(Queue("other")).message_listener = lambda message: None
+    connection.create_session()  # never used
+    assert server.connections(CONTROL) == 1
+    assert server.connections(SESSIONS) >= 1
+    connection.close()
+    wait_for(lambda: server.connections(CONTROL) + server.connections(SESSIONS) == 0)
+    assert server.rows("select count(*) from jmsql.connection") == [(0,)]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("jmsql")]
+
+
+@MODES
+def test_close_of_a_session_gives_its_connection_back(
+    connection: Connection, server: Server, mode: AcknowledgeMode
+) -> None:
+    for number in range(10):
+        with connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode) as session:
+            use(session, Queue(f"queue {number}"))
+            assert server.connections(SESSIONS) <= 2, "the session's, and one beside the sessions"
+
+
+def test_idle_connections_hold_no_transaction(connection: Connection, server: Server) -> None:
+    for mode in AcknowledgeMode:
+        session, queue = connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode), Queue(mode.name)
+        send_texts(session, queue, "a")
+        consumer = session.create_consumer(queue)
+        receive_texts(consumer, 1)
+        if session.transacted:
+            session.commit()
+        Background(consumer.receive).wait_until_it_waits()
+    in_transactions = server.rows(
+        "select state, query from pg_stat_activity where application_name in (%s, %s) and xact_start is not null "
+        "and state <> 'active'",
+        SESSIONS,
+        CONTROL,
+    )
+    assert in_transactions == []
+
+
+def test_connection_that_cannot_be_made_leaves_nothing(factory: ConnectionFactory, server: Server) -> None:
+    with ConnectionFactory(
+        factory.url, schema=factory.schema, control_url=factory.control_url, client_id="mine"
+    ).create_connection() as first:
+        before = server.connections(SESSIONS), server.connections(CONTROL)
+        with pytest.raises(JMSException, match="in use"):
+            ConnectionFactory(
+                factory.url, schema=factory.schema, control_url=factory.control_url, client_id=first.client_id
+            ).create_connection()
+        wait_for(lambda: (server.connections(SESSIONS), server.connections(CONTROL)) == before)
+
+
+def test_connections_tell_their_name(jmsql_factory: ConnectionFactory, server: Server) -> None:
+    before = server.connections("jmsql")
+    with jmsql_factory.create_connection():
+        assert server.connections("jmsql") > before
+    wait_for(lambda: server.connections("jmsql") == before)
