@@ -1,0 +1,74 @@
+"""Large messages, and those that are too large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jmsql import AcknowledgeMode, BytesMessage, Connection, JMSException, Message, Queue, Session, TextMessage
+from jmsql.store.rows import LARGEST_MESSAGE
+from jmsql.testing import drain
+from tests.exchange import exchange
+from tests.texts import texts_of
+
+LARGE = 100_000_000
+PIECE = bytes(range(256))
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT])
+def test_text_of_100_megabytes_arrives(mode_session: Session, queue: Queue) -> None:
+    text = "0123456789" * (LARGE // 10)
+    received = exchange(mode_session, queue, TextMessage(text))
+    assert received.text == text  # the comparison takes no copy
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT])
+def test_bytes_of_100_megabytes_arrive(mode_session: Session, queue: Queue) -> None:
+    message = BytesMessage()
+    for _ in range(LARGE // len(PIECE)):
+        message.write_bytes(PIECE)
+    received = exchange(mode_session, queue, message)
+    assert received.body_length == LARGE // len(PIECE) * len(PIECE)
+    buffer = bytearray(len(PIECE))
+    while received.read_bytes(buffer) > 0:
+        assert buffer == PIECE
+
+
+def too_long_text() -> Message:
+    return TextMessage("x" * (LARGEST_MESSAGE + 1))
+
+
+def too_many_bytes_of_text() -> Message:
+    return TextMessage("é" * (LARGEST_MESSAGE // 2 + 1))
+
+
+def too_many_bytes() -> Message:
+    message = BytesMessage()
+    message.write_bytes(bytes(LARGEST_MESSAGE + 1))
+    return message
+
+
+def too_much_in_headers() -> Message:
+    message = TextMessage("x" * (LARGEST_MESSAGE // 2))
+    message.jms_type = message.jms_correlation_id = "x" * (LARGEST_MESSAGE // 4 + 1)
+    return message
+
+
+@pytest.mark.parametrize("make", [too_long_text, too_many_bytes_of_text, too_many_bytes, too_much_in_headers])
+@pytest.mark.parametrize("transacted", [False, True])
+def test_message_that_is_too_large_is_refused_and_no_other(
+    connection: Connection, queue: Queue, make: Callable[[], Message], transacted: bool
+) -> None:
+    session = connection.create_session(transacted)
+    producer = session.create_producer(queue)
+    producer.send(session.create_text_message("before"))
+    message = make()
+    with pytest.raises(JMSException, match="bytes; at most 268,435,456 are allowed") as raised:
+        producer.send(message)
+    assert raised.value.error_code == "54000"
+    assert message.jms_message_id is None
+    producer.send(session.create_text_message("after"))
+    if transacted:
+        session.commit()
+    assert texts_of(drain(session.create_consumer(queue))) == ["before", "after"]
