@@ -9,7 +9,7 @@ from rich.text import Text
 
 from jmsql.cli.health import Finding, Health, examine
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import console, counted, print_json, table
+from jmsql.cli.output import console, counted, print_json, table, working
 from jmsql.store.diagnosis import Diagnosis
 
 __all__ = ["doctor"]
@@ -35,7 +35,7 @@ def doctor(
     Example: `jmsql doctor --oldest-snapshot 10`
     """
     database = open_database(url, schema)
-    with Diagnosis(database.url, schema) as diagnosis:
+    with Diagnosis(database.url, schema) as diagnosis, working("Examining ..."):
         findings = list(examine(diagnosis, oldest_snapshot))
     problems = sum(finding.health is Health.problem for finding in findings)
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import console, print_json
+from jmsql.cli.output import console, print_json, working
 from jmsql.store import migration
 from jmsql.store.administration import schema_version
 
@@ -19,8 +19,7 @@ def migrate(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) ->
     """
     database = open_database(url, schema)
     before = schema_version(database.url, schema)
-    error = console(error=True)
-    with error.status(f"Migrating the schema {schema!r} ..."):
+    with working(f"Migrating the schema {schema!r} ..."):
         migration.migrate(database.url, schema)
     after = schema_version(database.url, schema)
     if as_json:

@@ -6,6 +6,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from jmsql.cli.output import working
 from jmsql.client.factory import ConnectionFactory
 from jmsql.selectors import Selector as ParsedSelector
 from jmsql.store.administration import Administration
@@ -67,7 +68,8 @@ def open_database(url: str | None, schema: str) -> Database:
     if url is None:
         from jmsql.embedded import start_server
 
-        url = start_server().url
+        with working("Starting the embedded server ..."):
+            url = start_server().url
     return Database(url, schema)
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.status import Status
 from rich.table import Table
 
-__all__ = ["age", "console", "counted", "json_text", "print_json", "progress", "table", "write"]
+__all__ = ["age", "console", "counted", "json_text", "print_json", "progress", "table", "working", "write"]
 
 
 _WIDTH_WITHOUT_TERMINAL = 240
@@ -75,6 +76,11 @@ def age(moment: datetime | None) -> str:
         if seconds >= size:
             return f"{int(seconds / size)} {unit}"
     return f"{int(seconds)} s"
+
+
+def working(text: str) -> Status:
+    """Make a sign on standard error that something takes its time, for as long as it does; silent on no terminal."""
+    return console(error=True).status(text)
 
 
 def progress(*, wanted: bool = True) -> Progress:

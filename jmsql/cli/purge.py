@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import Json, QueueName, Schema, Selector, Url, open_database, parse_selector
-from jmsql.cli.output import console, counted, print_json, progress
+from jmsql.cli.output import console, counted, print_json, progress, working
 
 __all__ = ["purge"]
 
@@ -30,7 +30,8 @@ def purge(
     """
     parsed = parse_selector(selector)
     with open_database(url, schema).administration() as administration:
-        found = administration.count(queue, parsed)
+        with working("Counting ..."):
+            found = administration.count(queue, parsed)
         if found and not yes:
             if not sys.stdin.isatty():
                 raise typer.BadParameter("There is no terminal to ask on; say --yes.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import age, console, print_json, table
+from jmsql.cli.output import age, console, print_json, table, working
 
 __all__ = ["clients", "queues"]
 
@@ -17,7 +17,7 @@ def queues(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> 
 
     Example: `jmsql queues --json`
     """
-    with open_database(url, schema).administration() as administration:
+    with open_database(url, schema).administration() as administration, working("Counting ..."):
         summaries = administration.queues()
     if as_json:
         print_json([summary._asdict() for summary in summaries])
