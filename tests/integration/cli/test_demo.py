@@ -23,7 +23,7 @@ from jmsql.selectors import Selector
 from tests.integration.cli.conftest import Outcome
 
 FLIGHTS = 300
-OTHERS = library.Queue("orders")
+OTHERS = library.Queue("untouched")
 
 
 def run(url: str, *arguments: str) -> Outcome:
@@ -39,7 +39,7 @@ def driver_url(url: str) -> str:
 def database(jmsql_url: str) -> Iterator[psycopg.Connection]:
     with psycopg.connect(driver_url(jmsql_url), autocommit=True) as connection:
         yield connection
-        connection.execute("drop schema if exists jmsql_demo cascade")
+        connection.execute("drop schema if exists jmsql_demo cascade; drop table if exists public.precious")
 
 
 @pytest.fixture(scope="module")
