@@ -324,19 +324,22 @@ class Statements:
 
         The commit need not reach the disk: a claim that a crash of the server loses does no harm, since the sessions
         that held claims are gone with it.
+
+        It touches the delivery state of free messages alone. To wait for another's state here, with the messages
+        locked, would be a deadlock with the acknowledgement that is about to delete them.
         """
         candidates, parameters = self._candidates(selector)
         return SelectedStatement(
             f"""with commit as materialized (
                     select set_config('synchronous_commit', 'off', true),
                            nextval('{self._schema}.claim_sequence') as claim_id),
-                candidate as materialized ({candidates}),
+                {self._locked(candidates)},
                 claimed as (
                     insert into {self._schema}.delivery as d
                         (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
-                    select c.queue_id, c.inverse_priority, c.sequence, commit.claim_id, %(connection_id)s,
+                    select f.queue_id, f.inverse_priority, f.sequence, commit.claim_id, %(connection_id)s,
                            clock_timestamp()
-                    from candidate c cross join commit
+                    from free f cross join commit
                     on conflict (queue_id, inverse_priority, sequence) do update
                     set claim_id = excluded.claim_id, connection_id = excluded.connection_id,
                         claimed_at = excluded.claimed_at, next_attempt = null
