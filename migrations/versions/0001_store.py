@@ -168,6 +168,20 @@ create function {schema}.is_connected(connection bigint) returns boolean
           and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
           and l.classid::bigint = {schema}.advisory_class() and l.objid::bigint = connection % 2147483647);
 comment on function {schema}.is_connected(bigint) is 'Whether the connection still holds its advisory lock.';
+
+create function {schema}.remove_messages() returns trigger
+    language plpgsql
+as $$
+begin
+    delete from {schema}.message m using removed q where m.queue_id = q.queue_id;
+    delete from {schema}.delivery d using removed q where d.queue_id = q.queue_id;
+    return null;
+end
+$$;
+create trigger messages_go_with_their_queue after delete on {schema}.queue
+    referencing old table as removed for each statement execute function {schema}.remove_messages();
+comment on function {schema}.remove_messages() is
+    'Does, for queues that are removed, what a foreign key would do, which would cost something with every message.';
 """
 
 VIEWS = """
@@ -247,6 +261,7 @@ def downgrade() -> None:
             {schema}.current_milliseconds(), {schema}.delivery_state(integer, smallint[], bigint[]),
             {schema}.deliveries_if_free(integer, smallint, bigint);
         drop table {schema}.connection, {schema}.delivery, {schema}.message, {schema}.queue;
+        drop function {schema}.remove_messages();
         drop type {schema}.message_type;
         """
     )
