@@ -204,10 +204,17 @@ class Connection:
 
     def _queue_id(self, name: str) -> int:
         """Return the id of a queue, which is made if need be; outside any transaction of a session."""
-        queue_id = self._queue_ids.get(name)
-        if queue_id is None:
-            queue_id = self._queue_ids[name] = self._beside_sessions(lambda store: store.queue_id(name))
+        return self._queue_ids.get(name) or self._look_up_queue(name)
+
+    def _look_up_queue(self, name: str) -> int:
+        """Return the id that a queue has now; it may have been removed, and made again, since it was used."""
+        queue_id = self._queue_ids[name] = self._beside_sessions(lambda store: store.queue_id(name))
         return queue_id
+
+    def _forget_queues(self, names: Iterable[str]) -> None:
+        """Look queues up, or make them, when they are used next."""
+        for name in names:
+            self._queue_ids.pop(name, None)
 
     def _record_attempts(self, keys: Sequence[MessageKey]) -> None:
         """Count deliveries, in a transaction of its own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import sqlalchemy
@@ -16,7 +17,12 @@ from jmsql.client.delivery import ClaimedDelivery, Delivery, ImmediateDelivery, 
 from jmsql.client.listener_thread import ListenerThread
 from jmsql.client.outbox import Outbox
 from jmsql.client.polling import PollInterval
-from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
+from jmsql.exceptions import (
+    IllegalStateException,
+    InvalidDestinationException,
+    JMSException,
+    TransactionRolledBackException,
+)
 from jmsql.messages import DeliveryMode, Message
 from jmsql.selectors import Selector
 from jmsql.store.session_connection import SessionConnection
@@ -106,7 +112,7 @@ class Session(AbstractSession):
                     raise TransactionRolledBackException(
                         "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
                     )
-                self._outbox.flush(self._database.store)
+                self._flush_outbox()
                 self._locked.before_commit()
                 self._database.commit()
             except JMSException as error:
@@ -195,7 +201,7 @@ class Session(AbstractSession):
 
     def _flush(self) -> None:
         """Bring the store, in the open transaction, to where the session is."""
-        self._outbox.flush(self._database.store)
+        self._flush_outbox()
         self._locked.flush()
 
     def _roll_back(self) -> None:
@@ -214,18 +220,32 @@ class Session(AbstractSession):
     # Sending and receiving, for producers and consumers
 
     def _queue_id(self, queue: Queue) -> int:
-        return self._connection._queue_id(queue.name)
+        return self._connection._look_up_queue(queue.name)
+
+    def _will_send_to(self, queue: Queue) -> None:
+        self._connection._queue_id(queue.name)
 
     def _send(self, message: OutgoingMessage) -> None:
         with self._lock:
             if self._is_transacted:
                 self._outbox.add(message)
                 if self._outbox.is_full:
-                    self._outbox.flush(self._database.store)
+                    self._flush_outbox()
             else:
                 flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
-                self._database.store.send([message], flush=flush)
+                self._insert(lambda: self._database.store.send([message], flush=flush), {message.queue})
                 self._connection._sent({message.queue})
+
+    def _flush_outbox(self) -> None:
+        self._insert(lambda: self._outbox.flush(self._database.store), self._outbox.queues)
+
+    def _insert(self, insert: Callable[[], None], queues: set[str]) -> None:
+        """Insert messages for some queues, and forget those queues if one was removed since it was last used."""
+        try:
+            insert()
+        except InvalidDestinationException:
+            self._connection._forget_queues(queues)
+            raise
 
     def _delivery(self, consumer: MessageConsumer | None) -> Delivery:
         if self._is_transacted:

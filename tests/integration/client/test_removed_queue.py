@@ -1,0 +1,94 @@
+"""Queues that an administrator removes while clients use them."""
+
+from __future__ import annotations
+
+import pytest
+
+from jmsql import (
+    AcknowledgeMode,
+    Connection,
+    InvalidDestinationException,
+    MessageProducer,
+    Queue,
+    Session,
+    TransactionRolledBackException,
+)
+from jmsql.testing import drain
+from tests.integration.client.server import Server
+from tests.texts import receive_texts, send_texts, texts_of
+
+MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
+
+
+REFUSALS = (InvalidDestinationException, TransactionRolledBackException)
+
+
+def send(session: Session, producer: MessageProducer, text: str, queue: Queue | None = None) -> None:
+    producer.send(session.create_text_message(text), queue)
+    if session.transacted:
+        session.commit()
+
+
+def remove(server: Server, queue: Queue) -> None:
+    server.rows("delete from jmsql.queue where name = %s", queue.name)
+
+
+@MODES
+def test_consumer_of_a_removed_queue_receives_nothing_more(
+    others: Session, mode_session: Session, queue: Queue, server: Server
+) -> None:
+    send_texts(others, queue, "a", "b")
+    send_texts(others, Queue("kept"), "c")
+    consumer = mode_session.create_consumer(queue)
+    remove(server, queue)
+    assert drain(consumer) == []
+    assert server.rows("select count(*) from jmsql.message") == [(1,)]
+
+
+def test_state_of_deliveries_goes_with_the_queue(
+    session: Session, connection: Connection, queue: Queue, server: Server
+) -> None:
+    send_texts(session, queue, "a", "b")
+    claiming = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    receive_texts(claiming.create_consumer(queue), 2)
+    claiming.recover()
+    assert server.rows("select count(*) from jmsql.delivery") == [(2,)]
+    remove(server, queue)
+    assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
+
+
+@MODES
+def test_send_to_a_removed_queue_is_refused_and_a_new_producer_makes_it_again(
+    others: Session, mode_session: Session, queue: Queue, server: Server
+) -> None:
+    send_texts(mode_session, queue, "a")
+    producer = mode_session.create_producer(queue)
+    remove(server, queue)
+    with pytest.raises(REFUSALS, match="not exist: orders"):
+        send(mode_session, producer, "b")
+    send_texts(mode_session, queue, "c")
+    assert texts_of(drain(others.create_consumer(queue))) == ["c"]
+
+
+@MODES
+def test_producer_that_names_its_queue_with_each_send_makes_a_removed_one_again(
+    others: Session, mode_session: Session, queue: Queue, server: Server
+) -> None:
+    producer = mode_session.create_producer()
+    send(mode_session, producer, "a", queue)
+    remove(server, queue)
+    with pytest.raises(REFUSALS, match="not exist: orders"):
+        send(mode_session, producer, "b", queue)
+    send(mode_session, producer, "c", queue)
+    assert texts_of(drain(others.create_consumer(queue))) == ["c"]
+
+
+@MODES
+def test_new_consumer_and_browser_see_the_queue_that_was_made_again(
+    others: Session, mode_session: Session, queue: Queue, server: Server
+) -> None:
+    mode_session.create_consumer(queue).close()
+    remove(server, queue)
+    send_texts(others, queue, "a")
+    assert texts_of(mode_session.create_browser(queue)) == ["a"]
+    assert texts_of(drain(mode_session.create_consumer(queue))) == ["a"]
