@@ -134,8 +134,12 @@ class EnlistedSession(AbstractSession):
     def _send(self, message: OutgoingMessage) -> None:
         self._transaction.begin()
         self.outbox.add(message)
-        if not self._transaction.buffers:
+        if self._transaction.buffers:
+            return
+        try:
             self.flush()
+        finally:
+            self.outbox.ended()  # a message that failed does not go out with the next
 
     def _fetch_operation(self) -> Fetch:
         return MessageStore.take

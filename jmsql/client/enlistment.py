@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -13,8 +14,8 @@ from sqlalchemy import event, orm
 from jmsql.client.async_context import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer
 from jmsql.client.context import JMSContext
 from jmsql.client.enlisted_session import CallerTransaction, EnlistedSession
-from jmsql.store.driver import Driver, driver_for
-from jmsql.store.errors import jms_errors
+from jmsql.store.driver import Driver, Result, driver_for
+from jmsql.store.errors import is_connection_lost, jms_errors
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -46,6 +47,25 @@ class _DriverTransaction(CallerTransaction):
         return self._driver
 
 
+class _InvalidatingDriver:
+    """Tells SQLAlchemy when its connection is lost, so that the caller can roll back and go on as usual."""
+
+    def __init__(self, driver: Driver, connection: sqlalchemy.Connection) -> None:
+        self._driver = driver
+        self._connection = connection
+
+    def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> Result:
+        try:
+            return self._driver.execute(statement, parameters)
+        except psycopg.Error as error:
+            if is_connection_lost(error):
+                self._connection.invalidate(error)
+            raise
+
+    def sleep(self, seconds: float) -> None:
+        self._driver.sleep(seconds)
+
+
 class _ConnectionTransaction(CallerTransaction):
     """A transaction on a SQLAlchemy connection."""
 
@@ -54,14 +74,16 @@ class _ConnectionTransaction(CallerTransaction):
         self.buffers = buffers
 
     def begin(self) -> None:
-        if not self._connection.in_transaction():
-            self._connection.begin()
+        with jms_errors("joining the transaction"):
+            if not self._connection.in_transaction():
+                self._connection.begin()
 
     @property
     def driver(self) -> Driver:
         with jms_errors("joining the transaction"):
             self.begin()
-            return _DriverTransaction(self._connection.connection.driver_connection).driver
+            driver = _DriverTransaction(self._connection.connection.driver_connection).driver
+        return _InvalidatingDriver(driver, self._connection)
 
 
 class _SessionTransaction(CallerTransaction):
@@ -72,8 +94,9 @@ class _SessionTransaction(CallerTransaction):
         self.buffers = buffers
 
     def begin(self) -> None:
-        if not self._session.in_transaction():
-            self._session.begin()
+        with jms_errors("joining the transaction"):
+            if not self._session.in_transaction():
+                self._session.begin()
 
     @property
     def driver(self) -> Driver:
