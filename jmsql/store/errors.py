@@ -97,7 +97,7 @@ def _without_code(detail: str, doing: str) -> JMSException:
         )
     if "role" in detail and "does not exist" in detail:
         return JMSSecurityException(f"{doing}: PostgreSQL does not know the user ({detail}).", "28000")
-    if "too many clients" in detail or "remaining connection slots" in detail:
+    if any(words in detail for words in ("too many clients", "too many connections", "remaining connection slots")):
         return ResourceAllocationException(f"{doing}: the server has no connection left ({detail}).", "53300")
     if "connection failed" in detail or "connection to server" in detail or "connection timeout" in detail:
         return ResourceAllocationException(
