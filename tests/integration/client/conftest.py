@@ -67,3 +67,11 @@ def server(jmsql_clean_url: str) -> Iterator[Server]:
 def mode_session(connection: Connection, mode: AcknowledgeMode) -> Session:
     """A session in the mode of the test's parameter."""
     return connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode)
+
+
+@pytest.fixture
+def blocker(jmsql_clean_url: str) -> Iterator[psycopg.Connection]:
+    """An administrator's transaction, which can lock tables."""
+    with psycopg.connect(jmsql_clean_url) as connection:
+        yield connection
+        connection.rollback()

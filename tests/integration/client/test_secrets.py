@@ -12,10 +12,10 @@ import sqlalchemy
 import jmsql
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Message, Queue
 from jmsql.testing import wait_for
+from tests.integration.client.refusal import SECRET
 from tests.integration.client.server import CONTROL, SESSIONS, Server, with_parameters
 from tests.texts import receive, receive_texts, send_texts
 
-SECRET = "s3cr3t-m4rk3r"
 
 PLACES: dict[str, Callable[[sqlalchemy.URL], sqlalchemy.URL]] = {
     "before the host": lambda url: url.set(username="postgres", password=SECRET),

@@ -1,0 +1,20 @@
+"""An administrator who locks tables, and clients that do not wait for long."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg import sql
+
+__all__ = ["LIMITS", "lock"]
+
+LIMITS = pytest.mark.parametrize(
+    ("limit", "code"), [("lock_timeout", "55P03"), ("statement_timeout", "57014")], ids=["lock", "statement"]
+)
+"""PostgreSQL's settings, and the code with which a statement ends that reaches the limit."""
+
+
+def lock(connection: psycopg.Connection, *tables: str) -> None:
+    """Lock tables against all others until the transaction ends."""
+    for table in tables:
+        connection.execute(sql.SQL("lock table {} in access exclusive mode").format(sql.Identifier("jmsql", table)))
