@@ -57,6 +57,8 @@ def _from_json(text: str, kind: BodyType) -> Message:
         message.update(value)
     except json.JSONDecodeError as error:
         raise typer.BadParameter(f"The body is no JSON: {error}.") from error
+    except RecursionError as error:
+        raise typer.BadParameter("The body has too many levels of brackets.") from error
     except (MessageFormatException, ValueError) as error:
         raise typer.BadParameter(f"The body is no {kind.value}: {error}") from error
     return message

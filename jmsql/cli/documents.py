@@ -32,7 +32,7 @@ def message_document(message: Message) -> dict[str, Any]:
         "redelivered": message.jms_redelivered,
         "delivery_count": message.get_int_property(DELIVERY_COUNT),
         "properties": {name: _json_value(value) for name, value in sorted(properties.items())},
-        "property_types": {name: type_name(value).split()[-1] for name, value in sorted(properties.items())},
+        "property_types": {name: _type_name(value) for name, value in sorted(properties.items())},
         "body": _json_value(_body(message)),
     }
 
@@ -65,8 +65,12 @@ def message_as_text(message: Message) -> bytes:
     return head + b"\n\n" + body_as_output(message).removesuffix(b"\n") + b"\n\n"
 
 
+def _type_name(value: object) -> str:
+    return type_name(value).split()[-1]  # without the article
+
+
 def _body(message: Message) -> Any:
-    """Return the body as a value of Python's; an object of a class that is not registered here as its JSON."""
+    """Return the body as a value of Python's, and an object as the JSON that is stored, whatever its class."""
     match message:
         case TextMessage():
             return message.text

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from jmsql.cli.output import counted
-from jmsql.store.diagnosis import Diagnosis, MessageTable, SnapshotHolder
+from jmsql.store.diagnosis import Diagnosis, MessageTable, ServerFacts, SnapshotHolder
 
 __all__ = ["Finding", "Health", "examine"]
 
@@ -44,33 +44,37 @@ def examine(diagnosis: Diagnosis, oldest_snapshot: float) -> Iterator[Finding]:
         diagnosis: Knows the facts.
         oldest_snapshot: How many seconds vacuum may be held back.
     """
-    yield from _server(diagnosis)
+    server = diagnosis.server()
+    yield _server(server)
+    yield _durability(server)
     schema = _schema(diagnosis)
     yield schema
     if schema.health is not Health.problem:
         yield _clients(diagnosis)
         yield _upkeep(diagnosis)
     yield _notifications(diagnosis)
-    yield from _vacuum(diagnosis, oldest_snapshot)
+    yield _autovacuum(server)
+    yield from _vacuum(diagnosis, server, oldest_snapshot)
     if schema.health is not Health.problem:
         for table in diagnosis.tables():
             yield _table(table)
 
 
-def _server(diagnosis: Diagnosis) -> Iterator[Finding]:
-    server = diagnosis.server()
+def _server(server: ServerFacts) -> Finding:
     name = f"PostgreSQL {server.version}, database {server.database!r}"
     if server.in_recovery:
-        yield Finding("server", Health.problem, f"{name}: a standby, which is read-only", "Connect to the primary.")
-    elif server.encoding != "UTF8":
-        yield Finding(
+        return Finding("server", Health.problem, f"{name}: a standby, which is read-only", "Connect to the primary.")
+    if server.encoding != "UTF8":
+        return Finding(
             "server",
             Health.problem,
             f"{name}, in the encoding {server.encoding}, which cannot hold every text",
             "Use a database that was created with the encoding UTF8.",
         )
-    else:
-        yield Finding("server", Health.ok, name)
+    return Finding("server", Health.ok, name)
+
+
+def _durability(server: ServerFacts) -> Finding:
     settings = {
         "fsync": server.fsync,
         "full_page_writes": server.full_page_writes,
@@ -78,14 +82,13 @@ def _server(diagnosis: Diagnosis) -> Iterator[Finding]:
     }
     off = ", ".join(f"{name} = off" for name, is_on in settings.items() if not is_on)
     if off:
-        yield Finding(
+        return Finding(
             "durability",
             Health.note,
             f"{off}: a crash of the server may lose committed messages, PERSISTENT ones too",
             "Leave it so only where messages may be lost, as in tests.",
         )
-    else:
-        yield Finding("durability", Health.ok, "what is committed survives a crash of the server")
+    return Finding("durability", Health.ok, "what is committed survives a crash of the server")
 
 
 def _schema(diagnosis: Diagnosis) -> Finding:
@@ -159,15 +162,18 @@ def _notifications(diagnosis: Diagnosis) -> Finding:
     return Finding("notifications", Health.ok, says)
 
 
-def _vacuum(diagnosis: Diagnosis, oldest_snapshot: float) -> Iterator[Finding]:
-    server = diagnosis.server()
+def _autovacuum(server: ServerFacts) -> Finding:
     if not server.autovacuum:
-        yield Finding(
+        return Finding(
             "autovacuum",
             Health.problem,
             "it is off, so that dead rows stay and receiving gets slower and slower",
             "Set autovacuum = on and track_counts = on.",
         )
+    return Finding("autovacuum", Health.ok, f"on, looking around every {server.autovacuum_naptime}")
+
+
+def _vacuum(diagnosis: Diagnosis, server: ServerFacts, oldest_snapshot: float) -> Iterator[Finding]:
     if not server.sees_all_sessions:
         yield Finding(
             "vacuum",

@@ -7,12 +7,23 @@ from typing import Annotated, NamedTuple
 import typer
 
 from jmsql.cli.output import working
+from jmsql.client.duration import seconds
 from jmsql.client.factory import ConnectionFactory
 from jmsql.selectors import Selector as ParsedSelector
 from jmsql.store.administration import Administration
 from jmsql.store.engine import parse_url
 
-__all__ = ["Database", "Json", "QueueName", "Schema", "Selector", "Url", "open_database", "parse_selector"]
+__all__ = [
+    "Database",
+    "Json",
+    "QueueName",
+    "Schema",
+    "Selector",
+    "Url",
+    "check_duration",
+    "open_database",
+    "parse_selector",
+]
 
 
 def _without_password(context: typer.Context, parameter: typer.CallbackParam, url: str | None) -> str | None:
@@ -71,6 +82,14 @@ def open_database(url: str | None, schema: str) -> Database:
         with working("Starting the embedded server ..."):
             url = start_server().url
     return Database(url, schema)
+
+
+def check_duration(parameter: typer.CallbackParam, value: float) -> float:
+    """Refuse what is no duration, before anything is done."""
+    try:
+        return seconds(value, parameter.name or "")
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def parse_selector(text: str | None) -> ParsedSelector | None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.documents import body_as_output, message_as_text, message_document
-from jmsql.cli.options import QueueName, Schema, Selector, Url, open_database, parse_selector
+from jmsql.cli.options import QueueName, Schema, Selector, Url, check_duration, open_database, parse_selector
 from jmsql.cli.output import json_text, write
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer import MessageConsumer
@@ -45,7 +45,12 @@ def receive(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="All messages, those to come too, until Ctrl-C.")
     ] = False,
-    timeout: Annotated[float, typer.Option("--timeout", "-t", min=0, help="Seconds to wait for each message.")] = 0.0,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout", "-t", callback=check_duration, metavar="SECONDS", help="How long to wait for each message."
+        ),
+    ] = 0.0,
     form: Annotated[
         Format, typer.Option("--format", help="The body alone, JSON lines, or headers and body.")
     ] = Format.text,

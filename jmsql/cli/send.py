@@ -10,7 +10,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from jmsql.cli.composition import BodyType, compose, read_properties, read_reply_to
-from jmsql.cli.options import Json, QueueName, Schema, Url, open_database
+from jmsql.cli.options import Json, QueueName, Schema, Url, check_duration, open_database
 from jmsql.cli.output import console, counted, print_json, progress
 from jmsql.messages import DeliveryMode, Message
 
@@ -39,7 +39,9 @@ def send(
         ),
     ] = None,
     priority: Annotated[int, typer.Option(min=0, max=9, help="0 (lowest) to 9.")] = 4,
-    time_to_live: Annotated[float, typer.Option(min=0, help="Seconds until it expires; 0: never.")] = 0.0,
+    time_to_live: Annotated[
+        float, typer.Option(callback=check_duration, metavar="SECONDS", help="It expires so much later; 0: never.")
+    ] = 0.0,
     correlation_id: Annotated[str | None, typer.Option(help="JMSCorrelationID.")] = None,
     reply_to: Annotated[str | None, typer.Option(help="JMSReplyTo: a queue's name, or queue://NAME.")] = None,
     jms_type: Annotated[str | None, typer.Option(help="JMSType.")] = None,

@@ -15,6 +15,7 @@ import jmsql
 from jmsql.cli.demo.routing import FLIGHTS
 from jmsql.cli.demo.tables import handled
 from jmsql.store.engine import parse_url
+from jmsql.store.errors import jms_errors
 
 __all__ = ["APPLICATION_NAME"]
 
@@ -103,7 +104,8 @@ def main() -> None:
     stopping = threading.Event()
     threading.Thread(target=_set_at_end_of_input, args=[stopping], daemon=True).start()
     try:
-        work(factory, name, selector, stopping)
+        with jms_errors("handling flights"):
+            work(factory, name, selector, stopping)
     except jmsql.JMSException as error:
         sys.exit(f"jmsql: {name}: {error}")
     except BrokenPipeError:

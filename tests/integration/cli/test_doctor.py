@@ -45,6 +45,7 @@ def test_a_healthy_store(jmsql: Command, jmsql_factory: library.ConnectionFactor
         "clients",
         "upkeep",
         "notifications",
+        "autovacuum",
         "vacuum",
         "table message",
         "table delivery",

@@ -119,6 +119,8 @@ class TestSend:
             (("x", "--lines"), "--lines"),
             (("x", "--file", "/dev/null"), "--file"),
             (("--lines", "--count", "2"), "--count"),
+            (("[" * 100_000, "--type", "object"), "levels of brackets"),
+            (("x", "--time-to-live", "inf"), "--time-to-live"),
         ],
     )
     def test_what_cannot_be_sent_is_refused(self, jmsql: Command, arguments: tuple[str, ...], said: str) -> None:
