@@ -16,7 +16,6 @@ from tests.integration.client.refusal import SECRET
 from tests.integration.client.server import CONTROL, SESSIONS, Server, with_parameters
 from tests.texts import receive, receive_texts, send_texts
 
-
 PLACES: dict[str, Callable[[sqlalchemy.URL], sqlalchemy.URL]] = {
     "before the host": lambda url: url.set(username="postgres", password=SECRET),
     "as a parameter": lambda url: url.update_query_dict({"user": "postgres", "password": SECRET}),
