@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from jmsql import (
+    Byte,
     BytesMessage,
+    Char,
     Connection,
     DeliveryMode,
+    Float,
     ForeignMessage,
     MapMessage,
     Message,
@@ -18,10 +21,10 @@ from jmsql import (
     ObjectMessage,
     Queue,
     Session,
+    Short,
     StreamMessage,
     TextMessage,
 )
-from jmsql.messages import Byte, Char, Float, Short
 from jmsql.testing import drain
 from tests.compliance.contents import body_of, properties_of
 

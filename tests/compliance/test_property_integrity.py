@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, Message, Queue, Session
-from jmsql.messages import Byte, Float, Long, PropertyValue, Short
+from jmsql import AcknowledgeMode, Byte, Connection, Float, Long, Message, Queue, Session, Short
+from jmsql.messages import PropertyValue
 from tests.compliance.contents import properties_of
 from tests.compliance.filled_messages import CLASSES, filled
 from tests.exchange import exchange

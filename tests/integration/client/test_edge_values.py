@@ -11,17 +11,22 @@ import pytest
 
 from jmsql import (
     AcknowledgeMode,
+    Byte,
     BytesMessage,
+    Char,
+    Float,
+    Long,
     MapMessage,
     Message,
     MessageFormatException,
     ObjectMessage,
     Queue,
     Session,
+    Short,
     StreamMessage,
     TextMessage,
 )
-from jmsql.messages import Byte, Char, Float, Long, PropertyValue, Short, Value
+from jmsql.messages import PropertyValue, Value
 from jmsql.testing import drain
 from tests.exactness import contents, exact
 from tests.exchange import exchange

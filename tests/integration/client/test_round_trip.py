@@ -10,18 +10,23 @@ from hypothesis import strategies as st
 
 from jmsql import (
     AcknowledgeMode,
+    Byte,
     BytesMessage,
+    Char,
+    Float,
+    Long,
     MapMessage,
     Message,
     ObjectMessage,
     Queue,
     Session,
+    Short,
     StreamMessage,
     TextMessage,
     Topic,
 )
 from jmsql.identifiers import is_identifier
-from jmsql.messages import Byte, Char, Float, Long, PropertyValue, Short, Value
+from jmsql.messages import PropertyValue, Value
 from jmsql.testing import drain
 from tests.exactness import contents
 
