@@ -121,7 +121,7 @@ def _clients(diagnosis: Diagnosis) -> Finding:
         "clients",
         Health.note,
         f"{alive}; {len(gone)} gone without a word (process {processes}), holding {counted(claimed, 'message')}",
-        "The next upkeep takes the messages back. Any connected client does it, within some seconds.",
+        "The next upkeep forgets them, and takes back what they hold. Any connected client does it, within seconds.",
     )
 
 
@@ -223,7 +223,7 @@ def _release_advice(holder: SnapshotHolder) -> str:
 def _table(table: MessageTable) -> Finding:
     last = "never" if table.last_autovacuum is None else f"{table.last_autovacuum.astimezone():%Y-%m-%d %H:%M:%S}"
     says = (
-        f"{table.live_rows:,} rows, {table.dead_rows:,} dead, {table.bytes / 2**20:,.1f} MiB; last autovacuum: {last}; "
+        f"about {table.live_rows:,} rows, {table.dead_rows:,} dead, {table.bytes / 2**20:,.1f} MiB; last autovacuum: {last}; "
         f"{', '.join(table.settings) or 'no settings of its own'}"
     )
     check = f"table {table.table}"
