@@ -223,8 +223,8 @@ def _release_advice(holder: SnapshotHolder) -> str:
 def _table(table: MessageTable) -> Finding:
     last = "never" if table.last_autovacuum is None else f"{table.last_autovacuum.astimezone():%Y-%m-%d %H:%M:%S}"
     says = (
-        f"about {table.live_rows:,} rows, {table.dead_rows:,} dead, {table.bytes / 2**20:,.1f} MiB; last autovacuum: {last}; "
-        f"{', '.join(table.settings) or 'no settings of its own'}"
+        f"about {table.live_rows:,} rows, {table.dead_rows:,} dead, {table.bytes / 2**20:,.1f} MiB; "
+        f"last autovacuum: {last}; {', '.join(table.settings) or 'no settings of its own'}"
     )
     check = f"table {table.table}"
     if not table.autovacuum_enabled:
