@@ -54,8 +54,8 @@ _CLAIM = f"""
         insert into jmsql.delivery (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
         select c.queue_id, c.inverse_priority, c.sequence, commit.claim_id, 0, now() from candidate c cross join commit
         on conflict do nothing
-        returning inverse_priority, sequence, claim_id)
-    select c.*, claimed.claim_id from candidate c join claimed using (inverse_priority, sequence)"""
+        returning queue_id, inverse_priority, sequence, claim_id)
+    select m.*, claimed.claim_id from claimed join jmsql.message m using (queue_id, inverse_priority, sequence)"""
 
 _ACKNOWLEDGE = """
     with acknowledged as (

@@ -42,6 +42,10 @@ MESSAGE_COLUMNS = """
 _KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[]"
 
 
+# The planner takes a range with two ends for short, and one with a single end for a third of the table: worth a sort.
+_LAST_SEQUENCE = 2**63 - 1
+
+
 class SelectedStatement(NamedTuple):
     """A statement with a selector's condition in it, and the condition's parameters."""
 
@@ -66,14 +70,6 @@ class Statements:
         names = [name for name, _ in SEND_COLUMNS]
         columns = ", ".join(names[1:])
         moved = ", ".join("null" if name == "jms_expiration" else f"e.{name}" for name in names[1:])
-
-        # The fence keeps the planner from joining on part of the key, as it does while it takes the table for empty:
-        # each message would then read all that is claimed of its queue.
-        self._delivery = f"""
-            left join lateral (
-                select d.* from {schema}.delivery d
-                where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
-                offset 0) d on true"""
 
         all_queues_exist = f"""not exists (
                 select from unnest(%(queue)s::text[]) as wanted (name)
@@ -109,43 +105,43 @@ class Statements:
         # The rows are locked by this transaction, so that their addresses hold.
         self.delete_locked = f"delete from {schema}.message where ctid = any(%(addresses)s::tid[])"
         self.forget_deliveries = f"""
-            delete from {schema}.delivery d using {_KEYS}) as k (queue_id, inverse_priority, sequence)
-            where (d.queue_id, d.inverse_priority, d.sequence) = (k.queue_id, k.inverse_priority, k.sequence)"""
+            delete from {schema}.delivery where ctid = any(array(
+                select d.address from {_KEYS}) as k (queue_id, inverse_priority, sequence)
+                cross join {self._by_key("delivery", "d", "k")}))"""
 
         self.acknowledge = f"""
             with acknowledged as (
                 delete from {schema}.delivery d
                 using {_KEYS}, %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
-                where (d.queue_id, d.inverse_priority, d.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
-                  and d.claim_id = k.claim_id
+                cross join {self._by_key("delivery", "found", "k")}
+                where d.ctid = found.address and d.claim_id = k.claim_id
                 returning d.queue_id, d.inverse_priority, d.sequence),
             deleted as (
-                delete from {schema}.message m using acknowledged a
-                where (m.queue_id, m.inverse_priority, m.sequence) = (a.queue_id, a.inverse_priority, a.sequence))
+                delete from {schema}.message where ctid = any(array(
+                    select m.address from acknowledged a cross join {self._by_key("message", "m", "a")})))
             select count(*) from acknowledged"""
         self.release = f"""
             with commit as materialized (select set_config('synchronous_commit', 'off', true)),
             released as (
-                select d.queue_id, d.inverse_priority, d.sequence, k.attempts, k.delay, k.error
+                select d.address, d.delivery_count, k.attempts, k.delay, k.error
                 from commit
                 cross join {_KEYS}, %(claim_ids)s::bigint[], %(attempts)s::integer[], %(delays)s::float8[],
                     %(errors)s::text[]) as k (queue_id, inverse_priority, sequence, claim_id, attempts, delay, error)
-                join {schema}.delivery d
-                  on (d.queue_id, d.inverse_priority, d.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
-                 and d.claim_id = k.claim_id
-                for update of d),
+                cross join lateral (
+                    select d.ctid as address, d.delivery_count from {schema}.delivery d
+                    where (d.queue_id, d.inverse_priority, d.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
+                      and d.claim_id = k.claim_id
+                    for update) d),
             forgotten as (
-                delete from {schema}.delivery d using released r
-                where (d.queue_id, d.inverse_priority, d.sequence) = (r.queue_id, r.inverse_priority, r.sequence)
-                  and r.attempts = 0 and d.delivery_count = 0)
+                delete from {schema}.delivery where ctid = any(array(
+                    select r.address from released r where r.attempts = 0 and r.delivery_count = 0)))
             update {schema}.delivery d
             set claim_id = null, connection_id = null, claimed_at = null,
                 delivery_count = d.delivery_count + r.attempts,
                 next_attempt = case when r.delay > 0 then statement_timestamp() + r.delay * interval '1 second' end,
                 last_error = coalesce(r.error, d.last_error)
             from released r
-            where (d.queue_id, d.inverse_priority, d.sequence) = (r.queue_id, r.inverse_priority, r.sequence)
-              and (r.attempts > 0 or d.delivery_count > 0)"""
+            where d.ctid = r.address and (r.attempts > 0 or r.delivery_count > 0)"""
         # Recorded while the caller's open transaction still locks the messages, which it then gives back.
         self.record_attempts = f"""
             insert into {schema}.delivery as d (queue_id, inverse_priority, sequence, delivery_count)
@@ -204,17 +200,19 @@ class Statements:
             where d.claim_id is null
               and not exists (
                 select from {schema}.message m
-                where (m.queue_id, m.inverse_priority, m.sequence) = (d.queue_id, d.inverse_priority, d.sequence))"""
+                where (m.queue_id, m.inverse_priority, m.sequence) = (d.queue_id, d.inverse_priority, d.sequence)
+                offset 0)"""
         self.reap_expired = f"""
             with expired as materialized (
                 select m.ctid as address, m.*, q.expiry_queue_id
                 from {schema}.message m
                 join {schema}.queue q using (queue_id)
-                where m.jms_expiration <= (select {schema}.current_milliseconds())
+                where m.jms_expiration between 0 and (select {schema}.current_milliseconds())
                   and not exists (
                     select from {schema}.delivery d
                     where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
-                      and d.claim_id is not null)
+                      and d.claim_id is not null
+                    offset 0)
                 order by m.jms_expiration
                 limit %(limit)s
                 for update of m skip locked),
@@ -230,8 +228,8 @@ class Statements:
                       and s.claim_id is not null)
                 returning m.queue_id, m.inverse_priority, m.sequence),
             forgotten as (
-                delete from {schema}.delivery d using deleted m
-                where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)),
+                delete from {schema}.delivery where ctid = any(array(
+                    select d.address from deleted m cross join {self._by_key("delivery", "d", "m")}))),
             moved as (
                 insert into {schema}.message (queue_id, {columns})
                 select e.expiry_queue_id, {moved}
@@ -240,6 +238,18 @@ class Statements:
                 where e.expiry_queue_id is not null
                 order by e.sequence)
             select count(*) from deleted"""
+
+    def _by_key(self, table: str, alias: str, key: str) -> str:
+        """Compose the look-up of a table's rows by the key of another relation's, with their addresses.
+
+        It is fenced (`offset 0`). While the planner takes a table for empty, as it was when it was last vacuumed, it
+        would join on part of the key, or begin with the table, and read all of it for each of the others.
+        """
+        return f"""lateral (
+                    select t.ctid as address, t.* from {self._schema}.{table} t
+                    where (t.queue_id, t.inverse_priority, t.sequence)
+                        = ({key}.queue_id, {key}.inverse_priority, {key}.sequence)
+                    offset 0) {alias}"""
 
     def _candidates(self, selector: Selector | None, condition: str = "") -> SelectedStatement:
         """Compose the scan in the order of delivery, from the consumer's bounds on.
@@ -260,9 +270,10 @@ class Statements:
                 from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
                 cross join lateral (
                     select m.ctid as address, m.*
-                    from {schema}.message m {self._delivery}
+                    from {schema}.message m
+                    left join {self._by_key("delivery", "d", "m")} on true
                     where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
-                      and m.sequence >= b.lowest
+                      and m.sequence between b.lowest and {_LAST_SEQUENCE}
                       and (m.jms_expiration is null or m.jms_expiration > (select {schema}.current_milliseconds()))
                       and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                       {condition}
@@ -309,9 +320,9 @@ class Statements:
                         as delivery_count
                     from candidate c),
                 forgotten as (
-                    delete from {self._schema}.delivery d using free f
-                    where f.delivery_count is not null
-                      and (d.queue_id, d.inverse_priority, d.sequence) = (f.queue_id, f.inverse_priority, f.sequence))
+                    delete from {self._schema}.delivery where ctid = any(array(
+                        select d.address from free f cross join {self._by_key("delivery", "d", "f")}
+                        where f.delivery_count is not null)))
                 delete from {self._schema}.message m using free f
                 where m.ctid = f.address and f.delivery_count is not null
                 returning {MESSAGE_COLUMNS}, f.delivery_count, null""",
@@ -345,10 +356,9 @@ class Statements:
                         claimed_at = excluded.claimed_at, next_attempt = null
                     where d.claim_id is null
                       and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
-                    returning d.inverse_priority, d.sequence, d.delivery_count, d.claim_id)
+                    returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.claim_id)
                 select {MESSAGE_COLUMNS}, d.delivery_count, d.claim_id
-                from candidate m
-                join claimed d using (inverse_priority, sequence)
+                from claimed d cross join {self._by_key("message", "m", "d")}
                 order by m.inverse_priority, m.sequence""",
             parameters,
         )
@@ -361,15 +371,27 @@ class Statements:
             chosen = selector.to_sql(self._schema_name)
             condition, parameters = f"and ({chosen.condition})", chosen.parameters
         return SelectedStatement(
-            f"""select {MESSAGE_COLUMNS}, d.delivery_count, null
-                from {self._schema}.message m {self._delivery}
-                where m.queue_id = %(queue_id)s
-                  and (m.inverse_priority, m.sequence) > (%(inverse_priority)s::smallint, %(sequence)s::bigint)
-                  and (m.jms_expiration is null or m.jms_expiration > (select {self._schema}.current_milliseconds()))
-                  and d.claim_id is null
-                  {self._not_own} {condition}
-                order by m.queue_id, m.inverse_priority, m.sequence
-                limit %(limit)s""",
+            f"""select {MESSAGE_COLUMNS}, m.delivery_count, null
+                from (
+                    select found.*
+                    from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[]) as p (inverse_priority)
+                    cross join lateral (
+                        select m.*, d.delivery_count
+                        from {self._schema}.message m
+                        left join {self._by_key("delivery", "d", "m")} on true
+                        where m.queue_id = %(queue_id)s and m.inverse_priority = p.inverse_priority
+                          and m.sequence between
+                              case when p.inverse_priority = %(inverse_priority)s::smallint
+                                   then %(sequence)s::bigint + 1 else 0 end and {_LAST_SEQUENCE}
+                          and (m.jms_expiration is null
+                               or m.jms_expiration > (select {self._schema}.current_milliseconds()))
+                          and d.claim_id is null
+                          {self._not_own} {condition}
+                        order by m.queue_id, m.inverse_priority, m.sequence
+                        limit %(limit)s) found
+                    where p.inverse_priority >= %(inverse_priority)s::smallint
+                    limit %(limit)s) m
+                order by m.inverse_priority, m.sequence""",
             parameters,
         )
 
@@ -380,9 +402,8 @@ class Statements:
         return SelectedStatement(
             f"""with {self._locked(candidates)},
                 forgotten as (
-                    delete from {self._schema}.delivery d using free f
-                    where d.queue_id = %(queue_id)s
-                      and (d.inverse_priority, d.sequence) = (f.inverse_priority, f.sequence))
+                    delete from {self._schema}.delivery where ctid = any(array(
+                        select d.address from free f cross join {self._by_key("delivery", "d", "f")})))
                 delete from {self._schema}.message m using free f where m.ctid = f.address""",
             parameters,
         )

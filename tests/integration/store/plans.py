@@ -1,0 +1,94 @@
+"""Plans of statements, as PostgreSQL makes and runs them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+__all__ = ["Plan", "PlannedStatement", "Scan"]
+
+_PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+
+
+class Scan(NamedTuple):
+    """How a plan reads a table."""
+
+    kind: str
+    table: str
+    index_name: str | None
+    condition: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan that was run."""
+
+    root: dict[str, Any]
+
+    @property
+    def nodes(self) -> Iterator[dict[str, Any]]:
+        """All its nodes."""
+        waiting = [self.root]
+        while waiting:
+            node = waiting.pop()
+            waiting.extend(node.get("Plans", []))
+            yield node
+
+    @property
+    def buffers(self) -> int:
+        """How many pages it looked at."""
+        return int(self.root["Shared Hit Blocks"] + self.root["Shared Read Blocks"])
+
+    @property
+    def scans(self) -> Iterator[Scan]:
+        """How it reads tables."""
+        for node in self.nodes:
+            if "Scan" in node["Node Type"] and "Relation Name" in node:
+                condition = node.get("Index Cond", node.get("TID Cond", ""))
+                yield Scan(node["Node Type"], node["Relation Name"], node.get("Index Name"), condition)
+
+    @property
+    def most_rows(self) -> float:
+        """The most rows that came out of any node, or that any node read and dropped."""
+        rows: list[float] = [
+            node["Actual Loops"]
+            * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Join Filter", 0))
+            for node in self.nodes
+        ]
+        return max(rows)
+
+
+class PlannedStatement:
+    """A statement with the generic plan that it keeps, however the tables change.
+
+    Args:
+        connection: Where it is prepared.
+        name: What to call it.
+        statement: The statement, with psycopg's placeholders.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any], name: str, statement: str) -> None:
+        self._connection = connection
+        self._name = sql.Identifier(name)
+        self._parameters = list(dict.fromkeys(_PLACEHOLDER.findall(statement)))
+        text = _PLACEHOLDER.sub(lambda found: f"${self._parameters.index(found[1]) + 1}", statement).replace("%%", "%")
+        connection.execute("set plan_cache_mode = force_generic_plan")
+        connection.execute(sql.SQL("prepare {} as {}").format(self._name, sql.SQL(text)))
+
+    def run(self, parameters: Mapping[str, object]) -> Plan:
+        """Run the statement, undo what it did, and return its plan."""
+        values = sql.SQL(", ").join(sql.Literal(parameters[name]) for name in self._parameters)
+        statement = sql.SQL("explain (analyze, buffers, format json) execute {} ({})").format(self._name, values)
+        # Past psycopg, which would deallocate what was prepared with the rollback.
+        self._connection.pgconn.exec_(b"begin")
+        try:
+            row = self._connection.execute(statement).fetchone()
+        finally:
+            self._connection.pgconn.exec_(b"rollback")
+        assert row is not None
+        return Plan(row[0][0]["Plan"])

@@ -1,0 +1,188 @@
+"""Every statement on the way of a message reads by the primary key, whatever the tables hold or held.
+
+A queue is empty at one moment, which is when it is vacuumed and analyzed, and long at the next. Prepared statements
+keep their plans across all of it. So each is planned at such moments, and run on a long queue.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pytest
+
+import jmsql
+from jmsql.selectors import Selector
+from jmsql.store.statements import SEND_COLUMNS, statements
+from tests.integration.store.plans import Plan, PlannedStatement
+
+SCHEMA = "jmsql_plans"
+STATEMENTS = statements(SCHEMA)
+PRIORITY = 5
+LONG = 50_000
+"""How many messages there are; half of them are claimed."""
+BATCH = 100
+
+FILL = f"""
+    insert into {SCHEMA}.message (queue_id, inverse_priority, jms_delivery_mode, message_type, text_body, sequence)
+        select 1, {PRIORITY}, 2, 'TextMessage', repeat('x', 200), n from generate_series(1, {LONG}) as n;
+    insert into {SCHEMA}.delivery (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
+        select 1, {PRIORITY}, n, 7, 1, now() from generate_series(1, {LONG // 2}) as n;
+    select setval('{SCHEMA}.message_sequence', {LONG});
+    """
+EMPTY = f"delete from {SCHEMA}.message; delete from {SCHEMA}.delivery"
+VACUUM = f"vacuum (analyze) {SCHEMA}.message, {SCHEMA}.delivery"
+
+SELECTED = STATEMENTS.lock(Selector.parse("color = 'blue' and weight > 2500 and size = 'L' and JMSType = 'order'"))
+NEXT: dict[str, object] = {"queue_id": 1, "lowest": [0] * PRIORITY + [LONG // 2 + 1] + [0] * (9 - PRIORITY)}
+KEYS: dict[str, object] = {
+    "queue_ids": [1] * BATCH,
+    "inverse_priorities": [PRIORITY] * BATCH,
+    "sequences": list(range(1, BATCH + 1)),
+}
+CLAIMS = KEYS | {"claim_ids": [7] * BATCH}
+MESSAGE: dict[str, object] = dict.fromkeys((name for name, _ in SEND_COLUMNS), None) | {
+    "queue": "orders",
+    "inverse_priority": PRIORITY,
+    "jms_message_id": str(uuid.UUID(int=1)),
+    "jms_delivery_mode": 2,
+    "message_type": "TextMessage",
+    "text_body": "hello",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A statement, what it is run with, and what it may take."""
+
+    statement: str
+    parameters: Mapping[str, object]
+    buffers: int
+    rows: int = field(default=BATCH)
+
+
+CASES = {
+    "send one": Case(STATEMENTS.send_one, MESSAGE, 20, 1),
+    "send a batch": Case(STATEMENTS.send, {name: [value] * BATCH for name, value in MESSAGE.items()}, 1000),
+    "take one": Case(STATEMENTS.take(None).text, {**NEXT, "limit": 1}, 70, 10),
+    "lock one": Case(STATEMENTS.lock(None).text, {**NEXT, "limit": 1}, 70, 10),
+    "lock a batch": Case(STATEMENTS.lock(None).text, {**NEXT, "limit": BATCH}, 1000),
+    "lock by a selector": Case(
+        SELECTED.text,
+        {"queue_id": 1, "lowest": [LONG - BATCH + 1] * 10, "limit": BATCH, **SELECTED.parameters},
+        1000,
+    ),
+    "claim a batch": Case(STATEMENTS.claim(None).text, {**NEXT, "limit": BATCH, "connection_id": 1}, 1800),
+    "browse a page": Case(
+        STATEMENTS.browse(None).text,
+        {"queue_id": 1, "inverse_priority": PRIORITY, "sequence": LONG // 2, "limit": BATCH},
+        600,
+    ),
+    "delete what is locked": Case(
+        STATEMENTS.delete_locked, {"addresses": [f"({page},1)" for page in range(200, 200 + BATCH)]}, 500
+    ),
+    "acknowledge": Case(STATEMENTS.acknowledge, CLAIMS, 1200),
+    "give back": Case(
+        STATEMENTS.release,
+        CLAIMS | {"attempts": [1] * BATCH, "delays": [0.5] * BATCH, "errors": ["no"] * BATCH},
+        1500,
+    ),
+    "count deliveries": Case(STATEMENTS.record_attempts, KEYS, 1500),
+    "forget deliveries": Case(STATEMENTS.forget_deliveries, KEYS, 800),
+    "find the end of the queue": Case(STATEMENTS.highest_sequences, {"queue_id": 1}, 200, 10),
+    "reap what has expired": Case(STATEMENTS.reap_expired, {"limit": 500}, 60),
+}
+
+
+def _planned_long(connection: psycopg.Connection[Any]) -> dict[str, PlannedStatement]:
+    connection.execute(FILL)
+    return _plan(connection)
+
+
+def _planned_analyzed(connection: psycopg.Connection[Any]) -> dict[str, PlannedStatement]:
+    connection.execute(FILL)
+    connection.execute(VACUUM)
+    return _plan(connection)
+
+
+def _planned_empty(connection: psycopg.Connection[Any]) -> dict[str, PlannedStatement]:
+    planned = _plan(connection)
+    connection.execute(FILL)
+    return planned
+
+
+def _planned_after_a_burst(connection: psycopg.Connection[Any]) -> dict[str, PlannedStatement]:
+    connection.execute(FILL)
+    connection.execute(VACUUM)
+    connection.execute(EMPTY)
+    connection.execute(VACUUM)
+    connection.execute(FILL)
+    return _plan(connection)
+
+
+def _plan(connection: psycopg.Connection[Any]) -> dict[str, PlannedStatement]:
+    return {name: PlannedStatement(connection, name, case.statement) for name, case in CASES.items()}
+
+
+def _planned_for_millions(connection: psycopg.Connection[Any]) -> dict[str, PlannedStatement]:
+    connection.execute(FILL)
+    connection.execute(VACUUM)
+    connection.execute(f"update pg_class set reltuples = 5e6 where oid = '{SCHEMA}.message'::regclass")
+    connection.execute(f"update pg_class set reltuples = 1e6 where oid = '{SCHEMA}.delivery'::regclass")
+    return _plan(connection)
+
+
+MOMENTS = {
+    "while the queue is long": _planned_long,
+    "after it was analyzed": _planned_analyzed,
+    "while it is empty": _planned_empty,
+    "after it was analyzed when empty": _planned_after_a_burst,
+    "when it is thought to have millions": _planned_for_millions,
+}
+
+
+@pytest.fixture(scope="module", params=list(MOMENTS.values()), ids=list(MOMENTS))
+def planned(request: pytest.FixtureRequest, jmsql_url: str) -> Iterator[dict[str, PlannedStatement]]:
+    jmsql.migrate(jmsql_url, SCHEMA)
+    with psycopg.connect(jmsql_url, autocommit=True) as connection:
+        connection.execute(f"insert into {SCHEMA}.queue (name) values ('orders')")
+        yield request.param(connection)
+        connection.execute(f"drop schema {SCHEMA} cascade")
+
+
+@pytest.fixture(params=list(CASES))
+def case(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def test_a_statement_reads_by_the_primary_key_alone(planned: dict[str, PlannedStatement], case: str) -> None:
+    plan = planned[case].run(CASES[case].parameters)
+
+    for scan in plan.scans:
+        if scan.table == "queue":
+            continue
+        assert "Seq" not in scan.kind, f"reads all of a table: {scan}"
+        assert "Bitmap" not in scan.kind, f"reads all before the first: {scan}"
+        if scan.index_name in {"message_pkey", "delivery_pkey"}:
+            assert "queue_id" in scan.condition, f"reads all of an index: {scan}"
+            assert "sequence" in scan.condition or case == "find the end of the queue", f"reads all of a queue: {scan}"
+
+
+def test_a_statement_takes_as_much_as_it_brings(planned: dict[str, PlannedStatement], case: str) -> None:
+    plan = planned[case].run(CASES[case].parameters)
+
+    assert round(plan.most_rows) <= CASES[case].rows, _described(plan)
+    assert plan.buffers <= CASES[case].buffers, _described(plan)
+
+
+def _described(plan: Plan) -> str:
+    lines = "\n".join(
+        f"{node['Node Type']} {node.get('Relation Name', '')}: {node['Actual Rows']} rows * {node['Actual Loops']}, "
+        f"{node['Shared Hit Blocks'] + node['Shared Read Blocks']} pages"
+        for node in plan.nodes
+    )
+    return f"{plan.buffers} pages:\n{lines}"
