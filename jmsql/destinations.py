@@ -29,8 +29,10 @@ class Destination:
     name: str
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise InvalidDestinationException("A destination needs a name of at least one character.")
+        if not isinstance(self.name, str) or not self.name:
+            raise InvalidDestinationException(
+                f"A destination's name is a str of at least one character, not {self.name!r}."
+            )
         if len(self.name) > _NAME_LIMIT:
             raise InvalidDestinationException(
                 f"The destination name has {len(self.name)} characters; at most {_NAME_LIMIT} are allowed."

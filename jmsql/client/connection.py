@@ -285,8 +285,10 @@ class Connection:
                 pass
 
     def _take_client_id(self, client_id: str) -> None:
-        if not client_id:
-            raise InvalidClientIDException("A client identifier has at least one character.")
+        if not isinstance(client_id, str) or not client_id:
+            raise InvalidClientIDException(
+                f"The client identifier is a str of at least one character, not {client_id!r}."
+            )
         self._control.set_client_id(client_id)
         self._client_id = client_id
 

@@ -21,6 +21,7 @@ import psycopg
 from sqlalchemy import Engine
 
 from jmsql.exceptions import InvalidClientIDException, JMSException
+from jmsql.postgresql_text import to_postgresql
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import jms_errors, translate
 from jmsql.store.maintenance import Maintenance
@@ -141,11 +142,10 @@ class ControlConnection:
         return connection
 
     def _take_client_id(self, driver: PsycopgDriver, client_id: str) -> None:
-        driver.execute(self._statements.forget_dead_client, {"client_id": client_id})
+        stored = to_postgresql(client_id)
+        driver.execute(self._statements.forget_dead_client, {"client_id": stored})
         try:
-            driver.execute(
-                self._statements.set_client_id, {"client_id": client_id, "connection_id": self.connection_id}
-            )
+            driver.execute(self._statements.set_client_id, {"client_id": stored, "connection_id": self.connection_id})
         except psycopg.errors.UniqueViolation as error:
             raise InvalidClientIDException(
                 f"The client identifier {client_id!r} is in use by another connection; close that one first.", "23505"
