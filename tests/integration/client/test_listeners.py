@@ -1,0 +1,193 @@
+"""Message listeners: set, replaced and removed, failing, and closing what they listen to."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from jmsql import AcknowledgeMode, Connection, IllegalStateException, Message, MessageConsumer, Queue, Session
+from jmsql.testing import drain, wait_for
+from tests.background import Background
+from tests.compliance.held_listener import HeldListener
+from tests.integration.client.server import Server
+from tests.texts import receive_texts, send_texts, texts_of
+
+MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
+
+
+@pytest.fixture
+def consumer(mode_session: Session, queue: Queue) -> MessageConsumer:
+    return mode_session.create_consumer(queue)
+
+
+def settle(session: Session, message: Message) -> None:
+    """Do what makes the message count as received."""
+    if session.transacted:
+        session.commit()
+    message.acknowledge()
+
+
+@MODES
+def test_listener_hears_what_was_there_and_what_comes(
+    mode_session: Session, consumer: MessageConsumer, others: Session, queue: Queue
+) -> None:
+    heard: list[Message] = []
+    send_texts(others, queue, "a", "b")
+    consumer.message_listener = heard.append
+    wait_for(lambda: len(heard) == 2)
+    send_texts(others, queue, "c")
+    wait_for(lambda: len(heard) == 3)
+    assert texts_of(heard) == ["a", "b", "c"]
+    assert not any(message.jms_redelivered for message in heard)
+
+
+@MODES
+def test_consumer_with_a_listener_does_not_receive(consumer: MessageConsumer, mode: AcknowledgeMode) -> None:
+    consumer.message_listener = lambda message: None
+    for call in (consumer.receive, consumer.receive_no_wait, lambda: consumer.receive(timeout=0)):
+        with pytest.raises(IllegalStateException, match="message listener"):
+            call()
+    consumer.message_listener = None
+    assert consumer.receive(timeout=0) is None
+
+
+@MODES
+def test_listener_is_replaced_between_messages(
+    mode_session: Session, consumer: MessageConsumer, others: Session, queue: Queue
+) -> None:
+    first: list[Message] = []
+    second: list[Message] = []
+
+    def hear(message: Message) -> None:
+        settle(mode_session, message)
+        consumer.message_listener = second.append
+        first.append(message)
+
+    consumer.message_listener = hear
+    send_texts(others, queue, "a", "b", "c")
+    wait_for(lambda: len(second) >= 2)
+    assert texts_of(first) == ["a"]
+    assert texts_of(second) == ["b", "c"]
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK])
+def test_message_whose_listener_fails_comes_again_after_a_while(
+    consumer: MessageConsumer, others: Session, server: Server, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    deliveries: list[int] = []
+
+    def fail_twice(message: Message) -> None:
+        deliveries.append(message.get_int_property("JMSXDeliveryCount"))
+        if len(deliveries) < 3:
+            raise ValueError("the listener's own mistake")
+
+    consumer.message_listener = fail_twice
+    send_texts(others, queue, "a")
+    wait_for(lambda: len(deliveries) >= 2)
+    (state,) = server.rows("select state, delivery_count, last_error from jmsql.messages")
+    assert state[1] in {1, 2}
+    assert "the listener's own mistake" in state[2]
+    wait_for(lambda: server.rows("select count(*) from jmsql.messages") == [(0,)])
+    assert deliveries == [1, 2, 3]
+    assert caplog.text.count("ValueError: the listener's own mistake") == 2
+
+
+@MODES
+def test_others_are_heard_while_a_message_waits_after_a_failure(
+    mode_session: Session, consumer: MessageConsumer, others: Session, queue: Queue, mode: AcknowledgeMode
+) -> None:
+    heard: list[str] = []
+
+    def fail_on_the_first(message: Message) -> None:
+        heard.append(str(message.get_body(str)))
+        if heard[-1] == "bad":
+            raise ValueError("the listener's own mistake")
+        settle(mode_session, message)
+
+    consumer.message_listener = fail_on_the_first
+    send_texts(others, queue, "bad", "a", "b")
+    wait_for(lambda: "b" in heard)
+    assert [text for text in heard if text != "bad"] == ["a", "b"]
+    if mode in {AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT}:
+        # Only the client settles or gives back here; an error of the listener's does neither.
+        assert heard.count("bad") == 1
+
+
+@MODES
+def test_closing_the_consumer_waits_for_its_listener(
+    mode_session: Session, consumer: MessageConsumer, others: Session, queue: Queue
+) -> None:
+    listener = HeldListener(lambda message: settle(mode_session, message))
+    consumer.message_listener = listener
+    send_texts(others, queue, "a", "b")
+    listener.wait_until_called()
+
+    def close_and_look() -> bool:
+        consumer.close()
+        return listener.has_returned
+
+    closing = Background(close_and_look)
+    closing.wait_until_it_waits()
+    listener.release()
+    assert closing.result()
+    assert listener.errors == []
+    assert len(listener.messages) == 1
+    assert receive_texts(others.create_consumer(queue), 1) == ["b"]
+
+
+@MODES
+def test_listener_may_close_its_own_consumer(
+    mode_session: Session, consumer: MessageConsumer, others: Session, queue: Queue
+) -> None:
+    heard = threading.Event()
+
+    def close(message: Message) -> None:
+        settle(mode_session, message)
+        consumer.close()
+        heard.set()
+
+    consumer.message_listener = close
+    send_texts(others, queue, "a", "b")
+    assert heard.wait(5)
+    assert receive_texts(others.create_consumer(queue), 1) == ["b"]
+    with pytest.raises(IllegalStateException, match="closed"):
+        consumer.receive(timeout=0)
+
+
+@MODES
+def test_listener_makes_more_consumers_and_producers(
+    mode_session: Session, consumer: MessageConsumer, others: Session, queue: Queue
+) -> None:
+    onward, answered = Queue("onward"), Queue("answered")
+
+    def answer(message: Message) -> None:
+        mode_session.create_producer(answered).send(message)
+        settle(mode_session, message)
+
+    def pass_on(message: Message) -> None:
+        if message.get_body(str) == "a":
+            mode_session.create_consumer(onward).message_listener = answer
+        mode_session.create_producer(onward).send(message)
+        settle(mode_session, message)
+
+    consumer.message_listener = pass_on
+    send_texts(others, queue, "a", "b")
+    assert receive_texts(others.create_consumer(answered), 2) == ["a", "b"]
+
+
+def test_listener_may_close_the_connection(connection: Connection, others: Session, queue: Queue) -> None:
+    heard = threading.Event()
+
+    def close(message: Message) -> None:
+        connection.close()
+        heard.set()
+
+    for _ in range(2):
+        connection.create_session().create_consumer(queue).message_listener = close
+    send_texts(others, queue, "a", "b")
+    assert heard.wait(5)
+    wait_for(lambda: not [thread for thread in threading.enumerate() if thread.name == "jmsql-listener"])
+    with pytest.raises(IllegalStateException, match="closed"):
+        connection.create_session()
+    assert len(drain(others.create_consumer(queue))) <= 1
