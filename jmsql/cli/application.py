@@ -102,6 +102,8 @@ for command in (
 def run() -> NoReturn:
     """Run the command with the arguments of this process, and exit."""
     logging.basicConfig(level=logging.WARNING, format="jmsql: %(message)s")
+    # Where Ctrl-C interrupts a statement, the pool would show a traceback for the connection that it throws away.
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     app()
     sys.exit()
