@@ -13,7 +13,7 @@ from jmsql.client.factory import ConnectionFactory
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.producer import MessageProducer
 from jmsql.client.session import Session
-from jmsql.destinations import Destination, Queue, Topic
+from jmsql.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.exceptions import (
     IllegalStateException,
     InvalidClientIDException,
@@ -96,6 +96,8 @@ __all__ = [
     "Session",
     "Short",
     "StreamMessage",
+    "TemporaryQueue",
+    "TemporaryTopic",
     "TextMessage",
     "Topic",
     "TransactionInProgressException",

@@ -6,11 +6,22 @@ name. Source: JMS 1.1 chapter 4.2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from jmsql.exceptions import InvalidDestinationException
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 
-__all__ = ["Destination", "Queue", "Topic", "parse_destination", "require_queue"]
+__all__ = [
+    "Destination",
+    "Queue",
+    "TemporaryQueue",
+    "TemporaryTopic",
+    "Topic",
+    "parse_destination",
+    "require_destination",
+    "require_queue",
+    "require_topic",
+]
 
 _NAME_LIMIT = 255
 
@@ -45,7 +56,7 @@ class Destination:
     @property
     def uri(self) -> str:
         """The destination as text, kind and name: ``queue://orders``."""
-        return f"{type(self).__name__.lower()}://{self.name}"
+        return f"{_SCHEMES.get(type(self), 'destination')}://{self.name}"
 
     def __str__(self) -> str:
         return self.uri
@@ -71,7 +82,50 @@ class Topic(Destination):
         return self.name
 
 
-_KINDS: dict[str, type[Destination]] = {"queue": Queue, "topic": Topic}
+class _Temporary:
+    """What temporary destinations have in common: the connection that has made them can delete them."""
+
+    __slots__ = ()
+
+    name: str
+    _delete: Callable[[], None] | None
+
+    def delete(self) -> None:
+        """Delete the destination, and the messages in it.
+
+        Raises:
+            IllegalStateException: It has a consumer; or the object is not the one that the session has made, but came
+                in a message.
+        """
+        if self._delete is None:
+            raise IllegalStateException(f"{self} is deleted through the object that the session has made.")
+        self._delete()
+
+    def __reduce__(self) -> tuple[type[_Temporary], tuple[str]]:
+        return type(self), (self.name,)
+
+
+@dataclass(frozen=True, slots=True)
+class TemporaryQueue(_Temporary, Queue):
+    """A queue that lives as long as the connection that has made it, which alone can receive from it."""
+
+    _delete: Callable[[], None] | None = field(default=None, repr=False, compare=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TemporaryTopic(_Temporary, Topic):
+    """A topic that lives as long as the connection that has made it, which alone can receive from it."""
+
+    _delete: Callable[[], None] | None = field(default=None, repr=False, compare=False, kw_only=True)
+
+
+_KINDS: dict[str, type[Destination]] = {
+    "queue": Queue,
+    "topic": Topic,
+    "temp-queue": TemporaryQueue,
+    "temp-topic": TemporaryTopic,
+}
+_SCHEMES = {kind: scheme for scheme, kind in _KINDS.items()}
 
 
 def parse_destination(uri: str) -> Destination:
@@ -86,6 +140,17 @@ def parse_destination(uri: str) -> Destination:
     return _KINDS[kind](name)
 
 
+def require_destination(destination: object) -> Destination:
+    """Return `destination`, which must be a queue or a topic.
+
+    Raises:
+        InvalidDestinationException: It is neither.
+    """
+    if isinstance(destination, Queue | Topic):
+        return destination
+    raise InvalidDestinationException(f"A destination is wanted, such as jmsql.Queue('orders'), not {destination!r}.")
+
+
 def require_queue(destination: object) -> Queue:
     """Return `destination`, which must be a queue.
 
@@ -94,6 +159,15 @@ def require_queue(destination: object) -> Queue:
     """
     if isinstance(destination, Queue):
         return destination
-    if isinstance(destination, Destination):
-        raise InvalidDestinationException(f"{destination} is no queue; this version of jmsql has queues only.")
-    raise InvalidDestinationException(f"A destination is wanted, such as jmsql.Queue('orders'), not {destination!r}.")
+    raise InvalidDestinationException(f"A queue is wanted, such as jmsql.Queue('orders'), not {destination!r}.")
+
+
+def require_topic(destination: object) -> Topic:
+    """Return `destination`, which must be a topic.
+
+    Raises:
+        InvalidDestinationException: It is none.
+    """
+    if isinstance(destination, Topic):
+        return destination
+    raise InvalidDestinationException(f"A topic is wanted, such as jmsql.Topic('prices'), not {destination!r}.")

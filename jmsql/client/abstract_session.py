@@ -10,10 +10,20 @@ from jmsql.client.browser import QueueBrowser
 from jmsql.client.consumer import MessageConsumer, MessageListener
 from jmsql.client.inbox import Inbox
 from jmsql.client.producer import MessageProducer
-from jmsql.destinations import Destination, Queue, Topic, require_queue
+from jmsql.destinations import (
+    Destination,
+    Queue,
+    TemporaryQueue,
+    TemporaryTopic,
+    Topic,
+    require_destination,
+    require_queue,
+    require_topic,
+)
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.selectors import Selector
+from jmsql.store.subscriptions import SubscriptionDefinition
 
 if TYPE_CHECKING:
     from jmsql.store.reader import Fetch
@@ -90,7 +100,7 @@ class AbstractSession(ABC):
             destination: Where it sends to; None: each send names its own destination.
 
         Raises:
-            InvalidDestinationException: It is no queue.
+            InvalidDestinationException: It is no destination.
         """
         self._check_open()
         return MessageProducer(self, destination)
@@ -100,24 +110,103 @@ class AbstractSession(ABC):
         destination: Destination,
         selector: str | None = None,
         *,
-        no_local: bool = False,  # noqa: ARG002 - JMS gives it a meaning for topics alone
+        no_local: bool = False,
     ) -> MessageConsumer:
-        """Make a consumer.
+        """Make a consumer of a queue, or of a topic from now until it is closed.
 
         Args:
-            destination: The queue to receive from.
+            destination: The queue or topic to receive from.
             selector: Which of its messages are wanted; None or "": all.
-            no_local: Means nothing for a queue.
+            no_local: Whether to leave out what this connection publishes. Means nothing for a queue.
 
         Raises:
-            InvalidDestinationException: It is no queue.
+            InvalidDestinationException: It is no destination.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
         self._check_open()
-        queue, parsed = require_queue(destination), Selector.parse(selector)
+        parsed = Selector.parse(selector)
+        if isinstance(destination, Topic):
+            return self._subscribe(destination, SubscriptionDefinition(destination.name, parsed, no_local=no_local))
+        queue = require_queue(require_destination(destination))
         consumer = MessageConsumer(self, queue, parsed, self._open_inbox(queue, parsed))
         self._consumer_opened(consumer)
         return consumer
+
+    def create_durable_consumer(
+        self, topic: Topic, name: str, selector: str | None = None, *, no_local: bool = False
+    ) -> MessageConsumer:
+        """Make the consumer of a durable subscription, which collects messages while it has no consumer, too.
+
+        The subscription is made if it is not there. With another topic, selector or `no_local` than before it is made
+        anew, and what it had collected is gone.
+
+        Args:
+            topic: The topic.
+            name: The subscription's name, for this client identifier.
+            selector: Which of the topic's messages are wanted; None or "": all.
+            no_local: Whether to leave out what this client publishes.
+
+        Raises:
+            IllegalStateException: The connection has no client identifier, or the subscription has a consumer.
+            InvalidDestinationException: The topic is none.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            ValueError: The name is empty.
+        """
+        definition = SubscriptionDefinition(
+            require_topic(topic).name,
+            name=_name(name),
+            durable=True,
+            no_local=no_local,
+            client_id=self._own_client_id(),
+        )
+        return self._subscribe(topic, definition._replace(selector=Selector.parse(selector)))
+
+    def create_durable_subscriber(
+        self, topic: Topic, name: str, selector: str | None = None, *, no_local: bool = False
+    ) -> MessageConsumer:
+        """Do what `create_durable_consumer` does: the older name."""
+        return self.create_durable_consumer(topic, name, selector, no_local=no_local)
+
+    def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> MessageConsumer:
+        """Make a consumer that shares a subscription with others: each message goes to one of them.
+
+        The subscription lasts as long as it has consumers.
+
+        Args:
+            topic: The topic.
+            name: The subscription's name, for this client identifier, if the connection has one.
+            selector: Which of the topic's messages are wanted; None or "": all.
+
+        Raises:
+            IllegalStateException: The subscription has consumers that want another topic or selector.
+            InvalidDestinationException: The topic is none.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            ValueError: The name is empty.
+        """
+        return self._share(topic, name, selector, durable=False)
+
+    def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> MessageConsumer:
+        """Make a consumer that shares a durable subscription with others: each message goes to one of them.
+
+        Args:
+            topic: The topic.
+            name: The subscription's name, for this client identifier, if the connection has one.
+            selector: Which of the topic's messages are wanted; None or "": all.
+
+        Raises:
+            IllegalStateException: The subscription has a consumer that wants another topic or selector, or that does
+                not share it.
+            InvalidDestinationException: The topic is none.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            ValueError: The name is empty.
+        """
+        return self._share(topic, name, selector, durable=True)
+
+    def _share(self, topic: Topic, name: str, selector: str | None, *, durable: bool) -> MessageConsumer:
+        definition = SubscriptionDefinition(
+            require_topic(topic).name, Selector.parse(selector), _name(name), self._client_id(), durable, shared=True
+        )
+        return self._subscribe(topic, definition)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> QueueBrowser:
         """Make a browser, which looks at the messages of a queue and leaves them there.
@@ -146,6 +235,26 @@ class AbstractSession(ABC):
     ) -> None:
         self.close()
 
+    @abstractmethod
+    def create_temporary_queue(self) -> TemporaryQueue:
+        """Make a queue that lives as long as the connection, for its own consumers: for replies, say."""
+
+    @abstractmethod
+    def create_temporary_topic(self) -> TemporaryTopic:
+        """Make a topic that lives as long as the connection, for its own consumers."""
+
+    @abstractmethod
+    def unsubscribe(self, name: str) -> None:
+        """End a durable subscription, with the messages that it has collected.
+
+        Args:
+            name: The subscription's name, for the connection's client identifier if it has one.
+
+        Raises:
+            InvalidDestinationException: There is no such subscription.
+            IllegalStateException: It has a consumer, or messages of it are not acknowledged or committed.
+        """
+
     # For what the session has made
 
     def _check_open(self) -> None:
@@ -160,12 +269,29 @@ class AbstractSession(ABC):
     def _queue_id(self, queue: Queue) -> int:
         """Return the queue's id, making the queue if need be."""
 
-    def _will_send_to(self, queue: Queue) -> None:
-        """Make the queue if need be, as messages are going to be sent to it."""
-        self._queue_id(queue)
+    @abstractmethod
+    def _subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> MessageConsumer:
+        """Make a consumer of a subscription, and the subscription if need be."""
 
     @abstractmethod
-    def _send(self, message: OutgoingMessage) -> None:
+    def _client_id(self) -> str | None:
+        """Return the client identifier."""
+
+    def _own_client_id(self) -> str:
+        client_id = self._client_id()
+        if client_id is None:
+            raise IllegalStateException(
+                "A durable subscription belongs to a client identifier. Set the connection's client_id first, or use "
+                "create_shared_durable_consumer."
+            )
+        return client_id
+
+    @abstractmethod
+    def _will_send_to(self, destination: Destination) -> None:
+        """Make the destination if need be, as messages are going to be sent to it."""
+
+    @abstractmethod
+    def _send(self, destination: Destination, message: OutgoingMessage) -> None:
         """Send a message, now or with the commit."""
 
     @abstractmethod
@@ -195,3 +321,9 @@ class AbstractSession(ABC):
     @abstractmethod
     def _wake(self) -> None:
         """Look again, in whatever thread waits: something has happened."""
+
+
+def _name(name: str) -> str:
+    if not name:
+        raise ValueError("A subscription's name has at least one character.")
+    return name

@@ -11,20 +11,23 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 import sqlalchemy
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.connection_destinations import ConnectionDestinations
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.session import Session
+from jmsql.client.side_connection import SideConnection
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
 from jmsql.store.control import ControlConnection
 from jmsql.store.engine import open_engine
 from jmsql.store.errors import jms_errors
+from jmsql.store.message_store import Publisher
 from jmsql.store.migration import check_schema
-from jmsql.store.session_connection import SessionConnection
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
     from jmsql.client.inbox import Inbox
-    from jmsql.store.message_store import MessageKey, MessageStore
+    from jmsql.destinations import Destination
+    from jmsql.store.message_store import MessageKey
 
 __all__ = ["Connection", "ExceptionListener", "OnException"]
 
@@ -59,13 +62,13 @@ class Connection:
         self._lock = threading.RLock()
         self._exception_lock = threading.Lock()
         self._sessions: set[Session] = set()
-        self._queue_ids: dict[str, int] = {}
         self._started = False
         self._closed = False
         self._used = False
         self._client_id: str | None = None
         self._exception_listener: ExceptionListener | None = None
-        self._side = SessionConnection(self._engine, schema, transacted=False)
+        self._side = SideConnection(self._engine, schema)
+        self._destinations = ConnectionDestinations(self._side, schema, lambda: self._control.connection_id)
         try:
             with (
                 jms_errors(f"connecting to {url.render_as_string(hide_password=True)}"),
@@ -74,7 +77,7 @@ class Connection:
                 check_schema(database, schema)
                 server_version = database.scalar(sqlalchemy.text("select current_setting('server_version')"))
             self._metadata = ConnectionMetaData(str(server_version))
-            self._control = ControlConnection(self._control_engine, schema, self._failed)
+            self._control = ControlConnection(self._control_engine, schema, self._failed, self._join_again)
         except BaseException:
             self._dispose()
             raise
@@ -202,46 +205,42 @@ class Connection:
 
     # For the sessions
 
-    def _queue_id(self, name: str) -> int:
-        """Return the id of a queue, which is made if need be; outside any transaction of a session."""
-        return self._queue_ids.get(name) or self._look_up_queue(name)
+    def _join_again(self, former_id: int) -> None:
+        """Tell the server, under a new number, what is this client's; some of it may be gone, and is made anew."""
+        self._destinations.create_temporary_again()
+        for consumer, definition in [each for session in self._snapshot() for each in session._subscribers()]:
+            inbox = consumer._inbox
+            queue_id = self._destinations.join_again(inbox.queue_id, definition, former_id)
+            if queue_id != inbox.queue_id:
+                inbox.move(queue_id)
+                self._listen(inbox)
 
-    def _look_up_queue(self, name: str) -> int:
-        """Return the id that a queue has now; it may have been removed, and made again, since it was used."""
-        queue_id = self._queue_ids[name] = self._beside_sessions(lambda store: store.queue_id(name))
-        return queue_id
+    def _check_unused(self, destination: Destination) -> None:
+        if any(session._receives_from(destination) for session in self._snapshot()):
+            raise IllegalStateException(f"{destination} has a consumer; close that one first.")
 
-    def _forget_queues(self, names: Iterable[str]) -> None:
-        """Look queues up, or make them, when they are used next."""
-        for name in names:
-            self._queue_ids.pop(name, None)
+    @property
+    def _publisher(self) -> Publisher:
+        return Publisher(self._control.connection_id, self._client_id)
 
     def _record_attempts(self, keys: Sequence[MessageKey]) -> None:
         """Count deliveries, in a transaction of its own."""
-        self._beside_sessions(lambda store: store.record_attempts(keys))
+        self._side.run(lambda store: store.record_attempts(keys))
 
-    def _beside_sessions(self, operation: Callable[[MessageStore], T]) -> T:
-        """Do something outside any transaction of a session; once more if the connection was lost while it was idle."""
-        with self._lock:
-            try:
-                return operation(self._side.store)
-            except JMSException:
-                if not self._side.is_lost:
-                    raise
-                return operation(self._side.store)
-
-    def _sent(self, queues: Iterable[str]) -> None:
-        self._control.sent([self._queue_id(name) for name in queues])
+    def _sent(self, destinations: Iterable[Destination]) -> None:
+        self._control.sent(map(self._destinations.find, destinations))
 
     def _returned(self, keys: Sequence[MessageKey]) -> None:
         if keys:
             self._control.returned(keys)
 
-    def _subscribe(self, inbox: Inbox) -> None:
-        self._control.subscribe(inbox.queue_id, inbox.wake_up)
+    def _listen(self, inbox: Inbox) -> None:
+        for channel in inbox.channels:
+            self._control.subscribe(channel, inbox.wake_up)
 
-    def _unsubscribe(self, inbox: Inbox) -> None:
-        self._control.unsubscribe(inbox.queue_id, inbox.wake_up)
+    def _unlisten(self, inbox: Inbox) -> None:
+        for channel in inbox.channels:
+            self._control.unsubscribe(channel, inbox.wake_up)
 
     def _session_closed(self, session: Session) -> None:
         with self._lock:
@@ -305,6 +304,10 @@ class Connection:
         with self._lock:
             if not self._closed or self._sessions:
                 return
+        try:
+            self._destinations.delete_all_temporary()
+        except JMSException as error:
+            logger.warning("The temporary destinations go a little later: %s", error)
         self._side.close()
         self._control.close()
         self._dispose()

@@ -14,8 +14,9 @@ from jmsql.messages import Message
 if TYPE_CHECKING:
     from jmsql.client.abstract_session import AbstractSession
     from jmsql.client.inbox import Inbox
-    from jmsql.destinations import Queue
+    from jmsql.destinations import Destination
     from jmsql.selectors import Selector
+    from jmsql.store.subscriptions import SubscriptionDefinition
 
 __all__ = ["MessageConsumer", "MessageListener", "OnMessage"]
 
@@ -32,23 +33,31 @@ MessageListener = Callable[[Message], object] | OnMessage
 
 
 class MessageConsumer:
-    """Receives the messages of a queue (JMS 1.1, chapter 4.5).
+    """Receives the messages of a queue or of a subscription to a topic (JMS 1.1, chapter 4.5).
 
-    Made by [`Session.create_consumer`][jmsql.Session.create_consumer]. It is an iterable of the messages, which waits
-    for each and ends when the consumer is closed.
+    Made by [`Session.create_consumer`][jmsql.Session.create_consumer] and its relatives. It is an iterable of the
+    messages, which waits for each and ends when the consumer is closed.
     """
 
-    def __init__(self, session: AbstractSession, destination: Queue, selector: Selector | None, inbox: Inbox) -> None:
+    def __init__(
+        self,
+        session: AbstractSession,
+        destination: Destination,
+        selector: Selector | None,
+        inbox: Inbox,
+        subscription: SubscriptionDefinition | None = None,
+    ) -> None:
         self._session = session
         self._destination = destination
         self._selector = selector
         self._inbox = inbox
+        self._subscription = subscription
         self._listener: MessageListener | None = None
         self._closed = False
 
     @property
-    def destination(self) -> Queue:
-        """The queue that messages come from."""
+    def destination(self) -> Destination:
+        """The queue or topic that messages come from."""
         self._check_open()
         return self._destination
 
@@ -61,6 +70,16 @@ class MessageConsumer:
         """
         self._check_open()
         return None if self._selector is None else self._selector.text
+
+    @property
+    def no_local(self) -> bool:
+        """Whether messages that its own connection has published are left out; False for a queue.
+
+        Raises:
+            IllegalStateException: The consumer is closed.
+        """
+        self._check_open()
+        return self._subscription is not None and self._subscription.no_local
 
     @property
     def message_listener(self) -> MessageListener | None:

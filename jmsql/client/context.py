@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jmsql.client.enlisted_session import EnlistedSession
     from jmsql.client.producer import MessageProducer
     from jmsql.client.session import Session
-    from jmsql.destinations import Queue, Topic
+    from jmsql.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
 
 __all__ = ["JMSConsumer", "JMSContext", "JMSProducer", "message_of"]
 
@@ -92,6 +92,14 @@ class JMSContext:
         """Return the topic of that name."""
         return self._session.create_topic(name)
 
+    def create_temporary_queue(self) -> TemporaryQueue:
+        """Make a queue that lives as long as the connection, for its own consumers: for replies, say."""
+        return self._session.create_temporary_queue()
+
+    def create_temporary_topic(self) -> TemporaryTopic:
+        """Make a topic that lives as long as the connection, for its own consumers."""
+        return self._session.create_temporary_topic()
+
     def create_message(self) -> Message:
         """Make a message without a body."""
         return self._session.create_message()
@@ -148,17 +156,49 @@ class JMSContext:
         set_headers = {name: value for name, value in headers.items() if value is not None}
         return JMSProducer(producer, dict(properties or {}), set_headers)
 
-    def create_consumer(self, destination: Destination, selector: str | None = None) -> JMSConsumer:
+    def create_consumer(
+        self, destination: Destination, selector: str | None = None, *, no_local: bool = False
+    ) -> JMSConsumer:
         """Make a consumer, and start the connection if `auto_start` is set.
 
+        Args:
+            destination: The queue or topic to receive from.
+            selector: Which of its messages are wanted; None or "": all.
+            no_local: Whether to leave out what this connection publishes. Means nothing for a queue.
+
         Raises:
-            InvalidDestinationException: The destination is no queue.
+            InvalidDestinationException: It is no destination.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        consumer = JMSConsumer(self._session.create_consumer(destination, selector))
+        return self._started(self._session.create_consumer(destination, selector, no_local=no_local))
+
+    def create_durable_consumer(
+        self, topic: Topic, name: str, selector: str | None = None, *, no_local: bool = False
+    ) -> JMSConsumer:
+        """Make the consumer of a durable subscription, as `Session.create_durable_consumer` does."""
+        return self._started(self._session.create_durable_consumer(topic, name, selector, no_local=no_local))
+
+    def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> JMSConsumer:
+        """Make a consumer that shares a subscription, as `Session.create_shared_consumer` does."""
+        return self._started(self._session.create_shared_consumer(topic, name, selector))
+
+    def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> JMSConsumer:
+        """Make a consumer that shares a durable subscription, as `Session.create_shared_durable_consumer` does."""
+        return self._started(self._session.create_shared_durable_consumer(topic, name, selector))
+
+    def unsubscribe(self, name: str) -> None:
+        """End a durable subscription, with the messages that it has collected.
+
+        Raises:
+            InvalidDestinationException: There is no such subscription.
+            IllegalStateException: It has a consumer, or messages of it are not acknowledged or committed.
+        """
+        self._session.unsubscribe(name)
+
+    def _started(self, consumer: MessageConsumer) -> JMSConsumer:
         if self.auto_start:
             self.start()
-        return consumer
+        return JMSConsumer(consumer)
 
     def create_browser(self, queue: Queue, selector: str | None = None) -> QueueBrowser:
         """Make a browser, which looks at the messages of a queue and leaves them there."""
@@ -243,7 +283,7 @@ class JMSProducer:
                 TextMessage, a BytesMessage, a MapMessage, a Message without a body, or an ObjectMessage.
 
         Raises:
-            InvalidDestinationException: The destination is no queue.
+            InvalidDestinationException: It is no destination, or does not exist.
             MessageFormatException: The body cannot be stored.
             JMSException: It was not sent; the message says why.
         """

@@ -11,16 +11,17 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer import MessageConsumer, MessageListener
 from jmsql.client.outbox import Outbox
 from jmsql.client.polling import PollInterval
+from jmsql.destinations import Destination, Queue, TemporaryQueue, Topic, require_queue
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, TransactionInProgressException
 from jmsql.messages import Message
 from jmsql.selectors import Selector
-from jmsql.store.message_store import MessageStore
+from jmsql.store.message_store import MessageStore, Publisher
 
 if TYPE_CHECKING:
-    from jmsql.destinations import Queue
     from jmsql.store.driver import Driver
     from jmsql.store.reader import Fetch
     from jmsql.store.rows import MessageRow, OutgoingMessage
+    from jmsql.store.subscriptions import SubscriptionDefinition
 
 __all__ = ["CallerTransaction", "EnlistedSession"]
 
@@ -30,7 +31,19 @@ _NOTIFY_INTERVAL = 0.05
 _NO_QUEUE = 0
 """The id that no queue has."""
 
-_notified: dict[str, float] = {}
+_NOBODY = Publisher()
+"""Whoever publishes in the caller's transaction has no connection of jmsql's."""
+
+_notified: dict[Destination, float] = {}
+
+
+def _notification_due(destination: Destination) -> bool:
+    """Tell whether to notify of a destination now, and note that it is done."""
+    now = time.monotonic()
+    if now < _notified.get(destination, 0.0) + _NOTIFY_INTERVAL:
+        return False
+    _notified[destination] = now
+    return True
 
 
 class CallerTransaction(ABC):
@@ -101,21 +114,20 @@ class EnlistedSession(AbstractSession):
 
     def flush(self) -> None:
         """Insert what waits to be sent, in the caller's transaction."""
-        queues = self.outbox.queues
         if not self.outbox:
             return
         store = self._store
         try:
-            self.outbox.flush(store)
+            self.outbox.flush(store, _NOBODY)
         except InvalidDestinationException:
-            for name in queues:
-                store.queue_id(name)
-            self.outbox.flush(store)
-        due = [name for name in queues if time.monotonic() >= _notified.get(name, 0.0) + _NOTIFY_INTERVAL]
-        if due:
-            store.notify(due)
-            _notified.update(dict.fromkeys(due, time.monotonic()))
-        self.outbox.ended()
+            for destination in self.outbox.destinations:
+                if not isinstance(destination, TemporaryQueue | Topic):
+                    store.queue_id(destination.name)
+            self.outbox.flush(store, _NOBODY)
+        due = [destination for destination in self.outbox.ended() if _notification_due(destination)]
+        topics = [destination.name for destination in due if isinstance(destination, Topic)]
+        queues = [destination.name for destination in due if not isinstance(destination, Topic)]
+        store.notify(queues, topics)
 
     def _acknowledge_received(self) -> None:
         """Do nothing: what was received is acknowledged by the caller's commit."""
@@ -128,12 +140,37 @@ class EnlistedSession(AbstractSession):
         # Receiving makes no queue: others who need it would have to wait for the caller's transaction to end.
         return self._store.find_queue(queue.name) or _NO_QUEUE
 
-    def _will_send_to(self, queue: Queue) -> None:
-        """Do nothing: a queue that is missing is made with the send."""
+    def _will_send_to(self, destination: Destination) -> None:
+        """Do nothing: a queue that is missing is made with the send, and a topic need not be there."""
 
-    def _send(self, message: OutgoingMessage) -> None:
+    def create_temporary_queue(self) -> NoReturn:
+        self._refuse_without_connection()
+
+    def create_temporary_topic(self) -> NoReturn:
+        self._refuse_without_connection()
+
+    def unsubscribe(self, name: str) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
+        self._refuse_without_connection()
+
+    def _subscribe(
+        self,
+        topic: Topic,  # noqa: ARG002 - refused, whatever they are
+        subscription: SubscriptionDefinition,  # noqa: ARG002
+    ) -> NoReturn:
+        self._refuse_without_connection()
+
+    def _refuse_without_connection(self) -> NoReturn:
+        raise IllegalStateException(
+            "Subscriptions and temporary destinations belong to a connection of jmsql's, which a session in your "
+            "transaction does not have. Make one with ConnectionFactory.create_connection."
+        )
+
+    def _client_id(self) -> None:
+        """Return None: there is no connection that could have one."""
+
+    def _send(self, destination: Destination, message: OutgoingMessage) -> None:
         self._transaction.begin()
-        self.outbox.add(message)
+        self.outbox.add(destination, message)
         if self._transaction.buffers:
             return
         try:
@@ -152,7 +189,7 @@ class EnlistedSession(AbstractSession):
         poll = PollInterval()
         while not (self._closed or consumer._closed):
             if consumer._inbox.queue_id == _NO_QUEUE:
-                consumer._inbox = self._open_inbox(consumer._destination, consumer._selector)
+                consumer._inbox = self._open_inbox(require_queue(consumer._destination), consumer._selector)
             rows = consumer._inbox.fetch(store, 1)
             if rows:
                 return rows[0].message(consumer._destination)

@@ -26,11 +26,21 @@ class Inbox:
         selector: Which of the queue's messages are wanted; None: all.
         fetch: How they are taken from the store.
         on_wake_up: Called, from any thread, when it is worth looking at the queue again.
+        topic: The number of the topic, if the queue is that of a subscription.
     """
 
-    def __init__(self, queue_id: int, selector: Selector | None, fetch: Fetch, on_wake_up: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        fetch: Fetch,
+        on_wake_up: Callable[[], None],
+        topic: int | None = None,
+    ) -> None:
         self.queue_id = queue_id
+        self.channels = (queue_id,) if topic is None else (queue_id, topic)
         self.prefetch = Prefetch()
+        self._moved_to: int | None = None
         self._selector = selector
         self._on_wake_up = on_wake_up
         self._reader = QueueReader(queue_id, selector, fetch)
@@ -44,8 +54,16 @@ class Inbox:
         """Take messages from the store in another way from now on."""
         self._reader = QueueReader(self.queue_id, self._selector, fetch)
 
+    def move(self, queue_id: int) -> None:
+        """Take messages from another queue from the next fetch on; may be called from any thread."""
+        self.channels = (*self.channels, queue_id)
+        self._moved_to = queue_id
+
     def fetch(self, store: MessageStore, limit: int) -> list[MessageRow]:
         """Fetch up to `limit` messages from the store, without keeping them."""
+        if self._moved_to is not None:
+            self.queue_id, self._moved_to = self._moved_to, None
+            self.fetch_by(self._reader.fetch)
         while self._returned:
             key = self._returned.popleft()
             self.returned(key)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jmsql.destinations import Destination, Topic
+
 if TYPE_CHECKING:
-    from jmsql.store.message_store import MessageStore
+    from jmsql.store.message_store import MessageStore, Publisher
     from jmsql.store.rows import OutgoingMessage
 
 __all__ = ["Outbox"]
@@ -18,9 +20,9 @@ class Outbox:
     """Collects a transaction's messages, so that they travel in batches."""
 
     def __init__(self) -> None:
-        self._messages: list[OutgoingMessage] = []
+        self._messages: list[tuple[Destination, OutgoingMessage]] = []
         self._bytes = 0
-        self._queues: set[str] = set()
+        self._destinations: set[Destination] = set()
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -31,30 +33,41 @@ class Outbox:
         return len(self._messages) >= _MOST_MESSAGES or self._bytes >= _MOST_BYTES
 
     @property
-    def queues(self) -> set[str]:
-        """The names of the queues that the transaction has sent to."""
-        return set(self._queues)
+    def destinations(self) -> set[Destination]:
+        """The destinations that the transaction has sent to."""
+        return self._destinations
 
     def truncate(self, length: int) -> None:
         """Forget all but the first `length` of the messages that are collected."""
         del self._messages[length:]
 
-    def add(self, message: OutgoingMessage) -> None:
+    def add(self, destination: Destination, message: OutgoingMessage) -> None:
         """Collect a message."""
-        self._messages.append(message)
+        self._messages.append((destination, message))
         self._bytes += message.size
-        self._queues.add(message.queue)
+        self._destinations.add(destination)
 
-    def flush(self, store: MessageStore) -> None:
-        """Insert what is collected, in the open transaction."""
-        if self._messages:
-            store.send(self._messages)
-            self._messages.clear()
-            self._bytes = 0
-
-    def ended(self) -> set[str]:
-        """Forget the transaction, and return the names of the queues that it has sent to."""
-        queues, self._queues = self._queues, set()
+    def flush(self, store: MessageStore, publisher: Publisher) -> None:
+        """Insert what is collected, in the open transaction. Each destination gets its messages in their order."""
+        if not self._messages:
+            return
+        queued: list[OutgoingMessage] = []
+        published: dict[str, list[OutgoingMessage]] = {}
+        for destination, message in self._messages:
+            if isinstance(destination, Topic):
+                published.setdefault(destination.name, []).append(message)
+            else:
+                queued.append(message)
+        if queued:
+            store.send(queued)
+        for topic, messages in published.items():
+            store.publish(topic, messages, publisher)
         self._messages.clear()
         self._bytes = 0
-        return queues
+
+    def ended(self) -> set[Destination]:
+        """Forget the transaction, and return the destinations that it has sent to."""
+        destinations, self._destinations = self._destinations, set()
+        self._messages.clear()
+        self._bytes = 0
+        return destinations

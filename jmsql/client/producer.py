@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from jmsql.client.duration import seconds
-from jmsql.destinations import Destination, Queue, require_queue
+from jmsql.destinations import Destination, require_destination
 from jmsql.exceptions import (
     IllegalStateException,
     JMSException,
@@ -43,7 +43,7 @@ class MessageProducer:
 
     def __init__(self, session: AbstractSession, destination: Destination | None) -> None:
         self._session = session
-        self._destination = None if destination is None else require_queue(destination)
+        self._destination = None if destination is None else require_destination(destination)
         self._closed = False
         self._delivery_mode = DeliveryMode.PERSISTENT
         self._priority = _DEFAULT_PRIORITY
@@ -54,7 +54,7 @@ class MessageProducer:
             session._will_send_to(self._destination)
 
     @property
-    def destination(self) -> Queue | None:
+    def destination(self) -> Destination | None:
         """Where messages go; None if each send names its own destination."""
         self._check_open()
         return self._destination
@@ -144,12 +144,12 @@ class MessageProducer:
 
         Raises:
             UnsupportedOperationException: The producer has a destination and one is given, or neither.
-            InvalidDestinationException: The destination does not exist, or is no queue.
+            InvalidDestinationException: The destination does not exist, or is none.
             MessageFormatException: The message is none.
             JMSException: It was not sent: it is larger than 256 MiB, or what else the message says.
         """
         self._check_open()
-        queue = self._target(destination)
+        target = self._target(destination)
         mode = self._delivery_mode if delivery_mode is None else _delivery_mode(delivery_mode)
         urgency = self._priority if priority is None else _priority(priority)
         lifetime = self._time_to_live if time_to_live is None else _time_to_live(time_to_live)
@@ -162,23 +162,23 @@ class MessageProducer:
         uuid = None if self._disable_message_id else _new_uuid()
         timestamp = 0 if self._disable_message_timestamp else now
         outgoing = OutgoingMessage(
-            queue.name, _HIGHEST_PRIORITY - urgency, uuid, timestamp or None, expiration or None, int(mode), *encoded
+            target.name, _HIGHEST_PRIORITY - urgency, uuid, timestamp or None, expiration or None, int(mode), *encoded
         )
         outgoing.check_size()
-        self._session._send(outgoing)
+        self._session._send(target, outgoing)
         sent: Any = message
         sent.jms_message_id = None if uuid is None else "ID:" + uuid
         sent.jms_timestamp = timestamp
         sent.jms_expiration = expiration
         sent.jms_priority = urgency
         sent.jms_delivery_mode = mode
-        sent.jms_destination = queue
+        sent.jms_destination = target
 
     def close(self) -> None:
         """Send no more. What was sent in a transaction is still committed with it. Closing again does nothing."""
         self._closed = True
 
-    def _target(self, destination: Destination | None) -> Queue:
+    def _target(self, destination: Destination | None) -> Destination:
         if self._destination is not None:
             if destination is not None:
                 raise UnsupportedOperationException(
@@ -188,9 +188,9 @@ class MessageProducer:
             return self._destination
         if destination is None:
             raise UnsupportedOperationException("The producer has no destination of its own; name one with the send.")
-        queue = require_queue(destination)
-        self._session._will_send_to(queue)
-        return queue
+        target = require_destination(destination)
+        self._session._will_send_to(target)
+        return target
 
     def _check_open(self) -> None:
         self._session._check_open()

@@ -14,9 +14,11 @@ from jmsql.client.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer import MessageConsumer, MessageListener
 from jmsql.client.delivery import ClaimedDelivery, Delivery, ImmediateDelivery, LockedDelivery
+from jmsql.client.inbox import Inbox
 from jmsql.client.listener_thread import ListenerThread
 from jmsql.client.outbox import Outbox
 from jmsql.client.polling import PollInterval
+from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.exceptions import (
     IllegalStateException,
     InvalidDestinationException,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from jmsql.destinations import Queue
     from jmsql.store.reader import Fetch
     from jmsql.store.rows import MessageRow, OutgoingMessage
+    from jmsql.store.subscriptions import SubscriptionDefinition
 
 __all__ = ["Session"]
 
@@ -151,6 +154,18 @@ class Session(AbstractSession):
                 given_back += self._claimed.closed(consumer._inbox)
             self._connection._returned(given_back)
 
+    def create_temporary_queue(self) -> TemporaryQueue:
+        self._check_open()
+        return self._connection._destinations.create_temporary(TemporaryQueue, self._connection._check_unused)
+
+    def create_temporary_topic(self) -> TemporaryTopic:
+        self._check_open()
+        return self._connection._destinations.create_temporary(TemporaryTopic, self._connection._check_unused)
+
+    def unsubscribe(self, name: str) -> None:
+        self._check_open()
+        self._connection._destinations.unsubscribe(name, self._connection._client_id)
+
     def close(self) -> None:
         """Close the session and all that it made. An open transaction is rolled back; closing again does nothing.
 
@@ -187,7 +202,8 @@ class Session(AbstractSession):
                 logger.warning("Closing %r: %s", self, error)
             finally:
                 for consumer in self._consumers:
-                    self._connection._unsubscribe(consumer._inbox)
+                    self._connection._unlisten(consumer._inbox)
+                    self._leave_subscription(consumer)
                 self._database.close()
                 self._connection._session_closed(self)
 
@@ -220,31 +236,68 @@ class Session(AbstractSession):
     # Sending and receiving, for producers and consumers
 
     def _queue_id(self, queue: Queue) -> int:
-        return self._connection._look_up_queue(queue.name)
+        self._connection._destinations.require_own(queue)
+        return self._connection._destinations.look_up(queue)
 
-    def _will_send_to(self, queue: Queue) -> None:
-        self._connection._queue_id(queue.name)
+    def _will_send_to(self, destination: Destination) -> None:
+        self._connection._destinations.find(destination)
 
-    def _send(self, message: OutgoingMessage) -> None:
+    def _client_id(self) -> str | None:
+        self._check_open()
+        return self._connection._client_id
+
+    def _subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> MessageConsumer:
+        self._check_open()
+        destinations = self._connection._destinations
+        destinations.require_own(topic)
+        if subscription.durable and isinstance(topic, TemporaryTopic):
+            raise InvalidDestinationException(f"{topic} is temporary; a durable subscription would outlive it.")
+        queue_id = destinations.join(subscription)
+        inbox = Inbox(queue_id, None, self._fetch_operation(), self._wake, destinations.find(topic))
+        consumer = MessageConsumer(self, topic, subscription.selector, inbox, subscription)
+        self._consumer_opened(consumer)
+        return consumer
+
+    def _receives_from(self, destination: Destination) -> bool:
+        return any(consumer._destination == destination for consumer in list(self._consumers))
+
+    def _subscribers(self) -> list[tuple[MessageConsumer, SubscriptionDefinition]]:
+        """Return the consumers of subscriptions."""
+        consumers = list(self._consumers)
+        return [(consumer, consumer._subscription) for consumer in consumers if consumer._subscription is not None]
+
+    def _leave_subscription(self, consumer: MessageConsumer) -> None:
+        if consumer._subscription is not None:
+            try:
+                self._connection._destinations.leave(consumer._inbox.queue_id)
+            except JMSException as error:
+                logger.warning("Closing %r: %s", consumer, error)
+
+    def _send(self, destination: Destination, message: OutgoingMessage) -> None:
         with self._lock:
             if self._is_transacted:
-                self._outbox.add(message)
+                self._outbox.add(destination, message)
                 if self._outbox.is_full:
                     self._flush_outbox()
+                return
+            flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
+            if isinstance(destination, Topic):
+                publisher = self._connection._publisher
+                self._database.store.publish(destination.name, [message], publisher, flush=flush)
             else:
-                flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
-                self._insert(lambda: self._database.store.send([message], flush=flush), {message.queue})
-                self._connection._sent({message.queue})
+                self._insert(lambda: self._database.store.send([message], flush=flush), {destination})
+            self._connection._sent({destination})
 
     def _flush_outbox(self) -> None:
-        self._insert(lambda: self._outbox.flush(self._database.store), self._outbox.queues)
+        publisher = self._connection._publisher
+        self._insert(lambda: self._outbox.flush(self._database.store, publisher), self._outbox.destinations)
 
-    def _insert(self, insert: Callable[[], None], queues: set[str]) -> None:
-        """Insert messages for some queues, and forget those queues if one was removed since it was last used."""
+    def _insert(self, insert: Callable[[], None], destinations: set[Destination]) -> None:
+        """Insert messages, and forget their destinations if one was removed since it was last used."""
         try:
             insert()
         except InvalidDestinationException:
-            self._connection._forget_queues(queues)
+            self._connection._destinations.forget(destinations)
             raise
 
     def _delivery(self, consumer: MessageConsumer | None) -> Delivery:
@@ -282,7 +335,7 @@ class Session(AbstractSession):
         try:
             return self._deliver_next(consumer)
         finally:
-            if self._is_transacted and not (self._locked.has_delivered or self._outbox.queues or self._is_shared):
+            if self._is_transacted and not (self._locked.has_delivered or self._outbox.destinations or self._is_shared):
                 # Nothing has happened in the transaction, so none stays open while the session waits.
                 self._database.rollback()
 
@@ -312,15 +365,16 @@ class Session(AbstractSession):
     def _consumer_opened(self, consumer: MessageConsumer) -> None:
         with self._lock:
             self._consumers.add(consumer)
-        self._connection._subscribe(consumer._inbox)
+        self._connection._listen(consumer._inbox)
 
     def _consumer_closed(self, consumer: MessageConsumer) -> None:
         self._wake()
         with self._lock:
             self._consumers.discard(consumer)
-            self._connection._unsubscribe(consumer._inbox)
+            self._connection._unlisten(consumer._inbox)
             if not self._closed:
                 self._connection._returned(self._delivery(consumer).closed(consumer._inbox))
+            self._leave_subscription(consumer)
 
     # Listeners
 

@@ -44,13 +44,14 @@ class Selector:
             return None
         return cls(text, _parse(text))
 
-    def to_sql(self, schema: str) -> SelectorSQL:
+    def to_sql(self, schema: str, first: int = 0) -> SelectorSQL:
         """Write the selector as a condition on ``message as m``, which is true for the messages that it chooses.
 
         Args:
             schema: The schema of jmsql, without quotes.
+            first: The number of the first placeholder, for a statement with several selectors.
         """
-        return compile_condition(self._condition, schema)
+        return compile_condition(self._condition, schema, first)
 
     def matches(self, message: SelectableMessage) -> bool:
         """Tell whether the selector chooses a message."""

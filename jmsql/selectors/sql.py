@@ -90,24 +90,26 @@ _plain_name = re.compile("[A-Za-z_$][A-Za-z0-9_$]*").fullmatch
 _message_id = re.compile("ID:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})").fullmatch
 
 
-def compile_condition(condition: Expression, schema: str) -> SelectorSQL:
+def compile_condition(condition: Expression, schema: str, first: int = 0) -> SelectorSQL:
     """Write a condition in SQL.
 
     Args:
         condition: The selector.
         schema: The schema of jmsql, without quotes.
+        first: The number of the first placeholder.
     """
-    compiler = _Compiler('"' + schema.replace('"', '""').replace("%", "%%") + '"')
+    compiler = _Compiler('"' + schema.replace('"', '""').replace("%", "%%") + '"', first)
     return SelectorSQL(compiler.condition(condition), compiler.parameters)
 
 
 class _Compiler:
-    def __init__(self, schema: str) -> None:
+    def __init__(self, schema: str, first: int) -> None:
         self._schema = schema
+        self._first = first
         self.parameters: dict[str, object] = {}
 
     def _parameter(self, value: str, type_name: str) -> str:
-        name = f"selector_{len(self.parameters)}"
+        name = f"selector_{self._first + len(self.parameters)}"
         self.parameters[name] = value
         return f"%({name})s::{type_name}"
 

@@ -49,16 +49,24 @@ class ControlConnection:
         engine: Where to connect.
         schema: The name of the schema.
         on_failure: Called, from the control thread, with what went wrong when the connection is lost.
+        on_return: Called, from the control thread, with the former connection id once the connection is there again.
 
     Raises:
         JMSException: The server cannot be reached, or refuses.
     """
 
-    def __init__(self, engine: Engine, schema: str, on_failure: Callable[[JMSException], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        schema: str,
+        on_failure: Callable[[JMSException], None],
+        on_return: Callable[[int], None],
+    ) -> None:
         self._engine = engine
         self._schema = schema
         self._statements = statements(schema)
         self._on_failure = on_failure
+        self._on_return = on_return
         self._lock = threading.Lock()
         self._wake_ups: dict[int, set[WakeUp]] = {}
         self._payloads: set[str] = set()
@@ -154,9 +162,11 @@ class ControlConnection:
     def _reconnect(self) -> bool:
         """Connect again, however long it takes; return False if the client is closed meanwhile."""
         pause = 0.1
+        former_id = self.connection_id
         while not self._closed:
             try:
                 self._connection = self._connect()
+                self._on_return(former_id)
             except JMSException as error:
                 logger.info("The control connection is still lost: %s", error)
             else:

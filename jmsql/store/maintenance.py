@@ -8,16 +8,18 @@ import time
 from jmsql.store.driver import Driver
 from jmsql.store.message_store import MessageKey
 from jmsql.store.statements import statements
+from jmsql.store.topic_statements import topic_statements
 
 __all__ = ["Maintenance"]
 
 _INTERVAL = 1.0
 _REAP_LIMIT = 500
+_PURGE_LIMIT = 5000
 _ORPHAN_INTERVAL = 60.0
 
 
 class Maintenance:
-    """Frees what dead clients held, and removes what has expired.
+    """Frees what dead clients held, and removes what has expired and what was in queues that are gone.
 
     Every client offers to do it; the one that gets the lock first does it, until its connection ends. One instance
     serves one connection.
@@ -28,6 +30,7 @@ class Maintenance:
 
     def __init__(self, schema: str) -> None:
         self._statements = statements(schema)
+        self._topics = topic_statements(schema)
         self._leading = False
         self._next_run = 0.0
         self._next_orphans = 0.0
@@ -53,8 +56,13 @@ class Maintenance:
         driver.execute(self._statements.forget_dead_connections, {"connection_id": connection_id})
         released = [MessageKey._make(row) for row in driver.execute(self._statements.release_dead_claims).rows]
         reaped: int = driver.execute(self._statements.reap_expired, {"limit": _REAP_LIMIT}).rows[0][0]
+        driver.execute(self._topics.forget_abandoned)
+        driver.execute(self._topics.forget_temporary)
+        purged = driver.execute(self._topics.purge_deleted, {"limit": _PURGE_LIMIT}).row_count
+        driver.execute(self._topics.forget_deleted)
         if now >= self._next_orphans:
             driver.execute(self._statements.forget_orphans)
             self._next_orphans = now + _ORPHAN_INTERVAL
-        self._next_run = now if reaped == _REAP_LIMIT else now + _INTERVAL
+        more = reaped == _REAP_LIMIT or purged == _PURGE_LIMIT
+        self._next_run = now if more else now + _INTERVAL
         return released

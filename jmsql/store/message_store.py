@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,8 +13,9 @@ from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
 from jmsql.store.rows import MessageRow, OutgoingMessage, array_literal, send_parameters, single_send_parameters
 from jmsql.store.statements import SelectedStatement, statements
+from jmsql.store.topic_statements import topic_statements
 
-__all__ = ["MessageKey", "MessageStore", "Release"]
+__all__ = ["MessageKey", "MessageStore", "Publisher", "Release"]
 
 
 class MessageKey(NamedTuple):
@@ -23,6 +24,13 @@ class MessageKey(NamedTuple):
     queue_id: int
     inverse_priority: int
     sequence: int
+
+
+class Publisher(NamedTuple):
+    """Who publishes, for the subscriptions that do not want what comes from their own client."""
+
+    connection_id: int | None = None
+    client_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +115,41 @@ class MessageStore:
         with jms_errors("sending"):
             sent = self._driver.execute(send if flush else send_without_flush, parameters).row_count
         if sent != len(messages):
-            names = ", ".join(sorted({message.queue for message in messages}))
+            names = ", ".join(sorted({message.destination for message in messages}))
             raise InvalidDestinationException(f"Nothing was sent, since one of these queues does not exist: {names}.")
 
-    def notify(self, queues: Iterable[str]) -> None:
-        """Tell all clients, with the commit of the open transaction, that queues have new messages."""
+    def publish(
+        self, topic: str, messages: Sequence[OutgoingMessage], publisher: Publisher, *, flush: bool = True
+    ) -> None:
+        """Insert messages, in their order, for each subscription of a topic that wants them.
+
+        Args:
+            topic: The name of the topic, which need not be there.
+            messages: At least one.
+            publisher: Who sends them.
+            flush: False lets the transaction of this statement alone commit without waiting for the disk.
+
+        Raises:
+            JMSException: PostgreSQL refused.
+        """
+        topics = topic_statements(self._schema)
+        parameters = {**send_parameters(messages), "topic": topic, **publisher._asdict()}
+        with jms_errors("publishing"):
+            while True:
+                statement = topics.publish(topics.known_selectors.get(topic, ()), flush=flush)
+                unknown = self._driver.execute(statement.text, parameters | statement.parameters).rows
+                if not unknown:
+                    return
+                topics.known_selectors[topic] = tuple(sorted(row[0] for row in unknown))
+
+    def notify(self, queues: Collection[str], topics: Collection[str]) -> None:
+        """Tell all clients, with the commit of the open transaction, that destinations have new messages."""
         with jms_errors("notifying"):
-            self._driver.execute(self._statements.notify_queues, {"channel": self._schema, "names": list(queues)})
+            if queues:
+                self._driver.execute(self._statements.notify_queues, {"channel": self._schema, "names": list(queues)})
+            if topics:
+                statement = topic_statements(self._schema).notify_topics
+                self._driver.execute(statement, {"channel": self._schema, "names": list(topics)})
 
     def require_read_committed(self) -> None:
         """Make sure that the open transaction can receive.

@@ -28,7 +28,7 @@ class QueueReader:
     def __init__(self, queue_id: int, selector: Selector | None, fetch: Fetch) -> None:
         self.queue_id = queue_id
         self._selector = selector
-        self._fetch = fetch
+        self.fetch = fetch
         self._bounds = ScanBounds()
 
     def read(self, store: MessageStore, limit: int, *, look_everywhere: bool = True) -> list[MessageRow]:
@@ -44,7 +44,7 @@ class QueueReader:
             return self._sweep(store, limit)
         # Read before the scan, so that what is committed in between is above it.
         highest = self._highest(store)
-        rows = self._fetch(store, self.queue_id, self._selector, self._bounds.lowest, limit)
+        rows = self.fetch(store, self.queue_id, self._selector, self._bounds.lowest, limit)
         self._passed(rows, highest, limit)
         if not rows and look_everywhere and self._bounds.sweep_due(idle=True):
             rows = self._sweep(store, limit)
@@ -57,7 +57,7 @@ class QueueReader:
     def _sweep(self, store: MessageStore, limit: int) -> list[MessageRow]:
         highest = self._highest(store)
         started = time.monotonic()
-        rows = self._fetch(store, self.queue_id, self._selector, [0] * PRIORITIES, limit)
+        rows = self.fetch(store, self.queue_id, self._selector, [0] * PRIORITIES, limit)
         self._bounds.swept(time.monotonic() - started)
         self._passed(rows, highest, limit)
         return rows

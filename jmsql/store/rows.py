@@ -32,7 +32,7 @@ class OutgoingMessage(NamedTuple):
     `jms_message_id` is the bare UUID; None where the producer has disabled message ids, timestamps, or never expires.
     """
 
-    queue: str
+    destination: str
     inverse_priority: int
     jms_message_id: str | None
     jms_timestamp: int | None

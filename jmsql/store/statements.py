@@ -11,10 +11,10 @@ from typing import NamedTuple
 from jmsql.selectors import Selector
 from jmsql.store.identifier import quote_identifier
 
-__all__ = ["MESSAGE_COLUMNS", "SEND_COLUMNS", "SelectedStatement", "Statements", "statements"]
+__all__ = ["MESSAGE_COLUMNS", "SEND_COLUMNS", "SelectedStatement", "Statements", "outgoing_messages", "statements"]
 
 SEND_COLUMNS = (
-    ("queue", "text"),
+    ("destination", "text"),
     ("inverse_priority", "smallint"),
     ("jms_message_id", "uuid"),
     ("jms_timestamp", "bigint"),
@@ -46,6 +46,14 @@ _KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(
 _LAST_SEQUENCE = 2**63 - 1
 
 
+def outgoing_messages(schema: str, alias: str) -> str:
+    """Return the parameters of a send as rows, with the columns of SEND_COLUMNS and `position`."""
+    types = (kind if kind != "message_type" else f"{schema}.message_type" for _, kind in SEND_COLUMNS)
+    arrays = ", ".join(f"%({name})s::{kind}[]" for (name, _), kind in zip(SEND_COLUMNS, types, strict=True))
+    names = ", ".join(name for name, _ in SEND_COLUMNS)
+    return f"unnest({arrays}) with ordinality as {alias} ({names}, position)"
+
+
 class SelectedStatement(NamedTuple):
     """A statement with a selector's condition in it, and the condition's parameters."""
 
@@ -66,20 +74,20 @@ class Statements:
         self._schema_name = schema_name
         schema = self._schema = quote_identifier(schema_name)
         types = [kind if kind != "message_type" else f"{schema}.message_type" for _, kind in SEND_COLUMNS]
-        arrays = ", ".join(f"%({name})s::{kind}[]" for (name, _), kind in zip(SEND_COLUMNS, types, strict=True))
         names = [name for name, _ in SEND_COLUMNS]
         columns = ", ".join(names[1:])
+        outgoing = outgoing_messages(schema, "s")
         moved = ", ".join("null" if name == "jms_expiration" else f"e.{name}" for name in names[1:])
 
         all_queues_exist = f"""not exists (
-                select from unnest(%(queue)s::text[]) as wanted (name)
+                select from unnest(%(destination)s::text[]) as wanted (name)
                 where not exists (select from {schema}.queue e where e.name = wanted.name))"""
 
         self.send = f"""
             insert into {schema}.message (queue_id, {columns})
             select q.queue_id, {", ".join("s." + name for name in names[1:])}
-            from unnest({arrays}) with ordinality as s ({", ".join(names)}, position)
-            join {schema}.queue q on q.name = s.queue
+            from {outgoing}
+            join {schema}.queue q on q.name = s.destination
             where {all_queues_exist}
             order by s.position"""
         # The setting holds for the statement's own transaction: a crash of the server may lose the messages.
@@ -87,8 +95,8 @@ class Statements:
             with commit as materialized (select set_config('synchronous_commit', 'off', true))
             insert into {schema}.message (queue_id, {columns})
             select q.queue_id, {", ".join("s." + name for name in names[1:])}
-            from commit cross join unnest({arrays}) with ordinality as s ({", ".join(names)}, position)
-            join {schema}.queue q on q.name = s.queue
+            from commit cross join {outgoing}
+            join {schema}.queue q on q.name = s.destination
             where {all_queues_exist}
             order by s.position"""
 
@@ -96,7 +104,7 @@ class Statements:
         values = ", ".join(f"%({name})s::{kind}" for (name, _), kind in list(zip(SEND_COLUMNS, types, strict=True))[1:])
         self.send_one = f"""
             insert into {schema}.message (queue_id, {columns})
-            select q.queue_id, {values} from {schema}.queue q where q.name = %(queue)s"""
+            select q.queue_id, {values} from {schema}.queue q where q.name = %(destination)s"""
         self.send_one_without_flush = f"{self.send_one} and set_config('synchronous_commit', 'off', true) = 'off'"
 
         self.find_queue = f"select queue_id from {schema}.queue where name = %(name)s"

@@ -11,6 +11,7 @@ import pytest
 
 from jmsql import (
     DeliveryMode,
+    Destination,
     IllegalStateException,
     InvalidDestinationException,
     JMSException,
@@ -18,7 +19,6 @@ from jmsql import (
     MessageProducer,
     Queue,
     Session,
-    Topic,
     UnsupportedOperationException,
 )
 from jmsql.testing import drain
@@ -141,14 +141,14 @@ def test_what_is_no_message_is_not_sent(producer: MessageProducer, message: Any)
 
 
 DESTINATIONS: list[tuple[object, type[JMSException]]] = [
-    (Topic("news"), InvalidDestinationException),
+    (Destination("news"), InvalidDestinationException),
     ("orders", InvalidDestinationException),
     (42, InvalidDestinationException),
 ]
 
 
 @pytest.mark.parametrize(("destination", "error"), DESTINATIONS)
-def test_what_is_no_queue_is_no_destination(session: Session, destination: Any, error: type[JMSException]) -> None:
+def test_what_is_no_destination_is_refused(session: Session, destination: Any, error: type[JMSException]) -> None:
     calls: list[Callable[[], object]] = [
         lambda: session.create_producer(destination),
         lambda: session.create_producer().send(session.create_message(), destination),

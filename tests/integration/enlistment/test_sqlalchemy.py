@@ -126,7 +126,7 @@ class TestConnection:
         with engine.begin() as connection:
             producer = jmsql.enlist(connection).create_producer()
             with pytest.raises(jmsql.InvalidDestinationException):
-                producer.send(jmsql.Topic("prices"), "1.0")
+                producer.send(jmsql.Destination("prices"), "1.0")
             connection.execute(sqlalchemy.insert(Order).values(number=1))
         assert orders_stored() == [1]
 

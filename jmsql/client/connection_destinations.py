@@ -1,0 +1,139 @@
+"""The destinations that a connection uses: what it has looked up, subscribed to, and made for itself."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from jmsql.client.side_connection import SideConnection
+from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
+from jmsql.exceptions import InvalidDestinationException
+from jmsql.store.subscriptions import SubscriptionDefinition, Subscriptions
+from jmsql.store.temporary_destinations import TemporaryDestinations
+
+__all__ = ["ConnectionDestinations"]
+
+Temporary = TypeVar("Temporary", TemporaryQueue, TemporaryTopic)
+
+
+class ConnectionDestinations:
+    """The destinations of one connection. Its methods may be called from any thread.
+
+    Args:
+        side: Where the work is done.
+        schema: The name of the schema.
+        connection_id: Returns the number of the client's connection.
+    """
+
+    def __init__(self, side: SideConnection, schema: str, connection_id: Callable[[], int]) -> None:
+        self._side = side
+        self._schema = schema
+        self._connection_id = connection_id
+        self._ids: dict[Destination, int] = {}
+        self._temporary: set[Destination] = set()
+
+    def find(self, destination: Destination) -> int:
+        """Return the number of a destination, which is made if need be; a topic's is negative.
+
+        Raises:
+            InvalidDestinationException: It is temporary, and gone.
+        """
+        number = self._ids.get(destination)
+        return self.look_up(destination) if number is None else number
+
+    def look_up(self, destination: Destination) -> int:
+        """Return the number that a destination has now; it may have been removed, and made again, since it was used.
+
+        Raises:
+            InvalidDestinationException: It is temporary, and gone.
+        """
+        if isinstance(destination, TemporaryQueue | TemporaryTopic):
+            with self._side.transaction() as driver:
+                if not TemporaryDestinations(driver, self._schema).exists(destination):
+                    raise InvalidDestinationException(f"{destination} is gone: its connection or its owner closed it.")
+        if isinstance(destination, Topic):
+            with self._side.transaction() as driver:
+                number = -Subscriptions(driver, self._schema).topic_id(destination.name)
+        else:
+            number = self._side.run(lambda store: store.queue_id(destination.name))
+        self._ids[destination] = number
+        return number
+
+    def forget(self, destinations: Iterable[Destination]) -> None:
+        """Look destinations up, or make them, when they are used next."""
+        for destination in destinations:
+            self._ids.pop(destination, None)
+
+    # Subscriptions
+
+    def join(self, definition: SubscriptionDefinition) -> int:
+        """Join a subscription, and return the id of its queue."""
+        with self._side.transaction() as driver:
+            return Subscriptions(driver, self._schema).attach(definition, self._connection_id())
+
+    def join_again(self, queue_id: int, definition: SubscriptionDefinition, former_id: int) -> int:
+        """Join a subscription under the connection's new number, and return the id of its queue."""
+        with self._side.transaction() as driver:
+            subscriptions = Subscriptions(driver, self._schema)
+            return subscriptions.rejoin(queue_id, definition, former_id, self._connection_id())
+
+    def leave(self, queue_id: int) -> None:
+        """Leave a subscription."""
+        with self._side.transaction() as driver:
+            Subscriptions(driver, self._schema).detach(queue_id, self._connection_id())
+
+    def unsubscribe(self, name: str, client_id: str | None) -> None:
+        """End a durable subscription."""
+        with self._side.transaction() as driver:
+            Subscriptions(driver, self._schema).unsubscribe(name, client_id)
+
+    # Temporary destinations
+
+    def create_temporary(self, kind: type[Temporary], check_unused: Callable[[Destination], None]) -> Temporary:
+        """Make a temporary queue or topic.
+
+        Args:
+            kind: Which of the two.
+            check_unused: Called before it is deleted by its owner; raises if it has a consumer.
+        """
+        name = f"temporary-{uuid.uuid4()}"
+
+        def delete() -> None:
+            check_unused(destination)
+            self._delete_temporary(destination)
+
+        destination: Temporary = kind(name, _delete=delete)
+        self._create(destination)
+        self._temporary.add(destination)
+        return destination
+
+    def create_temporary_again(self) -> None:
+        """Bind the temporary destinations to the connection's new number; what was removed meanwhile is made anew."""
+        for destination in list(self._temporary):
+            self._create(destination)
+            self._ids.pop(destination, None)
+
+    def delete_all_temporary(self) -> None:
+        """Delete the temporary destinations."""
+        for destination in list(self._temporary):
+            self._delete_temporary(destination)
+
+    def require_own(self, destination: Destination) -> None:
+        """Make sure that the connection may receive from a destination.
+
+        Raises:
+            InvalidDestinationException: It is temporary, and not this connection's, or is deleted.
+        """
+        if isinstance(destination, TemporaryQueue | TemporaryTopic) and destination not in self._temporary:
+            raise InvalidDestinationException(f"Only the connection that has made {destination} receives from it.")
+
+    def _create(self, destination: Destination) -> None:
+        with self._side.transaction() as driver:
+            TemporaryDestinations(driver, self._schema).create(destination, self._connection_id())
+
+    def _delete_temporary(self, destination: Destination) -> None:
+        with self._side.transaction() as driver:
+            TemporaryDestinations(driver, self._schema).delete(destination)
+        self._temporary.discard(destination)
+        self._ids.pop(destination, None)

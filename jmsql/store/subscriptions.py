@@ -1,0 +1,164 @@
+"""Making, joining, leaving and ending subscriptions, each in one transaction."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.postgresql_text import to_postgresql
+from jmsql.selectors import Selector
+from jmsql.store.driver import Driver
+from jmsql.store.errors import jms_errors
+from jmsql.store.topic_statements import topic_statements
+
+__all__ = ["SubscriptionDefinition", "Subscriptions"]
+
+
+class SubscriptionDefinition(NamedTuple):
+    """What is wanted of a topic, and by whom.
+
+    `name` and `client_id` identify a durable or shared subscription; the rest may differ from what it is now.
+    """
+
+    topic: str
+    selector: Selector | None = None
+    name: str | None = None
+    client_id: str | None = None
+    durable: bool = False
+    shared: bool = False
+    no_local: bool = False
+
+    def __str__(self) -> str:
+        kind = "durable subscription" if self.durable else "subscription"
+        return f"the {kind} {self.name!r}" if self.name is not None else f"a subscription to topic://{self.topic}"
+
+
+class _Existing(NamedTuple):
+    queue_id: int
+    topic_id: int
+    selector: str | None
+    shared: bool
+    no_local: bool
+    is_active: bool
+
+
+class Subscriptions:
+    """The subscriptions, seen through one connection.
+
+    Args:
+        driver: Runs the statements, each method's in one transaction that the caller opens and ends.
+        schema: The name of the schema.
+    """
+
+    def __init__(self, driver: Driver, schema: str) -> None:
+        self._driver = driver
+        self._statements = topic_statements(schema)
+
+    def topic_id(self, name: str) -> int:
+        """Return the id of a topic, which is created if it is not there."""
+        for _ in range(3):
+            with jms_errors(f"looking up the topic {name!r}"):
+                found = self._driver.execute(self._statements.find_topic, {"name": name}).rows
+                if found:
+                    return int(found[0][0])
+                self._driver.execute(self._statements.create_topic, {"name": name})
+        raise InvalidDestinationException(f"The topic {name!r} was deleted as fast as it was created.")
+
+    def attach(self, definition: SubscriptionDefinition, connection_id: int) -> int:
+        """Join a subscription as a consumer of a connection, and return its queue's id.
+
+        The subscription is made if it is not there. If it is another now (of another topic, with another selector,
+        shared or not), and nobody uses it, it is made anew: its messages are gone.
+
+        Raises:
+            IllegalStateException: It has a consumer, and is not shared, or is another.
+        """
+        topic_id = self.topic_id(definition.topic)
+        with jms_errors(f"joining {definition}"):
+            self._driver.execute(self._statements.lock_topic, {"topic_id": topic_id})
+            existing = self._find(definition)
+            if existing is not None and not self._is_same(definition, existing, topic_id):
+                if existing.is_active:
+                    raise IllegalStateException(
+                        f"{definition} has a consumer that wants something else (topic, selector, shared or not); "
+                        "close that one first."
+                    )
+                self._remove(definition, existing.queue_id)
+                existing = None
+            if existing is not None and existing.is_active and not definition.shared:
+                raise IllegalStateException(f"{definition} has an active consumer; close that one first.")
+            queue_id = self._create(definition, topic_id) if existing is None else existing.queue_id
+            self._driver.execute(self._statements.attach, {"queue_id": queue_id, "connection_id": connection_id})
+            return queue_id
+
+    def rejoin(self, queue_id: int, definition: SubscriptionDefinition, former_id: int, connection_id: int) -> int:
+        """Join a subscription again under the client's new connection id, and return its queue's id."""
+        parameters = {"queue_id": queue_id, "former_id": former_id, "connection_id": connection_id}
+        with jms_errors(f"joining {definition} again"):
+            if self._driver.execute(self._statements.rejoin, parameters).row_count:
+                return queue_id
+        return self.attach(definition, connection_id)
+
+    def detach(self, queue_id: int, connection_id: int) -> None:
+        """Leave a subscription; one that is not durable ends with its last consumer."""
+        parameters = {"queue_id": queue_id, "connection_id": connection_id}
+        with jms_errors("leaving a subscription"):
+            self._driver.execute(self._statements.lock_subscription, {"queue_id": queue_id})
+            if not self._driver.execute(self._statements.detach_one, parameters).row_count:
+                self._driver.execute(self._statements.detach_last, parameters)
+            if self._driver.execute(self._statements.is_abandoned, {"queue_id": queue_id}).row_count:
+                self._driver.execute(self._statements.remove_subscription, {"queue_id": queue_id})
+
+    def unsubscribe(self, name: str, client_id: str | None) -> None:
+        """End a durable subscription, with its messages.
+
+        Raises:
+            InvalidDestinationException: There is none of that name.
+            IllegalStateException: It has a consumer, or messages that a session has not acknowledged.
+        """
+        definition = SubscriptionDefinition("", name=name, client_id=client_id, durable=True)
+        with jms_errors(f"ending {definition}"):
+            existing = self._find(definition)
+            if existing is None:
+                client = "no client identifier" if client_id is None else f"the client identifier {client_id!r}"
+                raise InvalidDestinationException(f"There is no durable subscription {name!r} for {client}.")
+            if existing.is_active:
+                raise IllegalStateException(f"{definition} has an active consumer; close that one first.")
+            self._remove(definition, existing.queue_id)
+
+    def _find(self, definition: SubscriptionDefinition) -> _Existing | None:
+        if definition.name is None:
+            return None
+        parameters = {
+            "durable": definition.durable,
+            "client_id": definition.client_id,
+            "name": to_postgresql(definition.name),
+        }
+        found = self._driver.execute(self._statements.find_subscription, parameters).rows
+        return _Existing._make(found[0]) if found else None
+
+    def _is_same(self, definition: SubscriptionDefinition, existing: _Existing, topic_id: int) -> bool:
+        wanted = (topic_id, _selector_text(definition), definition.shared, definition.no_local)
+        return wanted == (existing.topic_id, existing.selector, existing.shared, existing.no_local)
+
+    def _create(self, definition: SubscriptionDefinition, topic_id: int) -> int:
+        parameters = {
+            **definition._asdict(),
+            "name": None if definition.name is None else to_postgresql(definition.name),
+            "topic_id": topic_id,
+            "selector": _selector_text(definition),
+        }
+        return int(self._driver.execute(self._statements.create_subscription, parameters).rows[0][0])
+
+    def _remove(self, definition: SubscriptionDefinition, queue_id: int) -> None:
+        held: int = self._driver.execute(self._statements.held_messages, {"queue_id": queue_id}).rows[0][0]
+        if held:
+            raise IllegalStateException(
+                f"{held} message(s) of {definition} are received and not acknowledged or committed; do that first."
+            )
+        if not self._driver.execute(self._statements.remove_subscription, {"queue_id": queue_id}).row_count:
+            raise JMSException(f"{definition} was ended at the same time.")
+
+
+def _selector_text(definition: SubscriptionDefinition) -> str | None:
+    return None if definition.selector is None else to_postgresql(definition.selector.text)

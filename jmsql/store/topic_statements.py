@@ -1,0 +1,175 @@
+"""Every SQL statement on topics and subscriptions, made once for each schema and set of selectors."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+
+from jmsql.postgresql_text import from_postgresql
+from jmsql.selectors import Selector
+from jmsql.store.identifier import quote_identifier
+from jmsql.store.statements import SEND_COLUMNS, SelectedStatement, outgoing_messages
+
+__all__ = ["TopicStatements", "topic_statements"]
+
+
+class TopicStatements:
+    """The statements for one schema.
+
+    Args:
+        schema_name: The plain name of the schema.
+    """
+
+    def __init__(self, schema_name: str) -> None:
+        self._schema_name = schema_name
+        schema = self._schema = quote_identifier(schema_name)
+        self.known_selectors: dict[str, tuple[str, ...]] = {}
+        """By topic: the selectors that its subscriptions had when they were last looked at."""
+
+        self.find_topic = f"select topic_id from {schema}.topic where name = %(name)s"
+        # Two consumers that make the same subscription at once wait for each other here.
+        self.lock_topic = f"select from {schema}.topic where topic_id = %(topic_id)s for no key update"
+        self.create_topic = f"insert into {schema}.topic (name) values (%(name)s) on conflict (name) do nothing"
+        # Negative, so that the numbers of topics and queues share a channel.
+        self.notify_topics = f"""
+            select pg_notify(%(channel)s, (-topic_id)::text) from {schema}.topic where name = any(%(names)s::text[])"""
+
+        # The lock keeps others from attaching to it, changing it or removing it until the transaction ends.
+        self.find_subscription = f"""
+            select s.queue_id, s.topic_id, s.selector, s.shared, s.no_local,
+                   exists (select from {schema}.subscriber c
+                           where c.queue_id = s.queue_id and {schema}.is_connected(c.connection_id))
+            from {schema}.subscription s
+            where s.durable = %(durable)s and s.client_id is not distinct from %(client_id)s::text
+              and s.name = %(name)s
+            for update"""
+        self.create_subscription = f"""
+            with made as (insert into {schema}.queue default values returning queue_id)
+            insert into {schema}.subscription
+                (queue_id, topic_id, client_id, name, selector, durable, shared, no_local)
+            select queue_id, %(topic_id)s::integer, %(client_id)s::text, %(name)s::text, %(selector)s::text,
+                   %(durable)s::boolean, %(shared)s::boolean, %(no_local)s::boolean
+            from made
+            returning queue_id"""
+        self.rejoin = f"""
+            update {schema}.subscriber set connection_id = %(connection_id)s
+            where queue_id = %(queue_id)s and connection_id = %(former_id)s"""
+        self.attach = f"""
+            insert into {schema}.subscriber as c (queue_id, connection_id, consumers)
+            values (%(queue_id)s, %(connection_id)s, 1)
+            on conflict (queue_id, connection_id) do update set consumers = c.consumers + 1"""
+        # What is sent meanwhile waits for the transaction's end, and then finds the subscription gone or attached.
+        self.lock_subscription = f"select from {schema}.subscription where queue_id = %(queue_id)s for update"
+        self.detach_one = f"""
+            update {schema}.subscriber set consumers = consumers - 1
+            where queue_id = %(queue_id)s and connection_id = %(connection_id)s and consumers > 1"""
+        self.detach_last = f"""
+            delete from {schema}.subscriber where queue_id = %(queue_id)s and connection_id = %(connection_id)s"""
+        self.is_abandoned = f"""
+            select from {schema}.subscription s
+            where s.queue_id = %(queue_id)s and not s.durable
+              and not exists (select from {schema}.subscriber c where c.queue_id = s.queue_id)"""
+        # Its messages go later, in small steps; those that a session still holds go when it has let go of them.
+        self.remove_subscription = f"""
+            with gone as (delete from {schema}.subscription where queue_id = %(queue_id)s returning queue_id)
+            update {schema}.queue q set deleted_at = statement_timestamp() from gone where q.queue_id = gone.queue_id"""
+        self.held_messages = f"""
+            select (select count(*) from {schema}.message where queue_id = %(queue_id)s)
+                 - (select count(*) from (
+                        select from {schema}.message where queue_id = %(queue_id)s for update skip locked) as unlocked)
+                 + (select count(*) from {schema}.delivery where queue_id = %(queue_id)s and claim_id is not null)"""
+
+        # Upkeep
+        self.forget_abandoned = f"""
+            with gone as (
+                delete from {schema}.subscription s
+                where not s.durable
+                  and not exists (select from {schema}.subscriber c where c.queue_id = s.queue_id)
+                returning queue_id)
+            update {schema}.queue q set deleted_at = statement_timestamp() from gone where q.queue_id = gone.queue_id"""
+        self.forget_temporary = f"""
+            with topics as (
+                delete from {schema}.topic t
+                where t.connection_id is not null
+                  and not exists (select from {schema}.connection c where c.connection_id = t.connection_id)
+                  and not exists (select from {schema}.subscription s where s.topic_id = t.topic_id))
+            update {schema}.queue q set name = null, connection_id = null, deleted_at = statement_timestamp()
+            where q.connection_id is not null
+              and not exists (select from {schema}.connection c where c.connection_id = q.connection_id)"""
+        self.purge_deleted = f"""
+            with candidate as materialized (
+                select m.ctid as address, m.queue_id, m.inverse_priority, m.sequence
+                from {schema}.queue q
+                join {schema}.message m using (queue_id)
+                left join {schema}.delivery d using (queue_id, inverse_priority, sequence)
+                where q.deleted_at is not null and d.claim_id is null
+                limit %(limit)s
+                for update of m skip locked),
+            forgotten as (
+                delete from {schema}.delivery d using candidate c
+                where (d.queue_id, d.inverse_priority, d.sequence) = (c.queue_id, c.inverse_priority, c.sequence))
+            delete from {schema}.message m using candidate c where m.ctid = c.address"""
+        # A transaction that is older than the deletion may still send to the queue.
+        self.forget_deleted = f"""
+            delete from {schema}.queue q
+            where q.deleted_at is not null
+              and not exists (select from {schema}.message m where m.queue_id = q.queue_id)
+              and not exists (select from pg_catalog.pg_stat_activity a
+                              where a.datname = current_database() and a.xact_start <= q.deleted_at
+                                and a.pid <> pg_backend_pid())"""
+
+    @lru_cache(maxsize=256)  # noqa: B019 - one TopicStatements a schema, kept for the life of the process
+    def publish(self, selectors: tuple[str, ...], *, flush: bool) -> SelectedStatement:
+        """Insert messages for each subscription of a topic whose selector chooses them.
+
+        It returns nothing if it knows all selectors of the topic. Else it inserts nothing and returns them all: the
+        same snapshot that shows the subscriptions tells whether the statement is right for them.
+
+        Args:
+            selectors: The selectors that the statement knows, as the table has them.
+            flush: False lets the transaction of this statement alone commit without waiting for the disk.
+        """
+        schema = self._schema
+        columns = ", ".join(name for name, _ in SEND_COLUMNS[1:])
+        parameters: dict[str, object] = {"known": list(selectors)}
+        branches = ""
+        for number, text in enumerate(selectors):
+            selector = Selector.parse(from_postgresql(text))
+            assert selector is not None
+            chosen = selector.to_sql(self._schema_name, first=len(parameters))
+            parameters |= chosen.parameters
+            parameters[f"text_{number}"] = text
+            branches += f" when %(text_{number})s then ({chosen.condition}) is true"
+        chosen_by = f"case t.selector{branches} else true end" if branches else "true"
+        commit = "" if flush else "commit as materialized (select set_config('synchronous_commit', 'off', true)),"
+        source = "commit cross join " if not flush else ""
+        return SelectedStatement(
+            f"""with {commit}
+                target as materialized (
+                    select s.queue_id, s.selector
+                    from {schema}.topic t
+                    join {schema}.subscription s using (topic_id)
+                    where t.name = %(topic)s
+                      and not (s.no_local and case
+                               when s.durable then s.client_id is not distinct from %(client_id)s::text
+                               else exists (select from {schema}.subscriber c
+                                            where c.queue_id = s.queue_id
+                                              and c.connection_id = %(connection_id)s::bigint) end)),
+                unknown as materialized (
+                    select from target where selector is not null and selector <> all(%(known)s::text[]) limit 1),
+                m as materialized (select m.* from {source}{outgoing_messages(schema, "m")}),
+                sent as (
+                    insert into {schema}.message (queue_id, {columns})
+                    select t.queue_id, {", ".join("m." + name for name, _ in SEND_COLUMNS[1:])}
+                    from m cross join target t
+                    where not exists (select from unknown) and {chosen_by}
+                    order by m.position)
+                select distinct t.selector from target t
+                where t.selector is not null and exists (select from unknown)""",
+            parameters,
+        )
+
+
+@cache
+def topic_statements(schema_name: str) -> TopicStatements:
+    """Return the statements for a schema."""
+    return TopicStatements(schema_name)
