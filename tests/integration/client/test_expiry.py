@@ -10,16 +10,22 @@ from tests.integration.client.server import Server
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
-SOON = 0.05
+LIVES_A_SECOND = pytest.mark.parametrize("time_to_live", [1.0])
 
 
 @pytest.fixture
-def mortal(session: Session, queue: Queue, server: Server) -> Message:
+def time_to_live() -> float:
+    """Seconds that the mortal message lives: a moment, unless something is to happen before it expires."""
+    return 0.05
+
+
+@pytest.fixture
+def mortal(session: Session, queue: Queue, server: Server, time_to_live: float) -> Message:
     """A message that has expired after one that has not."""
     send_texts(session, queue, "immortal")
     message = session.create_text_message("mortal")
     message.set_string_property("colour", "blue")
-    session.create_producer(queue).send(message, time_to_live=SOON)
+    session.create_producer(queue).send(message, time_to_live=time_to_live)
     return message
 
 
@@ -53,6 +59,7 @@ def test_listener_does_not_hear_an_expired_message(
     assert texts_of(heard) == ["immortal", "last"]
 
 
+@LIVES_A_SECOND
 @MODES
 def test_message_that_expires_while_it_is_held_can_be_acknowledged(
     mode_session: Session, session: Session, queue: Queue, server: Server, mortal: Message, mode: AcknowledgeMode
@@ -69,6 +76,7 @@ def test_message_that_expires_while_it_is_held_can_be_acknowledged(
     assert waiting_messages(server, queue) == 0
 
 
+@LIVES_A_SECOND
 @pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT])
 def test_message_that_expired_meanwhile_does_not_come_again(
     mode_session: Session, queue: Queue, server: Server, mortal: Message
@@ -88,6 +96,7 @@ def test_expired_message_is_destroyed(queue: Queue, server: Server, mortal: Mess
     assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
 
 
+@LIVES_A_SECOND
 def test_expired_message_moves_to_the_expiry_queue(
     session: Session, queue: Queue, server: Server, mortal: Message
 ) -> None:
