@@ -63,7 +63,7 @@ class LockedDelivery:
         self._inboxes: list[Inbox] = []
         self._undeleted: list[MessageRow] = []
         self._redelivered: list[MessageKey] = []
-        self._delivered: list[tuple[Inbox, MessageKey]] = []
+        self._delivered: list[tuple[Inbox, MessageRow]] = []
 
     @property
     def has_delivered(self) -> bool:
@@ -79,11 +79,10 @@ class LockedDelivery:
             row = inbox.next()
             if row is None:
                 return None
-        key = inbox.key(row)
         self._undeleted.append(row)
         if row.delivery_count is not None:
-            self._redelivered.append(key)
-        self._delivered.append((inbox, key))
+            self._redelivered.append(inbox.key(row))
+        self._delivered.append((inbox, row))
         return row
 
     def _fetch(self, inbox: Inbox) -> None:
@@ -124,13 +123,15 @@ class LockedDelivery:
     def before_rollback(self) -> None:
         """Count the deliveries, so that no other consumer sees the messages without their redelivered flag."""
         if self._delivered and self._record is not None:
-            self._record([key for _, key in self._delivered])
+            self._record([inbox.key(row) for inbox, row in self._delivered])
 
     def rolled_back(self) -> list[MessageKey]:
         """Note that the transaction is undone, and return the messages that it had delivered."""
-        returned = [key for _, key in self._delivered]
-        for inbox, key in self._delivered:
+        returned = []
+        for inbox, row in self._delivered:
+            key = inbox.key(row)
             inbox.returned(key)
+            returned.append(key)
         self.committed()
         return returned
 

@@ -54,6 +54,7 @@ class Session(AbstractSession):
     def __init__(self, connection: Connection, acknowledge_mode: AcknowledgeMode) -> None:
         self._connection = connection
         self._acknowledge_mode = acknowledge_mode
+        self._is_transacted = acknowledge_mode is AcknowledgeMode.TRANSACTED
         self._database = SessionConnection(connection._engine, connection._schema, transacted=self._is_transacted)
         self._outbox = Outbox()
         self._locked = LockedDelivery(self._database, connection._record_attempts)
@@ -431,10 +432,6 @@ class Session(AbstractSession):
         """Wait until something has happened since the count was `news`, at most `timeout` seconds."""
         with self._news:
             self._news.wait_for(lambda: self._news_count != news, timeout)
-
-    @property
-    def _is_transacted(self) -> bool:
-        return self._acknowledge_mode is AcknowledgeMode.TRANSACTED
 
     def _check_open(self) -> None:
         if self._closed and not self._is_used_by_listener:

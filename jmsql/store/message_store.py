@@ -198,9 +198,8 @@ class MessageStore:
     def delete_locked(self, rows: Sequence[MessageRow]) -> None:
         """Delete messages that the open transaction has locked."""
         with jms_errors("acknowledging"):
-            self._driver.execute(
-                self._statements.delete_locked, {"addresses": array_literal(row.handle for row in rows)}
-            )
+            addresses = '{"' + '","'.join([row.handle for row in rows]) + '"}'
+            self._driver.execute(self._statements.delete_locked, {"addresses": addresses})
 
     def forget_deliveries(self, keys: Sequence[MessageKey]) -> None:
         """Forget how often messages were delivered before that the open transaction has deleted."""

@@ -112,18 +112,7 @@ class MessageRow(NamedTuple):
 
     def message(self, destination: Destination, acknowledger: Callable[[], None] | None = None) -> Message:
         """Make the message that a consumer of `destination` receives."""
-        encoded = EncodedMessage(
-            self.message_type,
-            self.jms_correlation_id,
-            self.jms_reply_to,
-            self.jms_type,
-            self.properties,
-            self.property_types,
-            self.text_body,
-            self.json_body,
-            self.body_types,
-            self.bytes_body,
-        )
+        encoded = EncodedMessage(*self[6:16])
         return decode_message(
             encoded,
             message_id=None if self.jms_message_id is None else "ID:" + self.jms_message_id,
