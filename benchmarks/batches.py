@@ -34,7 +34,11 @@ def transacted_receive(setting: Setting) -> list[Comparison]:
             partial(provider.receive_in_transactions, database, "jmsql", _BATCH),
             partial(database.fill, "jmsql"),
         ),
-        Contender("floor", partial(floor.receive, database, "floor", _BATCH), partial(database.fill, "floor")),
+        Contender(
+            "floor",
+            partial(floor.receive, database, "floor", _BATCH, transacted=True),
+            partial(database.fill, "floor"),
+        ),
     ]
     samples = setting.measure(contenders, setting.effort.messages)
     return compare("transacted-receive", samples, "jmsql", {"floor": _TARGET})

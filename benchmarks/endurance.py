@@ -30,7 +30,7 @@ def backlog(setting: Setting) -> list[Comparison]:
         )
         for queue in ("long", "short")
     ]
-    samples = setting.measure(contenders, _SHORT, seconds=setting.effort.rounds)
+    samples = setting.measure(contenders, _SHORT)
     return compare("backlog", samples, "long", {"short": at_least(0.8)})
 
 
@@ -51,7 +51,7 @@ def pinned_snapshot(setting: Setting) -> list[Comparison]:
         contenders.append(
             Contender(
                 "floor without bounds, pinned",
-                partial(floor.receive, pinned, "floor", _BATCH, bounded=False),
+                partial(floor.receive, pinned, "floor", _BATCH, transacted=True, bounded=False),
                 partial(pinned.fill, "floor"),
             )
         )
@@ -83,5 +83,5 @@ def selector(setting: Setting) -> list[Comparison]:
         )
         for queue in ("crowded", "empty")
     ]
-    samples = setting.measure(contenders, _SHORT, seconds=2 * setting.effort.rounds)
+    samples = setting.measure(contenders, _SHORT, seconds=setting.effort.pinned_seconds / 2)
     return compare("selector", samples, "crowded", {"empty": at_least(0.5)})

@@ -126,17 +126,21 @@ def send(database: Database, queue: str, *, persistent: bool = True) -> Iterator
 
 
 @contextmanager
-def receive(database: Database, queue: str, batch: int, *, bounded: bool = True) -> Iterator[Work]:
-    """Take `batch` messages off the queue with each statement, which commits by itself.
+def receive(
+    database: Database, queue: str, batch: int, *, transacted: bool = False, bounded: bool = True
+) -> Iterator[Work]:
+    """Take `batch` messages off the queue with each statement.
 
     Args:
         database: Where.
         queue: From where.
         batch: How many.
+        transacted: Whether there is a transaction around the statement, in which an application could do its work; else
+            the statement commits by itself.
         bounded: Whether each scan begins where the last one ended; else all begin at the front of the queue.
     """
     queue_id = database.queue_id(queue)
-    with database.connect(autocommit=True) as connection:
+    with database.connect(autocommit=not transacted) as connection:
         bounds = Bounds(kept=bounded)
         cursor = connection.cursor(row_factory=dict_row)
 
@@ -144,6 +148,8 @@ def receive(database: Database, queue: str, batch: int, *, bounded: bool = True)
             received = 0
             while received < count:
                 rows = cursor.execute(*take(queue_id, bounds, batch), prepare=True).fetchall()
+                if transacted:
+                    connection.commit()
                 if not rows:
                     raise SystemExit(f"The queue {queue} ran out of messages.")
                 received += len(rows)

@@ -32,8 +32,8 @@ class Effort:
     latencies: int
 
 
-FULL = Effort(rounds=15, messages=5000, singles=400, backlog=1_000_000, pinned_seconds=60.0, latencies=600)
-QUICK = Effort(rounds=3, messages=2000, singles=100, backlog=50_000, pinned_seconds=6.0, latencies=60)
+FULL = Effort(rounds=60, messages=1000, singles=60, backlog=1_000_000, pinned_seconds=60.0, latencies=600)
+QUICK = Effort(rounds=5, messages=1000, singles=50, backlog=50_000, pinned_seconds=6.0, latencies=60)
 
 
 @dataclass(slots=True)
