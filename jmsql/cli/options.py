@@ -60,6 +60,7 @@ class Database(NamedTuple):
 
     url: str
     schema: str
+    is_embedded: bool
 
     def factory(self) -> ConnectionFactory:
         """Return what makes JMS connections to it."""
@@ -76,12 +77,12 @@ def open_database(url: str | None, schema: str) -> Database:
     Raises:
         ResourceAllocationException: There is no embedded server, or it does not start.
     """
-    if url is None:
-        from jmsql.embedded import start_server
+    if url is not None:
+        return Database(url, schema, is_embedded=False)
+    from jmsql.embedded import start_server
 
-        with working("Starting the embedded server ..."):
-            url = start_server().url
-    return Database(url, schema)
+    with working("Starting the embedded server ..."):
+        return Database(start_server().url, schema, is_embedded=True)
 
 
 def check_duration(parameter: typer.CallbackParam, value: float) -> float:

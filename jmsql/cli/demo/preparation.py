@@ -55,11 +55,13 @@ def _wait_for_workers_of_the_last_demo(connection: Connection) -> None:
 def prepare(engine: Engine, database: Database) -> None:
     """Make the tables anew and empty the queue. jmsql's schema is made if it is not there.
 
+    On the embedded server, which is the user's alone, the schema is brought to the newest version too.
+
     Raises:
         ResourceAllocationException: There is a schema of the name that the demo did not make.
         JMSException: jmsql's schema is of another version.
     """
-    if schema_version(database.url, database.schema) is None:
+    if database.is_embedded or schema_version(database.url, database.schema) is None:
         migrate(database.url, database.schema)
     with engine.begin() as connection:
         comment = connection.execute(_COMMENT, {"name": APPLICATION_SCHEMA}).one_or_none()
