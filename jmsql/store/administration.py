@@ -16,7 +16,7 @@ from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.migration import check_schema, current_version
 from jmsql.store.rows import MessageRow
-from jmsql.store.statements import MESSAGE_COLUMNS
+from jmsql.store.statements import message_columns
 
 __all__ = ["Administration", "BrowsedMessage", "ClientSummary", "QueueSummary", "client_summaries", "schema_version"]
 
@@ -131,7 +131,7 @@ class Administration:
         """
         condition, parameters = self._condition(selector)
         statement = f"""
-            select {MESSAGE_COLUMNS}, d.delivery_count, null,
+            select {message_columns(self._schema)}, d.delivery_count, null,
                    case when m.jms_expiration <= {self._schema}.current_milliseconds() then 'expired'
                         when d.claim_id is not null then 'claimed'
                         when d.next_attempt > statement_timestamp() then 'waiting'

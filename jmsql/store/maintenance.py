@@ -15,6 +15,7 @@ __all__ = ["Maintenance"]
 _INTERVAL = 1.0
 _REAP_LIMIT = 500
 _PURGE_LIMIT = 5000
+_BODY_LIMIT = 1000
 _ORPHAN_INTERVAL = 60.0
 
 
@@ -34,6 +35,7 @@ class Maintenance:
         self._leading = False
         self._next_run = 0.0
         self._next_orphans = 0.0
+        self._last_body = 0
 
     def seconds_to_next(self) -> float:
         """Return how many seconds there are to the next run."""
@@ -60,9 +62,11 @@ class Maintenance:
         driver.execute(self._topics.forget_temporary)
         purged = driver.execute(self._topics.purge_deleted, {"limit": _PURGE_LIMIT}).row_count
         driver.execute(self._topics.forget_deleted)
+        bodies = {"after": self._last_body, "limit": _BODY_LIMIT}
+        self._last_body, forgotten = driver.execute(self._topics.forget_bodies, bodies).rows[0]
         if now >= self._next_orphans:
             driver.execute(self._statements.forget_orphans)
             self._next_orphans = now + _ORPHAN_INTERVAL
-        more = reaped == _REAP_LIMIT or purged == _PURGE_LIMIT
+        more = reaped == _REAP_LIMIT or purged == _PURGE_LIMIT or forgotten == _BODY_LIMIT
         self._next_run = now if more else now + _INTERVAL
         return released

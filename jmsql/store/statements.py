@@ -11,7 +11,15 @@ from typing import NamedTuple
 from jmsql.selectors import Selector
 from jmsql.store.identifier import quote_identifier
 
-__all__ = ["MESSAGE_COLUMNS", "SEND_COLUMNS", "SelectedStatement", "Statements", "outgoing_messages", "statements"]
+__all__ = [
+    "BODY_COLUMNS",
+    "SEND_COLUMNS",
+    "SelectedStatement",
+    "Statements",
+    "message_columns",
+    "outgoing_messages",
+    "statements",
+]
 
 SEND_COLUMNS = (
     ("destination", "text"),
@@ -33,11 +41,8 @@ SEND_COLUMNS = (
 )
 """The parameters of a send, each an array with one element a message, and their types."""
 
-MESSAGE_COLUMNS = """
-    m.inverse_priority, m.sequence, m.jms_message_id::text, m.jms_timestamp, m.jms_expiration, m.jms_delivery_mode,
-    m.message_type::text, m.jms_correlation_id, m.jms_reply_to, m.jms_type, m.properties::text, m.property_types::text,
-    m.text_body, m.json_body::text, m.body_types::text, m.bytes_body"""
-"""What is read of a message `m`, in the order of jmsql.store.rows.MessageRow, before delivery count and handle."""
+BODY_COLUMNS = ("text_body", "json_body", "body_types", "bytes_body")
+"""The parts of a body, of which a message has some."""
 
 _KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[]"
 
@@ -52,6 +57,20 @@ def outgoing_messages(schema: str, alias: str) -> str:
     arrays = ", ".join(f"%({name})s::{kind}[]" for (name, _), kind in zip(SEND_COLUMNS, types, strict=True))
     names = ", ".join(name for name, _ in SEND_COLUMNS)
     return f"unnest({arrays}) with ordinality as {alias} ({names}, position)"
+
+
+def message_columns(schema: str) -> str:
+    """Return what is read of a message `m`, as the fields of jmsql.store.rows.MessageRow but for the last two."""
+    text_form = {"json_body": "::text", "body_types": "::text"}
+    bodies = ", ".join(
+        f"""case when m.body_id is null then m.{name}
+                else (select b.{name} from {schema}.body b where b.body_id = m.body_id) end{text_form.get(name, "")}"""
+        for name in BODY_COLUMNS
+    )
+    return f"""
+        m.inverse_priority, m.sequence, m.jms_message_id::text, m.jms_timestamp, m.jms_expiration, m.jms_delivery_mode,
+        m.message_type::text, m.jms_correlation_id, m.jms_reply_to, m.jms_type, m.properties::text,
+        m.property_types::text, {bodies}"""
 
 
 class SelectedStatement(NamedTuple):
@@ -73,6 +92,7 @@ class Statements:
     def __init__(self, schema_name: str) -> None:
         self._schema_name = schema_name
         schema = self._schema = quote_identifier(schema_name)
+        self._message_columns = message_columns(schema)
         types = [kind if kind != "message_type" else f"{schema}.message_type" for _, kind in SEND_COLUMNS]
         names = [name for name, _ in SEND_COLUMNS]
         columns = ", ".join(names[1:])
@@ -239,8 +259,8 @@ class Statements:
                 delete from {schema}.delivery where ctid = any(array(
                     select d.address from deleted m cross join {self._by_key("delivery", "d", "m")}))),
             moved as (
-                insert into {schema}.message (queue_id, {columns})
-                select e.expiry_queue_id, {moved}
+                insert into {schema}.message (queue_id, body_id, {columns})
+                select e.expiry_queue_id, e.body_id, {moved}
                 from expired e
                 join deleted d using (queue_id, inverse_priority, sequence)
                 where e.expiry_queue_id is not null
@@ -312,7 +332,7 @@ class Statements:
         candidates, parameters = self._candidates(selector, self._not_own)
         return SelectedStatement(
             f"""with {self._locked(candidates)}
-                select {MESSAGE_COLUMNS}, m.delivery_count, m.address::text from free m
+                select {self._message_columns}, m.delivery_count, m.address::text from free m
                 order by m.inverse_priority, m.sequence""",
             parameters,
         )
@@ -333,7 +353,7 @@ class Statements:
                         where f.delivery_count is not null)))
                 delete from {self._schema}.message m using free f
                 where m.ctid = f.address and f.delivery_count is not null
-                returning {MESSAGE_COLUMNS}, f.delivery_count, null""",
+                returning {self._message_columns}, f.delivery_count, null""",
             parameters,
         )
 
@@ -365,7 +385,7 @@ class Statements:
                     where d.claim_id is null
                       and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                     returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.claim_id)
-                select {MESSAGE_COLUMNS}, d.delivery_count, d.claim_id
+                select {self._message_columns}, d.delivery_count, d.claim_id
                 from claimed d cross join {self._by_key("message", "m", "d")}
                 order by m.inverse_priority, m.sequence""",
             parameters,
@@ -379,7 +399,7 @@ class Statements:
             chosen = selector.to_sql(self._schema_name)
             condition, parameters = f"and ({chosen.condition})", chosen.parameters
         return SelectedStatement(
-            f"""select {MESSAGE_COLUMNS}, m.delivery_count, null
+            f"""select {self._message_columns}, m.delivery_count, null
                 from (
                     select found.*
                     from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[]) as p (inverse_priority)

@@ -7,9 +7,12 @@ from functools import cache, lru_cache
 from jmsql.postgresql_text import from_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.identifier import quote_identifier
-from jmsql.store.statements import SEND_COLUMNS, SelectedStatement, outgoing_messages
+from jmsql.store.statements import BODY_COLUMNS, SEND_COLUMNS, SelectedStatement, outgoing_messages
 
 __all__ = ["TopicStatements", "topic_statements"]
+
+_SHARED_SIZE = 2000
+"""Bytes of a body from which on it is stored once for all subscriptions. PostgreSQL puts larger ones aside anyway."""
 
 
 class TopicStatements:
@@ -117,6 +120,17 @@ class TopicStatements:
                               where a.datname = current_database() and a.xact_start <= q.deleted_at
                                 and a.pid <> pg_backend_pid())"""
 
+        # In windows of the key, so that a run takes little time however many there are.
+        self.forget_bodies = f"""
+            with looked_at as materialized (
+                select body_id from {schema}.body where body_id > %(after)s::bigint order by body_id limit %(limit)s),
+            forgotten as (
+                delete from {schema}.body b using looked_at l
+                where b.body_id = l.body_id
+                  and not exists (select from {schema}.message m where m.body_id = b.body_id)
+                returning b.body_id)
+            select coalesce(max(body_id), 0), (select count(*) from forgotten) from looked_at"""
+
     @lru_cache(maxsize=256)  # noqa: B019 - one TopicStatements a schema, kept for the life of the process
     def publish(self, selectors: tuple[str, ...], *, flush: bool) -> SelectedStatement:
         """Insert messages for each subscription of a topic whose selector chooses them.
@@ -129,7 +143,7 @@ class TopicStatements:
             flush: False lets the transaction of this statement alone commit without waiting for the disk.
         """
         schema = self._schema
-        columns = ", ".join(name for name, _ in SEND_COLUMNS[1:])
+        names = [name for name, _ in SEND_COLUMNS[1:]]
         parameters: dict[str, object] = {"known": list(selectors)}
         branches = ""
         for number, text in enumerate(selectors):
@@ -140,6 +154,11 @@ class TopicStatements:
             parameters[f"text_{number}"] = text
             branches += f" when %(text_{number})s then ({chosen.condition}) is true"
         chosen_by = f"case t.selector{branches} else true end" if branches else "true"
+        size = " + ".join(f"coalesce(pg_column_size(m.{name}), 0)" for name in BODY_COLUMNS)
+        values = ", ".join(
+            f"case when m.body_id is null then m.{name} end" if name in BODY_COLUMNS else f"m.{name}" for name in names
+        )
+        parameters["body_table"] = f"{schema}.body"
         commit = "" if flush else "commit as materialized (select set_config('synchronous_commit', 'off', true)),"
         source = "commit cross join " if not flush else ""
         return SelectedStatement(
@@ -156,10 +175,19 @@ class TopicStatements:
                                               and c.connection_id = %(connection_id)s::bigint) end)),
                 unknown as materialized (
                     select from target where selector is not null and selector <> all(%(known)s::text[]) limit 1),
-                m as materialized (select m.* from {source}{outgoing_messages(schema, "m")}),
+                m as materialized (
+                    select m.*,
+                           case when {size} > {_SHARED_SIZE} and (select count(*) from target) > 1
+                                     and not exists (select from unknown)
+                                then nextval(pg_get_serial_sequence(%(body_table)s, 'body_id')) end as body_id
+                    from {source}{outgoing_messages(schema, "m")}),
+                shared as (
+                    insert into {schema}.body (body_id, {", ".join(BODY_COLUMNS)}) overriding system value
+                    select m.body_id, {", ".join("m." + name for name in BODY_COLUMNS)}
+                    from m where m.body_id is not null),
                 sent as (
-                    insert into {schema}.message (queue_id, {columns})
-                    select t.queue_id, {", ".join("m." + name for name, _ in SEND_COLUMNS[1:])}
+                    insert into {schema}.message (queue_id, body_id, {", ".join(names)})
+                    select t.queue_id, m.body_id, {values}
                     from m cross join target t
                     where not exists (select from unknown) and {chosen_by}
                     order by m.position)

@@ -54,6 +54,20 @@ create table {schema}.subscriber (
     primary key (queue_id, connection_id)
 );
 create index subscriber_connection on {schema}.subscriber (connection_id);
+create table {schema}.body (
+    body_id    bigint generated always as identity primary key,
+    text_body  text,
+    json_body  jsonb,
+    body_types jsonb,
+    bytes_body bytea
+);
+comment on table {schema}.body is 'A large body, stored once for all subscriptions that get the message.';
+
+alter table {schema}.message add column body_id bigint;
+comment on column {schema}.message.body_id is 'Where the body is, if it is shared with other subscriptions.';
+-- Only messages with a shared body are in this index.
+create index message_body on {schema}.message (body_id) where body_id is not null;
+
 comment on table {schema}.subscriber is 'How many consumers of a connection receive from a subscription now.';
 """
 
@@ -94,7 +108,10 @@ select q.name as queue,
        m.jms_reply_to as reply_to,
        m.jms_type,
        coalesce(m.properties, '{{}}') as properties,
-       coalesce(m.text_body, m.json_body::text, '\\x' || encode(m.bytes_body, 'hex')) as body,
+       coalesce(
+           m.text_body, m.json_body::text, '\\x' || encode(m.bytes_body, 'hex'),
+           (select coalesce(b.text_body, b.json_body::text, '\\x' || encode(b.bytes_body, 'hex'))
+            from {schema}.body b where b.body_id = m.body_id)) as body,
        coalesce(d.delivery_count, 0) as delivery_count,
        d.connection_id as claimed_by,
        d.claimed_at,
@@ -147,6 +164,8 @@ def downgrade() -> None:
         drop table {schema}.subscriber, {schema}.subscription, {schema}.topic;
         delete from {schema}.message m using {schema}.queue q where q.queue_id = m.queue_id and q.name is null;
         delete from {schema}.queue where name is null;
+        alter table {schema}.message drop column body_id;
+        drop table {schema}.body;
         alter table {schema}.queue drop column deleted_at, drop column connection_id, alter column name set not null;
         """
     )
