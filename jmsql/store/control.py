@@ -203,8 +203,8 @@ class ControlConnection:
         driver = PsycopgDriver(self._connection)
         maintenance = Maintenance(self._schema)
         while not self._closed:
-            self._dispatch()
             self._notify(driver)
+            self._dispatch()
             released = maintenance.run(driver, self.connection_id)
             if released:
                 self.returned(released)
