@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jmsql import ConnectionFactory, Message, MessageConsumer, Queue, Session
+from jmsql import ConnectionFactory, Destination, Message, MessageConsumer, Queue, Session
 from jmsql.testing import drain
 
 __all__ = ["messages_left", "receive", "receive_texts", "send_texts", "texts_left", "texts_of"]
@@ -12,9 +12,9 @@ __all__ = ["messages_left", "receive", "receive_texts", "send_texts", "texts_lef
 _PATIENCE = 10.0
 
 
-def send_texts(session: Session, queue: Queue, *texts: str, priority: int | None = None) -> None:
+def send_texts(session: Session, destination: Destination, *texts: str, priority: int | None = None) -> None:
     """Send a message for each text, and commit them if the session is transacted."""
-    with session.create_producer(queue) as producer:
+    with session.create_producer(destination) as producer:
         for text in texts:
             producer.send(session.create_text_message(text), priority=priority)
     if session.transacted:

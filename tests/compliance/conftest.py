@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from jmsql import Connection, ConnectionFactory, Message, Queue, Session
+from tests.compliance.places import Place, PlaceKind, make_place
 from tests.compliance.selecting import Selecting
 
 
 @pytest.fixture
 def connection(jmsql_factory: ConnectionFactory) -> Iterator[Connection]:
-    """A started connection to an empty store."""
+    """A started connection to an empty store, with a client identifier, so that it can have durable subscriptions."""
     with jmsql_factory.create_connection() as connection:
+        connection.client_id = "compliance"
         connection.start()
         yield connection
 
@@ -27,6 +29,12 @@ def session(connection: Connection) -> Session:
 @pytest.fixture
 def queue() -> Queue:
     return Queue("compliance")
+
+
+@pytest.fixture(params=list(PlaceKind), ids=lambda kind: kind.value)
+def place(request: pytest.FixtureRequest, connection: Connection) -> Place:
+    """A place where messages wait: the test is run with each kind."""
+    return make_place(request.param, connection)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import pytest
 
 from jmsql import Connection, ConnectionFactory, Message, Queue, Session
 from jmsql.testing import drain, wait_for
+from tests.compliance.places import Place
 from tests.texts import receive_texts, send_texts, texts_left, texts_of
 
 TEXTS = ["a", "b", "c"]
@@ -13,24 +14,24 @@ TEXTS = ["a", "b", "c"]
 
 @pytest.mark.requirement("session.AUTO_ACKNOWLEDGE")
 @pytest.mark.case("session-auto-acknowledge-01")
-def test_messages_that_receive_returned_do_not_come_again(connection: Connection, queue: Queue) -> None:
+def test_messages_that_receive_returned_do_not_come_again(connection: Connection, place: Place) -> None:
     session = connection.create_session()
-    send_texts(session, queue, *TEXTS)
-    with session.create_consumer(queue) as consumer:
+    send_texts(session, place.destination, *TEXTS)
+    with place.consumer(session) as consumer:
         assert receive_texts(consumer, len(TEXTS)) == TEXTS
-    assert drain(session.create_consumer(queue)) == []
+    assert drain(place.consumer(session)) == []
     session.recover()
-    assert drain(session.create_consumer(queue)) == []
-    assert drain(connection.create_session().create_consumer(queue)) == []
+    assert drain(place.consumer(session)) == []
+    assert drain(place.consumer(connection.create_session())) == []
 
 
 @pytest.mark.requirement("session.AUTO_ACKNOWLEDGE")
 @pytest.mark.case("session-auto-acknowledge-01")
-def test_messages_not_received_are_left_to_others(session: Session, queue: Queue) -> None:
-    send_texts(session, queue, *TEXTS)
-    with session.create_consumer(queue) as consumer:
+def test_messages_not_received_are_left_to_others(session: Session, place: Place) -> None:
+    send_texts(session, place.destination, *TEXTS)
+    with place.consumer(session) as consumer:
         assert receive_texts(consumer, 1) == TEXTS[:1]
-    others = drain(session.create_consumer(queue))
+    others = drain(place.consumer(session))
     assert texts_of(others) == TEXTS[1:]
     assert not any(message.jms_redelivered for message in others)
 
@@ -53,7 +54,7 @@ def test_messages_whose_listener_returned_do_not_come_again(
 
 @pytest.mark.requirement("session.AUTO_ACKNOWLEDGE", "message.redelivered.receive")
 def test_message_whose_listener_failed_comes_again(
-    connection: Connection, session: Session, queue: Queue, caplog: pytest.LogCaptureFixture
+    connection: Connection, session: Session, place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard: list[tuple[str | None, bool]] = []
 
@@ -62,17 +63,17 @@ def test_message_whose_listener_failed_comes_again(
         if len(heard) == 1:
             raise ValueError("the listener's own mistake")
 
-    connection.create_session().create_consumer(queue).message_listener = fail_once
-    send_texts(session, queue, "a")
+    place.consumer(connection.create_session()).message_listener = fail_once
+    send_texts(session, place.destination, "a")
     wait_for(lambda: len(heard) == 2)
     assert heard == [("a", False), ("a", True)]
     assert "the listener's own mistake" in caplog.text
 
 
 @pytest.mark.requirement("session.AUTO_ACKNOWLEDGE")
-def test_acknowledging_by_hand_changes_nothing(session: Session, queue: Queue) -> None:
-    send_texts(session, queue, *TEXTS)
-    consumer = session.create_consumer(queue)
+def test_acknowledging_by_hand_changes_nothing(session: Session, place: Place) -> None:
+    send_texts(session, place.destination, *TEXTS)
+    consumer = place.consumer(session)
     messages = drain(consumer)
     messages[0].acknowledge()
     messages[-1].acknowledge()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, MessageConsumer, Queue, Session
+from jmsql import AcknowledgeMode, Connection, Message, MessageConsumer, Queue, Session
 from jmsql.testing import drain, wait_for
-from tests.texts import receive, receive_texts, send_texts, texts_left, texts_of
+from tests.compliance.places import Place
+from tests.texts import receive, receive_texts, send_texts, texts_of
 
 TEXTS = ["a", "b", "c", "d", "e"]
 
@@ -18,23 +19,23 @@ def client_session(connection: Connection) -> Session:
 
 
 @pytest.fixture
-def consumer(client_session: Session, session: Session, queue: Queue) -> MessageConsumer:
-    send_texts(session, queue, *TEXTS)
-    return client_session.create_consumer(queue)
+def consumer(client_session: Session, session: Session, place: Place) -> MessageConsumer:
+    send_texts(session, place.destination, *TEXTS)
+    return place.consumer(client_session)
 
 
 @pytest.mark.requirement("session.CLIENT_ACKNOWLEDGE", "session.recover")
 @pytest.mark.case("session-client-acknowledge-01")
 def test_acknowledging_the_last_message_covers_all(
-    jmsql_factory: ConnectionFactory, connection: Connection, client_session: Session, consumer: MessageConsumer
+    session: Session, client_session: Session, consumer: MessageConsumer, place: Place
 ) -> None:
     messages = drain(consumer)
     assert texts_of(messages) == TEXTS
     messages[-1].acknowledge()
     client_session.recover()
     assert drain(consumer) == []
-    connection.close()
-    assert texts_left(jmsql_factory, Queue("compliance")) == []
+    client_session.close()
+    assert drain(place.consumer(session)) == []
 
 
 @pytest.mark.requirement("session.CLIENT_ACKNOWLEDGE", "session.recover")
@@ -90,10 +91,10 @@ def test_recover_goes_back_to_the_first_message_in_the_middle_of_the_queue(
 
 @pytest.mark.requirement("session.recover")
 def test_recover_lets_more_urgent_messages_come_first(
-    client_session: Session, session: Session, queue: Queue, consumer: MessageConsumer
+    client_session: Session, session: Session, place: Place, consumer: MessageConsumer
 ) -> None:
     assert texts_of(drain(consumer)) == TEXTS
-    send_texts(session, queue, "urgent", priority=9)
+    send_texts(session, place.destination, "urgent", priority=9)
     client_session.recover()
     assert texts_of(drain(consumer)) == ["urgent", *TEXTS]
 
@@ -116,28 +117,28 @@ def test_acknowledging_covers_the_messages_of_all_the_sessions_consumers(
 @pytest.mark.requirement("session.ack.closedconsumer", "session.CLIENT_ACKNOWLEDGE")
 @pytest.mark.case("session-client-acknowledge-01")
 def test_message_can_be_acknowledged_after_its_consumer_is_closed(
-    jmsql_factory: ConnectionFactory, connection: Connection, consumer: MessageConsumer, queue: Queue
+    session: Session, client_session: Session, consumer: MessageConsumer, place: Place
 ) -> None:
     message = receive(consumer)
     consumer.close()
     message.acknowledge()
-    connection.close()
-    assert texts_left(jmsql_factory, queue) == TEXTS[1:]
+    client_session.close()
+    assert texts_of(drain(place.consumer(session))) == TEXTS[1:]
 
 
 @pytest.mark.requirement("session.recover", "session.ack.closedconsumer")
 def test_recover_returns_messages_of_a_closed_consumer(
-    client_session: Session, consumer: MessageConsumer, queue: Queue
+    client_session: Session, consumer: MessageConsumer, place: Place
 ) -> None:
     assert receive_texts(consumer, 2) == TEXTS[:2]
     consumer.close()
     client_session.recover()
-    assert texts_of(drain(client_session.create_consumer(queue))) == TEXTS
+    assert texts_of(drain(place.consumer(client_session))) == TEXTS
 
 
 @pytest.mark.requirement("session.CLIENT_ACKNOWLEDGE", "session.recover", "message.redelivered.receive")
 @pytest.mark.case("session-client-acknowledge-02", "session-client-acknowledge-03")
-def test_listener_acknowledges_and_recovers(client_session: Session, session: Session, queue: Queue) -> None:
+def test_listener_acknowledges_and_recovers(client_session: Session, session: Session, place: Place) -> None:
     heard: list[tuple[str | None, bool]] = []
 
     def listen(message: Message) -> None:
@@ -147,8 +148,8 @@ def test_listener_acknowledges_and_recovers(client_session: Session, session: Se
         elif message.get_body(str) == "d" and not message.jms_redelivered:
             client_session.recover()
 
-    client_session.create_consumer(queue).message_listener = listen
-    send_texts(session, queue, *TEXTS)
+    place.consumer(client_session).message_listener = listen
+    send_texts(session, place.destination, *TEXTS)
     wait_for(lambda: heard and heard[-1][0] == "e")
     first = [(text, False) for text in "abcd"]
     assert heard == [*first, ("c", True), ("d", True), ("e", False)]

@@ -7,6 +7,7 @@ import sqlalchemy
 
 from jmsql import Connection, Message, Queue, Session, TransactionRolledBackException
 from jmsql.testing import drain
+from tests.compliance.places import Place
 from tests.texts import receive_texts, send_texts, texts_of
 
 TEXTS = ["a", "b", "c"]
@@ -20,10 +21,10 @@ def transacted(connection: Connection) -> Session:
 @pytest.mark.requirement("session.transactions")
 @pytest.mark.case("session-commit-01")
 def test_messages_are_seen_when_their_transaction_is_committed(
-    transacted: Session, session: Session, queue: Queue
+    transacted: Session, session: Session, place: Place
 ) -> None:
-    others = session.create_consumer(queue)
-    producer = transacted.create_producer(queue)
+    others = place.consumer(session)
+    producer = transacted.create_producer(place.destination)
     for _ in range(2):  # one transaction after another
         for text in TEXTS:
             producer.send(transacted.create_text_message(text))
@@ -35,26 +36,26 @@ def test_messages_are_seen_when_their_transaction_is_committed(
 @pytest.mark.requirement("session.transactions")
 @pytest.mark.case("session-commit-01")
 def test_messages_received_in_a_transaction_are_gone_when_it_is_committed(
-    connection: Connection, transacted: Session, session: Session, queue: Queue
+    connection: Connection, transacted: Session, session: Session, place: Place
 ) -> None:
-    send_texts(session, queue, *TEXTS)
-    consumer = transacted.create_consumer(queue)
+    send_texts(session, place.destination, *TEXTS)
+    consumer = place.consumer(transacted)
     for text in TEXTS:
         assert receive_texts(consumer, 1) == [text]
         transacted.commit()
     transacted.rollback()
     assert drain(consumer) == []
     transacted.close()
-    assert drain(session.create_consumer(queue)) == []
-    assert drain(connection.create_session(transacted=True).create_consumer(queue)) == []
+    assert drain(place.consumer(session)) == []
+    assert drain(place.consumer(connection.create_session(transacted=True))) == []
 
 
 @pytest.mark.requirement("session.transactions")
 @pytest.mark.case("session-commit-01")
-def test_sending_and_receiving_are_one_unit(transacted: Session, session: Session, queue: Queue) -> None:
+def test_sending_and_receiving_are_one_unit(transacted: Session, session: Session, place: Place) -> None:
     answers = Queue("answers")
-    send_texts(session, queue, *TEXTS)
-    consumer, producer = transacted.create_consumer(queue), transacted.create_producer(answers)
+    send_texts(session, place.destination, *TEXTS)
+    consumer, producer = place.consumer(transacted), transacted.create_producer(answers)
     for text in receive_texts(consumer, 2):
         producer.send(transacted.create_text_message(f"answer to {text}"))
     assert drain(session.create_consumer(answers)) == []
@@ -66,9 +67,9 @@ def test_sending_and_receiving_are_one_unit(transacted: Session, session: Sessio
 
 @pytest.mark.requirement("session.transactions")
 @pytest.mark.case("session-commit-01")
-def test_transaction_does_not_receive_what_it_sends(transacted: Session, queue: Queue) -> None:
-    consumer = transacted.create_consumer(queue)
-    transacted.create_producer(queue).send(transacted.create_text_message("a"))
+def test_transaction_does_not_receive_what_it_sends(transacted: Session, place: Place) -> None:
+    consumer = place.consumer(transacted)
+    transacted.create_producer(place.destination).send(transacted.create_text_message("a"))
     assert consumer.receive(timeout=0) is None
     transacted.commit()
     assert receive_texts(consumer, 1) == ["a"]
@@ -77,30 +78,30 @@ def test_transaction_does_not_receive_what_it_sends(transacted: Session, queue: 
 @pytest.mark.requirement("session.ack.closedconsumer", "session.transactions")
 @pytest.mark.case("session-commit-02")
 def test_commit_covers_producers_and_consumers_that_are_closed(
-    transacted: Session, session: Session, queue: Queue
+    transacted: Session, session: Session, place: Place
 ) -> None:
     answers = Queue("answers")
-    send_texts(session, queue, *TEXTS)
-    with transacted.create_consumer(queue) as consumer:
+    send_texts(session, place.destination, *TEXTS)
+    with place.consumer(transacted) as consumer:
         assert receive_texts(consumer, 2) == ["a", "b"]
     with transacted.create_producer(answers) as producer:
         producer.send(transacted.create_text_message("answer"))
     transacted.commit()
     transacted.close()
     assert texts_of(drain(session.create_consumer(answers))) == ["answer"]
-    assert texts_of(drain(session.create_consumer(queue))) == ["c"]
+    assert texts_of(drain(place.consumer(session))) == ["c"]
 
 
 @pytest.mark.requirement("session.transactions")
-def test_commit_of_nothing_changes_nothing(transacted: Session, session: Session, queue: Queue) -> None:
+def test_commit_of_nothing_changes_nothing(transacted: Session, session: Session, place: Place) -> None:
     transacted.commit()
-    send_texts(session, queue, *TEXTS)
+    send_texts(session, place.destination, *TEXTS)
     transacted.commit()
-    assert texts_of(drain(transacted.create_consumer(queue))) == TEXTS
+    assert texts_of(drain(place.consumer(transacted))) == TEXTS
 
 
 @pytest.mark.requirement("session.transactions")
-def test_listener_commits(transacted: Session, session: Session, queue: Queue) -> None:
+def test_listener_commits(transacted: Session, session: Session, place: Place) -> None:
     answers = Queue("answers")
     producer = transacted.create_producer(answers)
 
@@ -109,18 +110,18 @@ def test_listener_commits(transacted: Session, session: Session, queue: Queue) -
         if message.get_body(str) == "c":
             transacted.commit()
 
-    transacted.create_consumer(queue).message_listener = answer
-    send_texts(session, queue, *TEXTS)
+    place.consumer(transacted).message_listener = answer
+    send_texts(session, place.destination, *TEXTS)
     assert receive_texts(session.create_consumer(answers), 3) == ["answer to a", "answer to b", "answer to c"]
     transacted.close()
-    assert drain(session.create_consumer(queue)) == []
+    assert drain(place.consumer(session)) == []
 
 
 @pytest.mark.requirement("session.transactions.commitrolledback", "message.redelivered.receive")
-def test_commit_that_ends_in_a_rollback_says_so(transacted: Session, session: Session, queue: Queue) -> None:
+def test_commit_that_ends_in_a_rollback_says_so(transacted: Session, session: Session, place: Place) -> None:
     answers = Queue("answers")
-    send_texts(session, queue, *TEXTS)
-    consumer = transacted.create_consumer(queue)
+    send_texts(session, place.destination, *TEXTS)
+    consumer = place.consumer(transacted)
     transacted.database.execute(
         sqlalchemy.text("create temporary table delivered (number int unique deferrable initially deferred)")
     )
@@ -145,9 +146,9 @@ def test_commit_that_ends_in_a_rollback_says_so(transacted: Session, session: Se
 
 
 @pytest.mark.requirement("session.transactions.commitrolledback")
-def test_commit_after_a_statement_failed_is_a_rollback(transacted: Session, session: Session, queue: Queue) -> None:
-    send_texts(session, queue, *TEXTS)
-    consumer = transacted.create_consumer(queue)
+def test_commit_after_a_statement_failed_is_a_rollback(transacted: Session, session: Session, place: Place) -> None:
+    send_texts(session, place.destination, *TEXTS)
+    consumer = place.consumer(transacted)
     assert receive_texts(consumer, 1) == ["a"]
     with pytest.raises(sqlalchemy.exc.DataError):
         transacted.database.execute(sqlalchemy.text("select 1 / 0"))
@@ -155,4 +156,4 @@ def test_commit_after_a_statement_failed_is_a_rollback(transacted: Session, sess
         transacted.commit()
     assert texts_of(drain(consumer)) == TEXTS
     transacted.commit()
-    assert drain(session.create_consumer(queue)) == []
+    assert drain(place.consumer(session)) == []

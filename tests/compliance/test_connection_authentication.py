@@ -11,8 +11,9 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from jmsql import ConnectionFactory, JMSException, JMSSecurityException, Queue, migrate
+from jmsql import ConnectionFactory, Destination, JMSException, JMSSecurityException, Queue, Topic, migrate
 from jmsql.embedded import start_server
+from tests.texts import receive_texts, send_texts
 
 USER, PASSWORD = "clerk", "the right password"
 
@@ -38,7 +39,7 @@ def factory(server_url: sqlalchemy.URL) -> ConnectionFactory:
 
 
 @pytest.mark.requirement("connection.authentication")
-@pytest.mark.case("connection-authentication-01")
+@pytest.mark.case("connection-authentication-01", "connection-authentication-02")
 @pytest.mark.parametrize(
     ("user", "password"),
     [(USER, "a wrong password"), ("stranger", PASSWORD), (USER, "")],
@@ -52,15 +53,21 @@ def test_wrong_credentials_are_refused(factory: ConnectionFactory, user: str, pa
 
 
 @pytest.mark.requirement("connection.authentication")
-@pytest.mark.case("connection-authentication-03")
-def test_right_credentials_give_a_connection(factory: ConnectionFactory) -> None:
+@pytest.mark.parametrize(
+    "destination",
+    [
+        pytest.param(Queue("orders"), marks=pytest.mark.case("connection-authentication-03")),
+        pytest.param(Topic("news"), marks=pytest.mark.case("connection-authentication-04")),
+    ],
+    ids=str,
+)
+def test_right_credentials_give_a_connection(factory: ConnectionFactory, destination: Destination) -> None:
     with factory.create_connection(USER, PASSWORD) as connection:
-        session = connection.create_session()
-        session.create_producer(Queue("orders")).send(session.create_text_message("authenticated"))
         connection.start()
-        message = session.create_consumer(Queue("orders")).receive(timeout=5)
-        assert message is not None
-        assert message.get_body(str) == "authenticated"
+        session = connection.create_session()
+        consumer = session.create_consumer(destination)
+        send_texts(session, destination, "authenticated")
+        assert receive_texts(consumer, 1) == ["authenticated"]
 
 
 @pytest.mark.requirement("connection.authentication")

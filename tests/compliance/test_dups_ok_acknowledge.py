@@ -6,6 +6,7 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue, Session
 from jmsql.testing import drain, wait_for
+from tests.compliance.places import Place
 from tests.texts import receive_texts, send_texts, texts_left, texts_of
 
 TEXTS = [str(number) for number in range(10)]
@@ -20,12 +21,12 @@ def lazy_session(connection: Connection) -> Session:
 @pytest.mark.case("session-dups-ok-acknowledge-01")
 @pytest.mark.parametrize("received", [4, len(TEXTS)])
 def test_second_consumer_may_get_messages_twice_and_misses_none(
-    lazy_session: Session, session: Session, queue: Queue, received: int
+    lazy_session: Session, session: Session, place: Place, received: int
 ) -> None:
-    send_texts(session, queue, *TEXTS)
-    with lazy_session.create_consumer(queue) as consumer:
+    send_texts(session, place.destination, *TEXTS)
+    with place.consumer(lazy_session) as consumer:
         assert receive_texts(consumer, received) == TEXTS[:received]
-    again = texts_of(drain(session.create_consumer(queue)))
+    again = texts_of(drain(place.consumer(session)))
     assert set(TEXTS[received:]) <= set(again) <= set(TEXTS)
     assert len(again) == len(set(again))
 
@@ -33,12 +34,12 @@ def test_second_consumer_may_get_messages_twice_and_misses_none(
 @pytest.mark.requirement("session.DUPS_OK_ACKNOWLEDGE")
 @pytest.mark.case("session-dups-ok-acknowledge-01")
 def test_what_the_session_received_is_acknowledged_at_the_latest_when_it_closes(
-    lazy_session: Session, session: Session, queue: Queue
+    lazy_session: Session, session: Session, place: Place
 ) -> None:
-    send_texts(session, queue, *TEXTS)
-    assert receive_texts(lazy_session.create_consumer(queue), 4) == TEXTS[:4]
+    send_texts(session, place.destination, *TEXTS)
+    assert receive_texts(place.consumer(lazy_session), 4) == TEXTS[:4]
     lazy_session.close()
-    assert texts_of(drain(session.create_consumer(queue))) == TEXTS[4:]
+    assert texts_of(drain(place.consumer(session))) == TEXTS[4:]
 
 
 @pytest.mark.requirement("session.DUPS_OK_ACKNOWLEDGE")
@@ -51,19 +52,19 @@ def test_acknowledgement_needs_no_call(jmsql_factory: ConnectionFactory, lazy_se
 
 
 @pytest.mark.requirement("session.DUPS_OK_ACKNOWLEDGE")
-def test_listener_gets_every_message(lazy_session: Session, session: Session, queue: Queue) -> None:
+def test_listener_gets_every_message(lazy_session: Session, session: Session, place: Place) -> None:
     heard: list[Message] = []
-    lazy_session.create_consumer(queue).message_listener = heard.append
-    send_texts(session, queue, *TEXTS)
+    place.consumer(lazy_session).message_listener = heard.append
+    send_texts(session, place.destination, *TEXTS)
     wait_for(lambda: set(TEXTS) <= set(texts_of(heard)))
     lazy_session.close()
-    assert drain(session.create_consumer(queue)) == []
+    assert drain(place.consumer(session)) == []
 
 
 @pytest.mark.requirement("session.DUPS_OK_ACKNOWLEDGE", "message.redelivered.receive")
-def test_recover_may_bring_messages_again_and_marks_them(lazy_session: Session, session: Session, queue: Queue) -> None:
-    send_texts(session, queue, *TEXTS)
-    consumer = lazy_session.create_consumer(queue)
+def test_recover_may_bring_messages_again_and_marks_them(lazy_session: Session, session: Session, place: Place) -> None:
+    send_texts(session, place.destination, *TEXTS)
+    consumer = place.consumer(lazy_session)
     assert receive_texts(consumer, 4) == TEXTS[:4]
     lazy_session.recover()
     messages = drain(consumer)

@@ -7,10 +7,11 @@ import time
 import pytest
 import sqlalchemy
 
-from jmsql import AcknowledgeMode, Connection, MessageProducer, Queue, Session
+from jmsql import AcknowledgeMode, Connection, MessageConsumer, MessageProducer, Queue, Session, Topic
 from jmsql.testing import drain, wait_for
 from tests.texts import receive_texts, texts_of
 
+TOPIC = Topic("compliance")
 SHORT = 0.05
 """Seconds: long enough to be sent, short enough to be waited for."""
 
@@ -66,6 +67,48 @@ def test_of_two_messages_only_the_one_that_lives_for_ever_is_received(
     wait_until(max(expirations))
     consumer = session_of(connection, mode).create_consumer(queue)
     assert texts_of(drain(consumer)) == ["for ever"]
+
+
+def subscribers(connection: Connection, mode: AcknowledgeMode, *, durable: bool) -> list[MessageConsumer]:
+    """Three subscribers of a topic in sessions of their own; the first of them is durable, or none is."""
+    sessions = [session_of(connection, mode) for _ in range(3)]
+    first = sessions[0].create_durable_subscriber(TOPIC, "reader") if durable else sessions[0].create_consumer(TOPIC)
+    return [first, *(session.create_consumer(TOPIC) for session in sessions[1:])]
+
+
+@pytest.mark.requirement("message.expiration.zero")
+@pytest.mark.parametrize(
+    "durable",
+    [
+        pytest.param(True, marks=pytest.mark.case("expiration-02"), id="one of them durable"),
+        pytest.param(False, marks=pytest.mark.case("expiration-03"), id="none of them durable"),
+    ],
+)
+@MODES
+def test_each_subscriber_receives_only_the_group_that_lives_for_ever(
+    connection: Connection, session: Session, mode: AcknowledgeMode, durable: bool
+) -> None:
+    consumers = subscribers(connection, mode, durable=durable)
+    producer = session.create_producer(TOPIC)
+    expirations = []
+    for number in range(10):
+        send(producer, session, f"for ever {number}")
+        expirations.append(send(producer, session, f"short {number}", SHORT))
+    wait_until(max(expirations))
+    for consumer in consumers:
+        received = drain(consumer)
+        assert texts_of(received) == [f"for ever {number}" for number in range(10)]
+        assert {message.jms_expiration for message in received} == {0}
+
+
+@pytest.mark.requirement("subscriber.durable")
+def test_messages_expire_in_a_durable_subscription_without_a_subscriber(session: Session) -> None:
+    session.create_durable_subscriber(TOPIC, "reader").close()
+    producer = session.create_producer(TOPIC)
+    expiration = send(producer, session, "short", SHORT)
+    send(producer, session, "for ever")
+    wait_until(expiration)
+    assert texts_of(drain(session.create_durable_subscriber(TOPIC, "reader"))) == ["for ever"]
 
 
 @pytest.mark.requirement("message.expiration.zero")

@@ -6,6 +6,7 @@ import pytest
 
 from jmsql import Connection, Message, Queue, Session
 from tests.compliance.filled_messages import CLASSES, filled
+from tests.compliance.places import Place
 from tests.exchange import exchange
 from tests.texts import receive
 
@@ -23,6 +24,15 @@ def test_send_sets_it_and_the_receiver_sees_an_equal_one(
     received = exchange(connection.create_session(transacted), queue, message)
     assert message.jms_destination == queue
     assert received.jms_destination == queue
+
+
+@pytest.mark.case("header-destination-01")
+def test_it_is_of_the_kind_that_the_message_was_sent_to(session: Session, place: Place) -> None:
+    message = Message()
+    session.create_producer(place.destination).send(message)
+    received = receive(place.consumer(session)).jms_destination
+    assert message.jms_destination == received == place.destination
+    assert type(received) is type(place.destination)
 
 
 @pytest.mark.case("header-destination-01")

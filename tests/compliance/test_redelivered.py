@@ -6,6 +6,7 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, Message, Queue, Session
 from jmsql.testing import drain
+from tests.compliance.places import Place
 from tests.texts import receive
 
 GIVE_BACK = {AcknowledgeMode.TRANSACTED: Session.rollback, AcknowledgeMode.CLIENT: Session.recover}
@@ -14,23 +15,23 @@ MODES = pytest.mark.parametrize("mode", list(GIVE_BACK))
 
 @pytest.mark.requirement("message.redelivered.send")
 @pytest.mark.parametrize("before", [False, True])
-def test_send_leaves_it_as_it_is_and_the_receiver_is_not_misled(session: Session, queue: Queue, before: bool) -> None:
+def test_send_leaves_it_as_it_is_and_the_receiver_is_not_misled(session: Session, place: Place, before: bool) -> None:
     message = session.create_text_message("a")
     message.jms_redelivered = before
-    session.create_producer(queue).send(message)
+    session.create_producer(place.destination).send(message)
     assert message.jms_redelivered is before
-    assert receive(session.create_consumer(queue)).jms_redelivered is False
+    assert receive(place.consumer(session)).jms_redelivered is False
 
 
 @pytest.mark.requirement("message.redelivered.send", "message.redelivered.receive")
 @MODES
 def test_redelivered_message_that_is_sent_on_arrives_as_a_new_one(
-    connection: Connection, session: Session, queue: Queue, mode: AcknowledgeMode
+    connection: Connection, session: Session, place: Place, mode: AcknowledgeMode
 ) -> None:
     onward = Queue("onward")
     receiving = connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode)
-    session.create_producer(queue).send(session.create_text_message("a"))
-    consumer = receiving.create_consumer(queue)
+    session.create_producer(place.destination).send(session.create_text_message("a"))
+    consumer = place.consumer(receiving)
     assert not receive(consumer).jms_redelivered
     GIVE_BACK[mode](receiving)
     again = receive(consumer)
@@ -46,21 +47,21 @@ def test_redelivered_message_that_is_sent_on_arrives_as_a_new_one(
 @MODES
 @pytest.mark.parametrize("delivered", [1, 2, 3])
 def test_every_message_delivered_again_is_marked_and_no_other(
-    connection: Connection, session: Session, queue: Queue, mode: AcknowledgeMode, delivered: int
+    connection: Connection, session: Session, place: Place, mode: AcknowledgeMode, delivered: int
 ) -> None:
     def mark(message: Message) -> tuple[str | None, bool, int]:
         return message.get_body(str), message.jms_redelivered, message.get_int_property("JMSXDeliveryCount")
 
-    producer = session.create_producer(queue)
+    producer = session.create_producer(place.destination)
     for text in "abc":
         producer.send(session.create_text_message(text))
     receiving = connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode)
-    consumer = receiving.create_consumer(queue)
+    consumer = place.consumer(receiving)
     first = [mark(receive(consumer)) for _ in range(delivered)]
     assert first == [(text, False, 1) for text in "abc"[:delivered]]
     GIVE_BACK[mode](receiving)
     consumer.close()
-    others = drain(session.create_consumer(queue))
+    others = drain(place.consumer(session))
     assert [mark(message) for message in others] == [
         (text, position < delivered, 2 if position < delivered else 1) for position, text in enumerate("abc")
     ]

@@ -6,6 +6,7 @@ import pytest
 
 from jmsql import Connection, IllegalStateException, Message, Queue, Session
 from jmsql.testing import drain, wait_for
+from tests.compliance.places import Place
 from tests.texts import receive_texts, send_texts, texts_of
 
 TEXTS = ["a", "b", "c"]
@@ -26,23 +27,23 @@ def test_closed_session_is_not_rolled_back(transacted: Session) -> None:
 
 @pytest.mark.requirement("session.rollback")
 @pytest.mark.case("session-rollback-02")
-def test_messages_sent_are_destroyed(transacted: Session, session: Session, queue: Queue) -> None:
-    producer = transacted.create_producer(queue)
+def test_messages_sent_are_destroyed(transacted: Session, session: Session, place: Place) -> None:
+    producer = transacted.create_producer(place.destination)
     for text in TEXTS:
         producer.send(transacted.create_text_message(text))
     transacted.rollback()
     transacted.commit()
-    assert drain(session.create_consumer(queue)) == []
+    assert drain(place.consumer(session)) == []
     producer.send(transacted.create_text_message("afterwards"))
     transacted.commit()
-    assert texts_of(drain(session.create_consumer(queue))) == ["afterwards"]
+    assert texts_of(drain(place.consumer(session))) == ["afterwards"]
 
 
 @pytest.mark.requirement("session.rollback", "message.redelivered.receive")
 @pytest.mark.case("session-rollback-02")
-def test_messages_received_come_again(transacted: Session, session: Session, queue: Queue) -> None:
-    send_texts(session, queue, *TEXTS)
-    consumer = transacted.create_consumer(queue)
+def test_messages_received_come_again(transacted: Session, session: Session, place: Place) -> None:
+    send_texts(session, place.destination, *TEXTS)
+    consumer = place.consumer(transacted)
     assert receive_texts(consumer, 2) == ["a", "b"]
     for deliveries in (2, 3):
         transacted.rollback()
@@ -59,11 +60,11 @@ def test_messages_received_come_again(transacted: Session, session: Session, que
 @pytest.mark.requirement("session.rollback", "message.redelivered.receive")
 @pytest.mark.case("session-rollback-02")
 def test_another_consumer_sees_that_they_were_delivered_before(
-    transacted: Session, session: Session, queue: Queue
+    transacted: Session, session: Session, place: Place
 ) -> None:
-    send_texts(session, queue, *TEXTS)
-    assert receive_texts(transacted.create_consumer(queue), 2) == ["a", "b"]
-    others = session.create_consumer(queue)
+    send_texts(session, place.destination, *TEXTS)
+    assert receive_texts(place.consumer(transacted), 2) == ["a", "b"]
+    others = place.consumer(session)
     transacted.rollback()
     messages = drain(others)
     assert [(message.get_body(str), message.jms_redelivered) for message in messages] == [
@@ -75,19 +76,19 @@ def test_another_consumer_sees_that_they_were_delivered_before(
 
 @pytest.mark.requirement("session.rollback")
 @pytest.mark.case("session-rollback-02")
-def test_it_covers_producers_and_consumers_that_are_closed(transacted: Session, session: Session, queue: Queue) -> None:
+def test_it_covers_producers_and_consumers_that_are_closed(transacted: Session, session: Session, place: Place) -> None:
     answers = Queue("answers")
-    send_texts(session, queue, *TEXTS)
-    with transacted.create_consumer(queue) as consumer, transacted.create_producer(answers) as producer:
+    send_texts(session, place.destination, *TEXTS)
+    with place.consumer(transacted) as consumer, transacted.create_producer(answers) as producer:
         for text in receive_texts(consumer, 2):
             producer.send(transacted.create_text_message(text))
     transacted.rollback()
     assert drain(session.create_consumer(answers)) == []
-    assert texts_of(drain(session.create_consumer(queue))) == TEXTS
+    assert texts_of(drain(place.consumer(session))) == TEXTS
 
 
 @pytest.mark.requirement("session.rollback")
-def test_listener_rolls_back(transacted: Session, session: Session, queue: Queue) -> None:
+def test_listener_rolls_back(transacted: Session, session: Session, place: Place) -> None:
     heard: list[tuple[str | None, bool]] = []
 
     def listen(message: Message) -> None:
@@ -97,9 +98,9 @@ def test_listener_rolls_back(transacted: Session, session: Session, queue: Queue
         elif message.get_body(str) == "c":
             transacted.commit()
 
-    send_texts(session, queue, *TEXTS)
-    transacted.create_consumer(queue).message_listener = listen
+    send_texts(session, place.destination, *TEXTS)
+    place.consumer(transacted).message_listener = listen
     wait_for(lambda: heard and heard[-1][0] == "c")
     assert heard == [("a", False), ("b", False), ("a", True), ("b", True), ("c", False)]
     transacted.close()
-    assert drain(session.create_consumer(queue)) == []
+    assert drain(place.consumer(session)) == []

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql import Connection, IllegalStateException, Queue
+from jmsql import Connection, IllegalStateException
 from jmsql.testing import drain
+from tests.compliance.places import Place
 from tests.texts import receive_texts, send_texts, texts_of
 
 
 @pytest.mark.requirement("session.recover.IllegalStateException")
 @pytest.mark.case("session-transacted-recover-01")
-def test_transacted_session_is_not_recovered(connection: Connection, queue: Queue) -> None:
+def test_transacted_session_is_not_recovered(connection: Connection, place: Place) -> None:
     session = connection.create_session(transacted=True)
     with pytest.raises(IllegalStateException, match="rollback"):
         session.recover()
-    send_texts(session, queue, "a", "b")
-    consumer = session.create_consumer(queue)
+    send_texts(session, place.destination, "a", "b")
+    consumer = place.consumer(session)
     assert receive_texts(consumer, 1) == ["a"]
     with pytest.raises(IllegalStateException, match="rollback"):
         session.recover()

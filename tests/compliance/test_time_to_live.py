@@ -1,13 +1,14 @@
-"""JMSExpiration as the time-to-live of a queue's sender sets it: JMS 1.1 chapter 3.4.9."""
+"""JMSExpiration as the time-to-live of a queue's sender or a topic's publisher sets it: JMS 1.1 chapter 3.4.9."""
 
 from __future__ import annotations
 
 import time
 from datetime import timedelta
+from typing import NamedTuple
 
 import pytest
 
-from jmsql import JMSException, Message, MessageProducer, Queue, Session
+from jmsql import Destination, JMSException, Message, MessageProducer, Queue, Session, Topic
 from tests.texts import receive
 
 pytestmark = pytest.mark.requirement("message.expiration.send", "message.expiration.receive")
@@ -15,19 +16,35 @@ pytestmark = pytest.mark.requirement("message.expiration.send", "message.expirat
 LIFETIMES = pytest.mark.parametrize("time_to_live", [30, 12.345, timedelta(hours=1), timedelta(days=30_000)])
 
 
-def with_cases(of_its_own: str, named: str) -> pytest.MarkDecorator:
-    """Run with a sender to one queue and with one that names it in each send, each being a case of the suite."""
+class Way(NamedTuple):
+    """To what a message is sent, and whether each send names it."""
+
+    destination: Destination
+    is_named: bool
+
+    def producer(self, session: Session) -> MessageProducer:
+        """Make the producer."""
+        return session.create_producer(None if self.is_named else self.destination)
+
+    def send(self, producer: MessageProducer, message: Message, time_to_live: float | timedelta | None = None) -> None:
+        """Send a message."""
+        producer.send(message, self.destination if self.is_named else None, time_to_live=time_to_live)
+
+
+def with_cases(of_its_own: int, named: int) -> pytest.MarkDecorator:
+    """Run with a producer for one destination and with one that names it in each send, each being a case."""
     return pytest.mark.parametrize(
-        "destination",
+        "way",
         [
-            pytest.param(None, marks=pytest.mark.case(of_its_own), id="destination of its own"),
-            pytest.param(Queue("compliance"), marks=pytest.mark.case(named), id="destination named with the send"),
+            pytest.param(
+                Way(destination, is_named),
+                marks=pytest.mark.case(f"time-to-live-{suite}-{number:02}"),
+                id=f"{suite}, destination {'named with the send' if is_named else 'of its own'}",
+            )
+            for suite, destination in (("sender", Queue("compliance")), ("publisher", Topic("compliance")))
+            for is_named, number in ((False, of_its_own), (True, named))
         ],
     )
-
-
-def producer_for(session: Session, destination: Queue | None) -> MessageProducer:
-    return session.create_producer(Queue("compliance") if destination is None else None)
 
 
 def seconds(duration: float | timedelta) -> float:
@@ -39,44 +56,45 @@ def milliseconds() -> int:
 
 
 @pytest.mark.requirement("message.expiration.zero", "producer.ttl.default")
-@with_cases("time-to-live-sender-01", "time-to-live-sender-02")
-def test_default_is_to_live_for_ever(session: Session, queue: Queue, destination: Queue | None) -> None:
-    producer, message = producer_for(session, destination), Message()
+@with_cases(1, 2)
+def test_default_is_to_live_for_ever(session: Session, way: Way) -> None:
+    producer, message = way.producer(session), Message()
+    consumer = session.create_consumer(way.destination)
     assert producer.time_to_live == 0
     message.jms_expiration = 1
-    producer.send(message, destination)
+    way.send(producer, message)
     assert message.jms_expiration == 0
-    assert receive(session.create_consumer(queue)).jms_expiration == 0
+    assert receive(consumer).jms_expiration == 0
 
 
-@with_cases("time-to-live-sender-03", "time-to-live-sender-04")
+@with_cases(3, 4)
 @LIFETIMES
-def test_time_to_live_of_the_send_is_used(
-    session: Session, queue: Queue, destination: Queue | None, time_to_live: float | timedelta
-) -> None:
-    producer, message = producer_for(session, destination), Message()
+def test_time_to_live_of_the_send_is_used(session: Session, way: Way, time_to_live: float | timedelta) -> None:
+    producer, message = way.producer(session), Message()
+    consumer = session.create_consumer(way.destination)
     before = milliseconds()
-    producer.send(message, destination, time_to_live=time_to_live)
+    way.send(producer, message, time_to_live)
     lifetime = round(seconds(time_to_live) * 1000)
     assert before + lifetime <= message.jms_expiration <= milliseconds() + lifetime
-    assert receive(session.create_consumer(queue)).jms_expiration == message.jms_expiration
+    assert receive(consumer).jms_expiration == message.jms_expiration
     assert producer.time_to_live == 0
 
 
 @pytest.mark.requirement("producer.ttl.set")
-@with_cases("time-to-live-sender-05", "time-to-live-sender-06")
+@with_cases(5, 6)
 @LIFETIMES
 def test_time_to_live_of_the_sender_is_used_if_the_send_names_none(
-    session: Session, queue: Queue, destination: Queue | None, time_to_live: float | timedelta
+    session: Session, way: Way, time_to_live: float | timedelta
 ) -> None:
-    producer, message = producer_for(session, destination), Message()
+    producer, message = way.producer(session), Message()
+    consumer = session.create_consumer(way.destination)
     producer.time_to_live = time_to_live
     assert producer.time_to_live == seconds(time_to_live)
     before = milliseconds()
-    producer.send(message, destination)
+    way.send(producer, message)
     lifetime = round(seconds(time_to_live) * 1000)
     assert before + lifetime <= message.jms_expiration <= milliseconds() + lifetime
-    assert receive(session.create_consumer(queue)).jms_expiration == message.jms_expiration
+    assert receive(consumer).jms_expiration == message.jms_expiration
 
 
 @pytest.mark.requirement("message.expiration.zero", "producer.ttl.set")

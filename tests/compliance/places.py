@@ -1,0 +1,85 @@
+"""Where messages wait for their consumer: every kind of destination, and of subscription, that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from jmsql import Connection, Destination, MessageConsumer, Session, Topic
+
+__all__ = ["Place", "PlaceKind", "make_place"]
+
+_NAME = "compliance"
+
+MakeConsumer = Callable[[Session, Any], MessageConsumer]
+
+
+class PlaceKind(Enum):
+    """A way for messages to reach their consumer."""
+
+    QUEUE = "queue"
+    TEMPORARY_QUEUE = "temporary queue"
+    TOPIC = "topic"
+    TEMPORARY_TOPIC = "temporary topic"
+    DURABLE_SUBSCRIPTION = "durable subscription"
+    SHARED_DURABLE_SUBSCRIPTION = "shared durable subscription"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A destination whose messages wait, from the start, for whoever calls `consumer`.
+
+    On a topic they wait in a subscription, which is there before the first message.
+    """
+
+    destination: Destination
+    _make_consumer: MakeConsumer = field(repr=False)
+
+    def consumer(self, session: Session) -> MessageConsumer:
+        """Make a consumer of the messages that wait."""
+        return self._make_consumer(session, self.destination)
+
+
+def make_place(kind: PlaceKind, connection: Connection) -> Place:
+    """Make a place of a kind, for the sessions of a connection with a client identifier."""
+    session = connection.create_session()
+    match kind:
+        case PlaceKind.QUEUE:
+            return Place(session.create_queue(_NAME), Session.create_consumer)
+        case PlaceKind.TEMPORARY_QUEUE:
+            return Place(session.create_temporary_queue(), Session.create_consumer)
+        case PlaceKind.TOPIC:
+            return _shared(session, session.create_topic(_NAME))
+        case PlaceKind.TEMPORARY_TOPIC:
+            return _shared(session, session.create_temporary_topic())
+        case PlaceKind.DURABLE_SUBSCRIPTION:
+            return _durable(session, _OneAtATime())
+        case PlaceKind.SHARED_DURABLE_SUBSCRIPTION:
+            return _durable(session, lambda session, topic: session.create_shared_durable_consumer(topic, _NAME))
+
+
+class _OneAtATime:
+    """Makes the consumer of a durable subscription, and closes the one before, since there can be only one."""
+
+    def __init__(self) -> None:
+        self._consumer: MessageConsumer | None = None
+
+    def __call__(self, session: Session, topic: Topic) -> MessageConsumer:
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = session.create_durable_consumer(topic, _NAME)
+        return self._consumer
+
+
+def _shared(session: Session, topic: Topic) -> Place:
+    place = Place(topic, lambda session, topic: session.create_shared_consumer(topic, _NAME))
+    place.consumer(session)  # takes nothing, and keeps the subscription between consumers
+    return place
+
+
+def _durable(session: Session, make_consumer: MakeConsumer) -> Place:
+    place = Place(session.create_topic(_NAME), make_consumer)
+    place.consumer(session).close()
+    return place
