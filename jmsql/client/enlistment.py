@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 import sqlalchemy
-from sqlalchemy import event, orm
+from sqlalchemy import event
 
 from jmsql.client.async_context import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer
 from jmsql.client.context import JMSContext
@@ -18,6 +18,7 @@ from jmsql.store.driver import Driver, Result, driver_for
 from jmsql.store.errors import is_connection_lost, jms_errors
 
 if TYPE_CHECKING:
+    from sqlalchemy import orm
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 __all__ = ["AsyncJMSConsumer", "AsyncJMSContext", "AsyncJMSProducer", "enlist"]
@@ -104,8 +105,8 @@ class _SessionTransaction(CallerTransaction):
             return _ConnectionTransaction(self._session.connection()).driver
 
 
-# One session for each object of the caller's that waits for its commit, so that messages keep their order.
-_buffering: WeakKeyDictionary[object, EnlistedSession] = WeakKeyDictionary()
+# By schema: one session for each object of the caller's that waits for its commit, so that messages keep their order.
+_buffering: WeakKeyDictionary[object, dict[str, EnlistedSession]] = WeakKeyDictionary()
 
 
 @overload
@@ -148,21 +149,26 @@ def enlist(transaction: object, *, schema: str = "jmsql") -> JMSContext | AsyncJ
 
 
 def _enlisted_session(transaction: object, schema: str) -> EnlistedSession:
-    if "sqlalchemy.ext.asyncio" in sys.modules:  # it needs greenlet, so only an application that uses it imports it
+    # What the application has not imported, it has no object of; and both are slow to import, or need greenlet.
+    if "sqlalchemy.ext.asyncio" in sys.modules:
         from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
         if isinstance(transaction, AsyncSession | AsyncConnection):
-            if transaction not in _buffering:
-                _buffering[transaction] = (
+            sessions = _buffering.setdefault(transaction, {})
+            if schema not in sessions:
+                sessions[schema] = (
                     _join_async_session(transaction, schema)
                     if isinstance(transaction, AsyncSession)
                     else _join_async_connection(transaction, schema)
                 )
-            return _buffering[transaction]
-    if isinstance(transaction, orm.scoped_session):
-        transaction = transaction()
-    if isinstance(transaction, orm.Session):
-        return EnlistedSession(_SessionTransaction(transaction), schema)
+            return sessions[schema]
+    if "sqlalchemy.orm" in sys.modules:
+        from sqlalchemy import orm
+
+        if isinstance(transaction, orm.scoped_session):
+            transaction = transaction()
+        if isinstance(transaction, orm.Session):
+            return EnlistedSession(_SessionTransaction(transaction), schema)
     if isinstance(transaction, sqlalchemy.Connection):
         return EnlistedSession(_ConnectionTransaction(transaction), schema)
     if isinstance(transaction, DjangoConnection):

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.selectors import Selector
-from jmsql.store.dequeue import PRIORITIES
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
 from jmsql.store.rows import MessageRow, OutgoingMessage, array_literal, send_parameters, single_send_parameters
@@ -242,10 +241,3 @@ class MessageStore:
         }
         with jms_errors("browsing"):
             return [MessageRow._make(row) for row in self._driver.execute(statement.text, parameters).rows]
-
-    def purge(self, queue_id: int, selector: Selector | None, limit: int) -> int:
-        """Delete up to `limit` messages that no session holds, and return how many there were."""
-        statement = self._statements.purge(selector)
-        parameters = {"queue_id": queue_id, "lowest": [0] * PRIORITIES, "limit": limit, **statement.parameters}
-        with jms_errors("purging"):
-            return self._driver.execute(statement.text, parameters).row_count

@@ -6,15 +6,14 @@ from functools import cache
 from pathlib import Path
 
 import sqlalchemy
-from alembic import command, op
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 from jmsql.exceptions import JMSException
 from jmsql.store.engine import open_engine
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
+
+# Alembic is imported where it is used: it takes longer than all else that clients import.
 
 __all__ = ["check_schema", "current_version", "migrate", "newest_version", "target_schema"]
 
@@ -24,6 +23,8 @@ _MIGRATION_LOCK = 0x6A6D73716C  # "jmsql": two runs at once wait for each other
 
 def target_schema() -> str:
     """Tell a running migration, in SQL's quotes, which schema to work on."""
+    from alembic import op
+
     config = op.get_context().config
     name = None if config is None else config.get_main_option("jmsql_schema")
     return quote_identifier(name or DEFAULT_SCHEMA)
@@ -36,19 +37,10 @@ def _migrations_directory() -> Path:
     return installed if installed.is_dir() else package.parent / "migrations"
 
 
-def _config(schema: str) -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(_migrations_directory()).replace("%", "%%"))
-    config.set_main_option("jmsql_schema", schema.replace("%", "%%"))
-    return config
-
-
 @cache
 def newest_version() -> str:
-    """Return the version of the schema that this release works with."""
-    head = ScriptDirectory.from_config(_config(DEFAULT_SCHEMA)).get_current_head()
-    assert head is not None
-    return head
+    """Return the version of the schema that this release works with: the number of its newest migration."""
+    return max(path.name for path in (_migrations_directory() / "versions").glob("[0-9]*.py")).partition("_")[0]
 
 
 def current_version(connection: Connection, schema: str = DEFAULT_SCHEMA) -> str | None:
@@ -103,10 +95,18 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA, version: str = "head") -> No
         with jms_errors(f"migrating the schema {schema!r}"), engine.begin() as connection:
             lock = sqlalchemy.func.pg_advisory_xact_lock(_MIGRATION_LOCK, type_=sqlalchemy.Text())
             connection.execute(sqlalchemy.select(lock))
-            if version == "head" and current_version(connection, schema) == newest_version():
-                return
-            config = _config(schema)
-            config.attributes["connection"] = connection
-            command.upgrade(config, version)
+            if version != "head" or current_version(connection, schema) != newest_version():
+                _upgrade(connection, schema, version)
     finally:
         engine.dispose()
+
+
+def _upgrade(connection: Connection, schema: str, version: str) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(_migrations_directory()).replace("%", "%%"))
+    config.set_main_option("jmsql_schema", schema.replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, version)

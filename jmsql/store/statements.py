@@ -423,19 +423,6 @@ class Statements:
             parameters,
         )
 
-    @lru_cache(maxsize=1024)  # noqa: B019
-    def purge(self, selector: Selector | None) -> SelectedStatement:
-        """Delete the messages that no transaction holds, in their order, up to a limit."""
-        candidates, parameters = self._candidates(selector)
-        return SelectedStatement(
-            f"""with {self._locked(candidates)},
-                forgotten as (
-                    delete from {self._schema}.delivery where ctid = any(array(
-                        select d.address from free f cross join {self._by_key("delivery", "d", "f")})))
-                delete from {self._schema}.message m using free f where m.ctid = f.address""",
-            parameters,
-        )
-
 
 @cache
 def statements(schema_name: str) -> Statements:
