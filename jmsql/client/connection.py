@@ -152,6 +152,7 @@ class Connection:
             raise JMSException(f"{acknowledge_mode!r} is no AcknowledgeMode.") from error
         session = Session(self, mode)
         with self._lock:
+            self._check_open()  # once more: it may have been closed meanwhile
             self._sessions.add(session)
         return session
 

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, Queue
+from jmsql import AcknowledgeMode, Connection, IllegalStateException, Queue
 from jmsql.testing import wait_for
 from tests.background import Background
-from tests.integration.client.server import Server
+from tests.integration.client.server import CONTROL, SESSIONS, Server
 from tests.texts import receive_texts, send_texts, texts_of
 
 THREADS = 6
@@ -80,6 +80,18 @@ def test_connection_closes_once_for_many_threads(connection: Connection, queue: 
     for closing in [Background(connection.close) for _ in range(4)]:
         closing.result()
     assert [receiving.result() for receiving in waiting] == [None] * 3
+
+
+def test_session_that_is_being_made_while_the_connection_closes_is_not_left_open(
+    connection: Connection, server: Server
+) -> None:
+    with connection._lock:
+        making = Background(connection.create_session)
+        making.wait_until_it_waits()
+        connection.close()
+    with pytest.raises(IllegalStateException, match="closed"):
+        making.result()
+    wait_for(lambda: server.connections(CONTROL) + server.connections(SESSIONS) == 0)
 
 
 @pytest.mark.parametrize("mode", list(AcknowledgeMode))
