@@ -6,12 +6,15 @@ All public names are listed here; import them from nowhere else.
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.browser import QueueBrowser
 from jmsql.client.connection import Connection, ExceptionListener
-from jmsql.client.consumer import MessageConsumer, MessageListener
+from jmsql.client.consumer import MessageConsumer, MessageListener, QueueReceiver, TopicSubscriber
 from jmsql.client.context import JMSConsumer, JMSContext, JMSProducer
 from jmsql.client.enlistment import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer, enlist
 from jmsql.client.factory import ConnectionFactory
 from jmsql.client.metadata import ConnectionMetaData
+from jmsql.client.point_to_point import QueueConnection, QueueConnectionFactory, QueueSender, QueueSession
 from jmsql.client.producer import MessageProducer
+from jmsql.client.publish_subscribe import TopicConnection, TopicConnectionFactory, TopicPublisher, TopicSession
+from jmsql.client.requestor import QueueRequestor, TopicRequestor
 from jmsql.client.session import Session
 from jmsql.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.exceptions import (
@@ -92,6 +95,12 @@ __all__ = [
     "ObjectMessage",
     "Queue",
     "QueueBrowser",
+    "QueueConnection",
+    "QueueConnectionFactory",
+    "QueueReceiver",
+    "QueueRequestor",
+    "QueueSender",
+    "QueueSession",
     "ResourceAllocationException",
     "Session",
     "Short",
@@ -100,6 +109,12 @@ __all__ = [
     "TemporaryTopic",
     "TextMessage",
     "Topic",
+    "TopicConnection",
+    "TopicConnectionFactory",
+    "TopicPublisher",
+    "TopicRequestor",
+    "TopicSession",
+    "TopicSubscriber",
     "TransactionInProgressException",
     "TransactionRolledBackException",
     "UnsupportedOperationException",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from jmsql.client.browser import QueueBrowser
-from jmsql.client.consumer import MessageConsumer, MessageListener
+from jmsql.client.consumer import MessageConsumer, MessageListener, QueueReceiver, TopicSubscriber
 from jmsql.client.inbox import Inbox
 from jmsql.client.producer import MessageProducer
 from jmsql.destinations import (
@@ -36,6 +37,8 @@ class AbstractSession(ABC):
     """Makes messages and the objects that send and receive them."""
 
     _closed: bool = False
+    # What destinations it has to do with: for each other object, this raises InvalidDestinationException.
+    _require_destination: Callable[[object], Destination] = staticmethod(require_destination)
 
     # Destinations and messages
 
@@ -124,17 +127,30 @@ class AbstractSession(ABC):
             InvalidSelectorException: The selector has an error; the message shows where.
         """
         self._check_open()
+        target = self._require_destination(destination)
+        if isinstance(target, Topic):
+            return self._subscribe_once(target, selector, no_local=no_local)
+        return self._receive_from(require_queue(target), selector)
+
+    def _receive_from(self, queue: Queue, selector: str | None) -> QueueReceiver:
         parsed = Selector.parse(selector)
-        if isinstance(destination, Topic):
-            return self._subscribe(destination, SubscriptionDefinition(destination.name, parsed, no_local=no_local))
-        queue = require_queue(require_destination(destination))
-        consumer = MessageConsumer(self, queue, parsed, self._open_inbox(queue, parsed))
-        self._consumer_opened(consumer)
-        return consumer
+        receiver = QueueReceiver(self, queue, parsed, self._open_inbox(queue, parsed))
+        self._consumer_opened(receiver)
+        return receiver
+
+    def _subscribe_once(self, topic: Topic, selector: str | None, *, no_local: bool) -> TopicSubscriber:
+        """Subscribe until the subscriber is closed."""
+        return self._subscribe(topic, SubscriptionDefinition(topic.name, Selector.parse(selector), no_local=no_local))
 
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, *, no_local: bool = False
     ) -> MessageConsumer:
+        """Do what `create_durable_subscriber` does: the newer name."""
+        return self.create_durable_subscriber(topic, name, selector, no_local=no_local)
+
+    def create_durable_subscriber(
+        self, topic: Topic, name: str, selector: str | None = None, *, no_local: bool = False
+    ) -> TopicSubscriber:
         """Make the consumer of a durable subscription, which collects messages while it has no consumer, too.
 
         The subscription is made if it is not there. With another topic, selector or `no_local` than before it is made
@@ -160,12 +176,6 @@ class AbstractSession(ABC):
             client_id=self._own_client_id(),
         )
         return self._subscribe(topic, definition._replace(selector=Selector.parse(selector)))
-
-    def create_durable_subscriber(
-        self, topic: Topic, name: str, selector: str | None = None, *, no_local: bool = False
-    ) -> MessageConsumer:
-        """Do what `create_durable_consumer` does: the older name."""
-        return self.create_durable_consumer(topic, name, selector, no_local=no_local)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> MessageConsumer:
         """Make a consumer that shares a subscription with others: each message goes to one of them.
@@ -270,7 +280,7 @@ class AbstractSession(ABC):
         """Return the queue's id, making the queue if need be."""
 
     @abstractmethod
-    def _subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> MessageConsumer:
+    def _subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> TopicSubscriber:
         """Make a consumer of a subscription, and the subscription if need be."""
 
     @abstractmethod

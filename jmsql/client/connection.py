@@ -33,7 +33,7 @@ __all__ = ["Connection", "ExceptionListener", "OnException"]
 
 logger = logging.getLogger("jmsql")
 
-T = TypeVar("T")
+AnySession = TypeVar("AnySession", bound=Session)
 
 
 class OnException(Protocol):
@@ -145,16 +145,7 @@ class Connection:
             IllegalStateException: The connection is closed.
             JMSException: The acknowledge mode is none.
         """
-        self._use()
-        try:
-            mode = AcknowledgeMode.TRANSACTED if transacted else AcknowledgeMode(acknowledge_mode)
-        except ValueError as error:
-            raise JMSException(f"{acknowledge_mode!r} is no AcknowledgeMode.") from error
-        session = Session(self, mode)
-        with self._lock:
-            self._check_open()  # once more: it may have been closed meanwhile
-            self._sessions.add(session)
-        return session
+        return self._open_session(Session, transacted, acknowledge_mode)
 
     def start(self) -> None:
         """Deliver messages from now on. Starting a started connection does nothing."""
@@ -204,14 +195,26 @@ class Connection:
         url = self._engine.url.render_as_string(hide_password=True)
         return f"<{type(self).__name__} {url}{client_id} {state}>"
 
+    def _open_session(self, kind: type[AnySession], transacted: bool, acknowledge_mode: AcknowledgeMode) -> AnySession:
+        self._use()
+        try:
+            mode = AcknowledgeMode.TRANSACTED if transacted else AcknowledgeMode(acknowledge_mode)
+        except ValueError as error:
+            raise JMSException(f"{acknowledge_mode!r} is no AcknowledgeMode.") from error
+        session = kind(self, mode)
+        with self._lock:
+            self._check_open()  # once more: it may have been closed meanwhile
+            self._sessions.add(session)
+        return session
+
     # For the sessions
 
     def _join_again(self, former_id: int) -> None:
         """Tell the server, under a new number, what is this client's; some of it may be gone, and is made anew."""
         self._destinations.create_temporary_again()
-        for consumer, definition in [each for session in self._snapshot() for each in session._subscribers()]:
-            inbox = consumer._inbox
-            queue_id = self._destinations.join_again(inbox.queue_id, definition, former_id)
+        for subscriber in [each for session in self._snapshot() for each in session._subscribers()]:
+            inbox = subscriber._inbox
+            queue_id = self._destinations.join_again(inbox.queue_id, subscriber._subscription, former_id)
             if queue_id != inbox.queue_id:
                 inbox.move(queue_id)
                 self._listen(inbox)

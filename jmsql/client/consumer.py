@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from jmsql.client.duration import seconds
+from jmsql.destinations import Queue, Topic
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from jmsql.selectors import Selector
     from jmsql.store.subscriptions import SubscriptionDefinition
 
-__all__ = ["MessageConsumer", "MessageListener", "OnMessage"]
+__all__ = ["MessageConsumer", "MessageListener", "OnMessage", "QueueReceiver", "TopicSubscriber"]
 
 
 class OnMessage(Protocol):
@@ -35,7 +36,8 @@ MessageListener = Callable[[Message], object] | OnMessage
 class MessageConsumer:
     """Receives the messages of a queue or of a subscription to a topic (JMS 1.1, chapter 4.5).
 
-    Made by [`Session.create_consumer`][jmsql.Session.create_consumer] and its relatives. It is an iterable of the
+    Made by [`Session.create_consumer`][jmsql.Session.create_consumer] and its relatives, as a
+    [`QueueReceiver`][jmsql.QueueReceiver] or a [`TopicSubscriber`][jmsql.TopicSubscriber]. It is an iterable of the
     messages, which waits for each and ends when the consumer is closed.
     """
 
@@ -45,13 +47,11 @@ class MessageConsumer:
         destination: Destination,
         selector: Selector | None,
         inbox: Inbox,
-        subscription: SubscriptionDefinition | None = None,
     ) -> None:
         self._session = session
         self._destination = destination
         self._selector = selector
         self._inbox = inbox
-        self._subscription = subscription
         self._listener: MessageListener | None = None
         self._closed = False
 
@@ -70,16 +70,6 @@ class MessageConsumer:
         """
         self._check_open()
         return None if self._selector is None else self._selector.text
-
-    @property
-    def no_local(self) -> bool:
-        """Whether messages that its own connection has published are left out; False for a queue.
-
-        Raises:
-            IllegalStateException: The consumer is closed.
-        """
-        self._check_open()
-        return self._subscription is not None and self._subscription.no_local
 
     @property
     def message_listener(self) -> MessageListener | None:
@@ -157,3 +147,51 @@ class MessageConsumer:
         self._session._check_open()
         if self._closed:
             raise IllegalStateException("The consumer is closed.")
+
+
+class QueueReceiver(MessageConsumer):
+    """Receives the messages of a queue (JMS 1.1, chapter 5.8)."""
+
+    _destination: Queue
+
+    @property
+    def queue(self) -> Queue:
+        """The queue that messages come from.
+
+        Raises:
+            IllegalStateException: The receiver is closed.
+        """
+        self._check_open()
+        return self._destination
+
+
+class TopicSubscriber(MessageConsumer):
+    """Receives the messages of a subscription to a topic (JMS 1.1, chapter 6.11)."""
+
+    _destination: Topic
+
+    def __init__(
+        self, session: AbstractSession, topic: Topic, inbox: Inbox, subscription: SubscriptionDefinition
+    ) -> None:
+        super().__init__(session, topic, subscription.selector, inbox)
+        self._subscription = subscription
+
+    @property
+    def topic(self) -> Topic:
+        """The topic that messages come from.
+
+        Raises:
+            IllegalStateException: The subscriber is closed.
+        """
+        self._check_open()
+        return self._destination
+
+    @property
+    def no_local(self) -> bool:
+        """Whether messages that its own connection has published, or its own client if it is durable, are left out.
+
+        Raises:
+            IllegalStateException: The subscriber is closed.
+        """
+        self._check_open()
+        return self._subscription.no_local

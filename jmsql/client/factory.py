@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection import Connection
@@ -12,6 +13,8 @@ from jmsql.store.engine import parse_url
 from jmsql.store.migration import migrate
 
 __all__ = ["ConnectionFactory", "default_url"]
+
+AnyConnection = TypeVar("AnyConnection", bound=Connection)
 
 
 def default_url(schema: str) -> str:
@@ -67,9 +70,7 @@ class ConnectionFactory:
             InvalidClientIDException: Another connection has the factory's client identifier.
             JMSException: The schema is missing or of another version, or the URL is none.
         """
-        url = parse_url(self._url(), user, password)
-        control_url = url if self.control_url is None else parse_url(self.control_url, user, password)
-        return Connection(url, control_url, self.schema, self.client_id)
+        return self._connect(Connection, user, password)
 
     def create_context(
         self,
@@ -95,5 +96,7 @@ class ConnectionFactory:
             connection.close()
             raise
 
-    def _url(self) -> str:
-        return self.url or default_url(self.schema)
+    def _connect(self, kind: type[AnyConnection], user: str | None, password: str | None) -> AnyConnection:
+        url = parse_url(self.url or default_url(self.schema), user, password)
+        control_url = url if self.control_url is None else parse_url(self.control_url, user, password)
+        return kind(url, control_url, self.schema, self.client_id)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from jmsql.client.duration import seconds
-from jmsql.destinations import Destination, require_destination
+from jmsql.destinations import Destination
 from jmsql.exceptions import (
     IllegalStateException,
     JMSException,
@@ -43,7 +43,7 @@ class MessageProducer:
 
     def __init__(self, session: AbstractSession, destination: Destination | None) -> None:
         self._session = session
-        self._destination = None if destination is None else require_destination(destination)
+        self._destination = None if destination is None else session._require_destination(destination)
         self._closed = False
         self._delivery_mode = DeliveryMode.PERSISTENT
         self._priority = _DEFAULT_PRIORITY
@@ -188,7 +188,7 @@ class MessageProducer:
             return self._destination
         if destination is None:
             raise UnsupportedOperationException("The producer has no destination of its own; name one with the send.")
-        target = require_destination(destination)
+        target = self._session._require_destination(destination)
         self._session._will_send_to(target)
         return target
 

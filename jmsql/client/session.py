@@ -12,7 +12,7 @@ import sqlalchemy
 
 from jmsql.client.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.consumer import MessageConsumer, MessageListener
+from jmsql.client.consumer import MessageConsumer, MessageListener, TopicSubscriber
 from jmsql.client.delivery import ClaimedDelivery, Delivery, ImmediateDelivery, LockedDelivery
 from jmsql.client.inbox import Inbox
 from jmsql.client.listener_thread import ListenerThread
@@ -247,7 +247,7 @@ class Session(AbstractSession):
         self._check_open()
         return self._connection._client_id
 
-    def _subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> MessageConsumer:
+    def _subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> TopicSubscriber:
         self._check_open()
         destinations = self._connection._destinations
         destinations.require_own(topic)
@@ -255,20 +255,18 @@ class Session(AbstractSession):
             raise InvalidDestinationException(f"{topic} is temporary; a durable subscription would outlive it.")
         queue_id = destinations.join(subscription)
         inbox = Inbox(queue_id, None, self._fetch_operation(), self._wake, destinations.find(topic))
-        consumer = MessageConsumer(self, topic, subscription.selector, inbox, subscription)
-        self._consumer_opened(consumer)
-        return consumer
+        subscriber = TopicSubscriber(self, topic, inbox, subscription)
+        self._consumer_opened(subscriber)
+        return subscriber
 
     def _receives_from(self, destination: Destination) -> bool:
         return any(consumer._destination == destination for consumer in list(self._consumers))
 
-    def _subscribers(self) -> list[tuple[MessageConsumer, SubscriptionDefinition]]:
-        """Return the consumers of subscriptions."""
-        consumers = list(self._consumers)
-        return [(consumer, consumer._subscription) for consumer in consumers if consumer._subscription is not None]
+    def _subscribers(self) -> list[TopicSubscriber]:
+        return [consumer for consumer in list(self._consumers) if isinstance(consumer, TopicSubscriber)]
 
     def _leave_subscription(self, consumer: MessageConsumer) -> None:
-        if consumer._subscription is not None:
+        if isinstance(consumer, TopicSubscriber):
             try:
                 self._connection._destinations.leave(consumer._inbox.queue_id)
             except JMSException as error:
