@@ -100,8 +100,9 @@ class ConnectionDestinations:
         name = f"temporary-{uuid.uuid4()}"
 
         def delete() -> None:
-            check_unused(destination)
-            self._delete_temporary(destination)
+            if destination in self._temporary:  # it may be deleted already: by this, or with the connection
+                check_unused(destination)
+                self._delete_temporary(destination)
 
         destination: Temporary = kind(name, _delete=delete)
         self._create(destination)

@@ -202,9 +202,8 @@ class Session(AbstractSession):
             except JMSException as error:
                 logger.warning("Closing %r: %s", self, error)
             finally:
-                for consumer in self._consumers:
-                    self._connection._unlisten(consumer._inbox)
-                    self._leave_subscription(consumer)
+                while self._consumers:
+                    self._part_with(self._consumers.pop())
                 self._database.close()
                 self._connection._session_closed(self)
 
@@ -265,7 +264,9 @@ class Session(AbstractSession):
     def _subscribers(self) -> list[TopicSubscriber]:
         return [consumer for consumer in list(self._consumers) if isinstance(consumer, TopicSubscriber)]
 
-    def _leave_subscription(self, consumer: MessageConsumer) -> None:
+    def _part_with(self, consumer: MessageConsumer) -> None:
+        """Hear no more of what comes in for a consumer, and leave its subscription."""
+        self._connection._unlisten(consumer._inbox)
         if isinstance(consumer, TopicSubscriber):
             try:
                 self._connection._destinations.leave(consumer._inbox.queue_id)
@@ -369,11 +370,12 @@ class Session(AbstractSession):
     def _consumer_closed(self, consumer: MessageConsumer) -> None:
         self._wake()
         with self._lock:
-            self._consumers.discard(consumer)
-            self._connection._unlisten(consumer._inbox)
+            if consumer not in self._consumers:
+                return  # the session has closed, and parted with it
+            self._consumers.remove(consumer)
             if not self._closed:
                 self._connection._returned(self._delivery(consumer).closed(consumer._inbox))
-            self._leave_subscription(consumer)
+            self._part_with(consumer)
 
     # Listeners
 
