@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["ESCAPE", "from_postgresql", "needs_escape", "to_postgresql"]
+__all__ = ["ESCAPE", "from_postgresql", "needs_escape", "optional_to_postgresql", "to_postgresql"]
 
 ESCAPE = "\ufffe"
 """The character that announces a stand-in."""
@@ -51,6 +51,11 @@ def to_postgresql(text: str) -> str:
     if text.isascii() and "\0" not in text:
         return text
     return text if needs_escape(text) is None else _special.sub(_escape, text)
+
+
+def optional_to_postgresql(text: str | None) -> str | None:
+    """Write `text` so that PostgreSQL can store it; None becomes null."""
+    return None if text is None else to_postgresql(text)
 
 
 def from_postgresql(text: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
+from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
@@ -132,7 +133,12 @@ class MessageStore:
             JMSException: PostgreSQL refused.
         """
         topics = topic_statements(self._schema)
-        parameters = {**send_parameters(messages), "topic": topic, **publisher._asdict()}
+        parameters = {
+            **send_parameters(messages),
+            "topic": topic,
+            "connection_id": publisher.connection_id,
+            "client_id": optional_to_postgresql(publisher.client_id),
+        }
         with jms_errors("publishing"):
             while True:
                 statement = topics.publish(topics.known_selectors.get(topic, ()), flush=flush)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
-from jmsql.postgresql_text import to_postgresql
+from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
@@ -131,7 +131,7 @@ class Subscriptions:
             return None
         parameters = {
             "durable": definition.durable,
-            "client_id": definition.client_id,
+            "client_id": optional_to_postgresql(definition.client_id),
             "name": to_postgresql(definition.name),
         }
         found = self._driver.execute(self._statements.find_subscription, parameters).rows
@@ -144,7 +144,8 @@ class Subscriptions:
     def _create(self, definition: SubscriptionDefinition, topic_id: int) -> int:
         parameters = {
             **definition._asdict(),
-            "name": None if definition.name is None else to_postgresql(definition.name),
+            "client_id": optional_to_postgresql(definition.client_id),
+            "name": optional_to_postgresql(definition.name),
             "topic_id": topic_id,
             "selector": _selector_text(definition),
         }

@@ -215,3 +215,17 @@ def test_methods_for_queues_are_refused(
 def test_a_queue_is_no_destination(topic_session: TopicSession, use: Callable[[TopicSession, Message], object]) -> None:
     with pytest.raises(InvalidDestinationException, match="A topic is wanted"):
         use(topic_session, topic_session.create_message())
+
+
+@pytest.mark.parametrize("client_id", ["Zürich", "a\0b", "half \ud800", "\ufffe"])
+def test_a_durable_subscription_belongs_to_any_client_identifier(
+    jmsql_factory: ConnectionFactory, topic: Topic, client_id: str
+) -> None:
+    with jmsql_factory.create_connection() as connection:
+        connection.client_id = client_id
+        connection.start()
+        session = connection.create_session()
+        with session.create_durable_subscriber(topic, "theirs", no_local=True) as subscriber:
+            session.create_producer(topic).send(session.create_text_message("own"))
+            assert texts(subscriber) == []
+        session.unsubscribe("theirs")
