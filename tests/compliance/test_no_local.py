@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jmsql import Connection, ConnectionFactory, Message, MessageConsumer, Session, Topic
+from jmsql import Connection, ConnectionFactory, Message, Session, Topic, TopicSubscriber
 from jmsql.testing import drain, wait_for
 from tests.texts import send_texts, texts_of
 
@@ -22,10 +22,12 @@ def others(jmsql_factory: ConnectionFactory) -> Iterator[Session]:
         yield connection.create_session()
 
 
-def subscribe(session: Session, durable: bool, no_local: bool) -> MessageConsumer:
+def subscribe(session: Session, durable: bool, no_local: bool) -> TopicSubscriber:
     if durable:
         return session.create_durable_subscriber(NEWS, "reader", no_local=no_local)
-    return session.create_consumer(NEWS, no_local=no_local)
+    consumer = session.create_consumer(NEWS, no_local=no_local)
+    assert isinstance(consumer, TopicSubscriber)
+    return consumer
 
 
 @pytest.mark.case("subscriber-no-local-01")
