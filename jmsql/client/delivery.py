@@ -110,15 +110,17 @@ class LockedDelivery:
         if self._redelivered:
             self._access.store.forget_deliveries(self._redelivered)
 
-    def committed(self) -> None:
-        """Note that the transaction is over: what was delivered is gone, and the rest is unlocked."""
+    def committed(self) -> list[MessageKey]:
+        """Note that the transaction is over: what was delivered is gone. Return the rest, which is unlocked."""
         self._delivered.clear()
         self._undeleted.clear()
         self._redelivered.clear()
+        unlocked = []
         for inbox in self._inboxes:
-            inbox.give_up()
+            unlocked += [inbox.key(row) for row in inbox.give_up()]
             inbox.prefetch.transaction_ended()
         self._inboxes.clear()
+        return unlocked
 
     def before_rollback(self) -> None:
         """Count the deliveries, so that no other consumer sees the messages without their redelivered flag."""
@@ -126,14 +128,13 @@ class LockedDelivery:
             self._record([inbox.key(row) for inbox, row in self._delivered])
 
     def rolled_back(self) -> list[MessageKey]:
-        """Note that the transaction is undone, and return the messages that it had delivered."""
+        """Note that the transaction is undone, and return the messages that it had locked."""
         returned = []
         for inbox, row in self._delivered:
             key = inbox.key(row)
             inbox.returned(key)
             returned.append(key)
-        self.committed()
-        return returned
+        return returned + self.committed()
 
     def closed(self, inbox: Inbox) -> list[MessageKey]:  # noqa: ARG002 - it is the other strategy's concern
         """End the deliveries to an inbox: what it holds stays locked until the transaction ends."""

@@ -127,7 +127,7 @@ class Session(AbstractSession):
                     f"The transaction was rolled back: {error}", error.error_code
                 ) from error
             self._is_shared = False
-            self._locked.committed()
+            self._connection._returned(self._locked.committed())
             self._connection._sent(self._outbox.ended())
 
     def rollback(self) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, JMSException, Message, Queue, Session
+from jmsql import AcknowledgeMode, Connection, JMSException, Message, MessageConsumer, Queue, Session
 from jmsql.client import polling
 from jmsql.testing import wait_for
 from tests.background import Background
@@ -20,14 +22,20 @@ def _polling_takes_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polling, "_LONGEST", 300.0)
 
 
+def wait_for_texts(consumer: MessageConsumer, count: int = 1) -> Background[list[str]]:
+    """Receive in the background, without a look at the queue for as long as a test takes; begin when it waits."""
+    receiving = Background(lambda: texts_of([message for _ in range(count) if (message := consumer.receive(60))]))
+    receiving.wait_until_it_waits()
+    return receiving
+
+
 @MODES
 @pytest.mark.parametrize("transacted_sender", [False, True])
 def test_send_wakes_a_waiting_receive(
     other_connection: Connection, mode_session: Session, queue: Queue, transacted_sender: bool
 ) -> None:
     consumer = mode_session.create_consumer(queue)
-    receiving = Background(lambda: receive_texts(consumer, 1))
-    receiving.wait_until_it_waits()
+    receiving = wait_for_texts(consumer)
     send_texts(other_connection.create_session(transacted_sender), queue, "a")
     assert receiving.result() == ["a"]
 
@@ -48,17 +56,28 @@ def test_message_given_back_wakes_a_waiting_receive(
     send_texts(others, queue, "a")
     assert receive_texts(mode_session.create_consumer(queue), 1) == ["a"]
     consumer = others.create_consumer(queue)
-    receiving = Background(lambda: receive_texts(consumer, 1))
-    receiving.wait_until_it_waits()
+    receiving = wait_for_texts(consumer)
     mode_session.rollback() if mode is AcknowledgeMode.TRANSACTED else mode_session.recover()
     assert receiving.result() == ["a"]
+
+
+@pytest.mark.parametrize("end", [Session.commit, Session.rollback, Session.close])
+def test_end_of_a_transaction_wakes_who_waits_for_what_it_fetched_and_did_not_deliver(
+    connection: Connection, others: Session, queue: Queue, end: Callable[[Session], None]
+) -> None:
+    transacted = connection.create_session(transacted=True)
+    send_texts(others, queue, "1", "2", "3", "4", "5", "6")
+    consumer = transacted.create_consumer(queue)
+    assert receive_texts(consumer, 4) == ["1", "2", "3", "4"]  # the others were fetched with the last of them
+    receiving = wait_for_texts(others.create_consumer(queue))
+    end(transacted)
+    assert receiving.result()[0] in {"1", "5"}
 
 
 def test_only_a_commit_wakes(connection: Connection, others: Session, queue: Queue) -> None:
     transacted = connection.create_session(transacted=True)
     consumer = others.create_consumer(queue)
-    receiving = Background(lambda: receive_texts(consumer, 1))
-    receiving.wait_until_it_waits()
+    receiving = wait_for_texts(consumer)
     producer = transacted.create_producer(queue)
     producer.send(transacted.create_text_message("rolled back"))
     transacted.rollback()
@@ -71,10 +90,8 @@ def test_only_a_commit_wakes(connection: Connection, others: Session, queue: Que
 def test_message_for_a_selector_wakes_the_consumer_that_wants_it(
     connection: Connection, others: Session, queue: Queue
 ) -> None:
-    unwanted = Background(lambda: receive_texts(connection.create_session().create_consumer(queue, "n = 1"), 1))
-    wanted = Background(lambda: receive_texts(connection.create_session().create_consumer(queue, "n = 2"), 1))
-    for receiving in (unwanted, wanted):
-        receiving.wait_until_it_waits()
+    unwanted = wait_for_texts(connection.create_session().create_consumer(queue, "n = 1"))
+    wanted = wait_for_texts(connection.create_session().create_consumer(queue, "n = 2"))
     producer = others.create_producer(queue)
     for number in (2, 1):
         message = others.create_text_message(str(number))
@@ -90,8 +107,7 @@ def test_waiting_receive_is_woken_after_the_control_connection_was_lost(
     failures: list[JMSException] = []
     connection.exception_listener = failures.append
     consumer = connection.create_session().create_consumer(queue)
-    receiving = Background(lambda: receive_texts(consumer, 2))
-    receiving.wait_until_it_waits()
+    receiving = wait_for_texts(consumer, 2)
 
     assert server.terminate(CONTROL) == 1
     send_texts(others, queue, "sent while nobody listened")
@@ -111,7 +127,6 @@ def test_sender_wakes_others_after_its_control_connection_was_lost(
     assert receive_texts(consumer, 1) == ["first"]
     assert server.terminate(CONTROL) == 1
     wait_for(lambda: server.connections(CONTROL) == 1)
-    receiving = Background(lambda: receive_texts(consumer, 1))
-    receiving.wait_until_it_waits()
+    receiving = wait_for_texts(consumer)
     send_texts(sender, queue, "second")
     assert receiving.result() == ["second"]
