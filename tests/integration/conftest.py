@@ -1,4 +1,4 @@
-"""What the tests of the client start from."""
+"""What the tests with clients and a server start from."""
 
 from __future__ import annotations
 

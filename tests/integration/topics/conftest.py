@@ -1,0 +1,37 @@
+"""Clients of topics."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from jmsql import Connection, ConnectionFactory, Topic
+
+Connect = Callable[[str | None], Connection]
+
+
+@pytest.fixture
+def topic() -> Topic:
+    return Topic("news")
+
+
+@pytest.fixture
+def connect(factory: ConnectionFactory) -> Iterator[Connect]:
+    """Makes started connections, of clients with identifiers or without; closes them at the end of the test."""
+    with ExitStack() as stack:
+
+        def connect(client_id: str | None) -> Connection:
+            connection = stack.enter_context(dataclasses.replace(factory, client_id=client_id).create_connection())
+            connection.start()
+            return connection
+
+        yield connect
+
+
+@pytest.fixture
+def reader(connect: Connect) -> Connection:
+    """A started connection of a client that can have durable subscriptions."""
+    return connect("reader")

@@ -1,0 +1,24 @@
+"""What the tables hold of topics."""
+
+from __future__ import annotations
+
+from typing import LiteralString
+
+from jmsql.testing import wait_for
+from tests.integration.client.server import Server
+
+__all__ = ["count", "wait_until_empty"]
+
+_PATIENCE = 10.0
+"""Seconds. Upkeep runs once a second."""
+
+
+def count(server: Server, table: LiteralString) -> int:
+    """How many rows a table of the schema has."""
+    number: int = server.rows(f"select count(*) from jmsql.{table}")[0][0]
+    return number
+
+
+def wait_until_empty(server: Server, *tables: LiteralString) -> None:
+    """Wait until upkeep has removed all rows of some tables."""
+    wait_for(lambda: all(count(server, table) == 0 for table in tables), timeout=_PATIENCE)
