@@ -163,7 +163,8 @@ class AbstractSession(ABC):
             no_local: Whether to leave out what this client publishes.
 
         Raises:
-            IllegalStateException: The connection has no client identifier, or the subscription has a consumer.
+            IllegalStateException: The connection has no client identifier; or the subscription has a consumer, or is
+                shared.
             InvalidDestinationException: The topic is none.
             InvalidSelectorException: The selector has an error; the message shows where.
             ValueError: The name is empty.
@@ -204,8 +205,8 @@ class AbstractSession(ABC):
             selector: Which of the topic's messages are wanted; None or "": all.
 
         Raises:
-            IllegalStateException: The subscription has a consumer that wants another topic or selector, or that does
-                not share it.
+            IllegalStateException: The subscription has consumers that want another topic or selector, or is not
+                shared.
             InvalidDestinationException: The topic is none.
             InvalidSelectorException: The selector has an error; the message shows where.
             ValueError: The name is empty.

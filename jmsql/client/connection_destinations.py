@@ -50,8 +50,7 @@ class ConnectionDestinations:
         """
         if isinstance(destination, TemporaryQueue | TemporaryTopic):
             with self._side.transaction() as driver:
-                if not TemporaryDestinations(driver, self._schema).exists(destination):
-                    raise InvalidDestinationException(f"{destination} is gone: its connection or its owner closed it.")
+                TemporaryDestinations(driver, self._schema).require(destination)
         if isinstance(destination, Topic):
             with self._side.transaction() as driver:
                 number = -Subscriptions(driver, self._schema).topic_id(destination.name)

@@ -52,10 +52,10 @@ class Outbox:
         if not self._messages:
             return
         queued: list[OutgoingMessage] = []
-        published: dict[str, list[OutgoingMessage]] = {}
+        published: dict[Topic, list[OutgoingMessage]] = {}
         for destination, message in self._messages:
             if isinstance(destination, Topic):
-                published.setdefault(destination.name, []).append(message)
+                published.setdefault(destination, []).append(message)
             else:
                 queued.append(message)
         if queued:

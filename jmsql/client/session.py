@@ -283,7 +283,7 @@ class Session(AbstractSession):
             flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
             if isinstance(destination, Topic):
                 publisher = self._connection._publisher
-                self._database.store.publish(destination.name, [message], publisher, flush=flush)
+                self._database.store.publish(destination, [message], publisher, flush=flush)
             else:
                 self._insert(lambda: self._database.store.send([message], flush=flush), {destination})
             self._connection._sent({destination})

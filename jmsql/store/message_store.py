@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from jmsql.destinations import TemporaryTopic, Topic
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.selectors import Selector
@@ -13,6 +14,7 @@ from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
 from jmsql.store.rows import MessageRow, OutgoingMessage, array_literal, send_parameters, single_send_parameters
 from jmsql.store.statements import SelectedStatement, statements
+from jmsql.store.temporary_destinations import TemporaryDestinations
 from jmsql.store.topic_statements import topic_statements
 
 __all__ = ["MessageKey", "MessageStore", "Publisher", "Release"]
@@ -119,33 +121,36 @@ class MessageStore:
             raise InvalidDestinationException(f"Nothing was sent, since one of these queues does not exist: {names}.")
 
     def publish(
-        self, topic: str, messages: Sequence[OutgoingMessage], publisher: Publisher, *, flush: bool = True
+        self, topic: Topic, messages: Sequence[OutgoingMessage], publisher: Publisher, *, flush: bool = True
     ) -> None:
         """Insert messages, in their order, for each subscription of a topic that wants them.
 
         Args:
-            topic: The name of the topic, which need not be there.
+            topic: The topic, which need not be there if it is not temporary.
             messages: At least one.
             publisher: Who sends them.
             flush: False lets the transaction of this statement alone commit without waiting for the disk.
 
         Raises:
+            InvalidDestinationException: The topic is temporary, and gone.
             JMSException: PostgreSQL refused.
         """
+        if isinstance(topic, TemporaryTopic):
+            TemporaryDestinations(self._driver, self._schema).require(topic)
         topics = topic_statements(self._schema)
         parameters = {
             **send_parameters(messages),
-            "topic": topic,
+            "topic": topic.name,
             "connection_id": publisher.connection_id,
             "client_id": optional_to_postgresql(publisher.client_id),
         }
         with jms_errors("publishing"):
             while True:
-                statement = topics.publish(topics.known_selectors.get(topic, ()), flush=flush)
+                statement = topics.publish(topics.known_selectors.get(topic.name, ()), flush=flush)
                 unknown = self._driver.execute(statement.text, parameters | statement.parameters).rows
                 if not unknown:
                     return
-                topics.known_selectors[topic] = tuple(sorted(row[0] for row in unknown))
+                topics.known_selectors[topic.name] = tuple(sorted(row[0] for row in unknown))
 
     def notify(self, queues: Collection[str], topics: Collection[str]) -> None:
         """Tell all clients, with the commit of the open transaction, that destinations have new messages."""

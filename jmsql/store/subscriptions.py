@@ -67,20 +67,26 @@ class Subscriptions:
     def attach(self, definition: SubscriptionDefinition, connection_id: int) -> int:
         """Join a subscription as a consumer of a connection, and return its queue's id.
 
-        The subscription is made if it is not there. If it is another now (of another topic, with another selector,
-        shared or not), and nobody uses it, it is made anew: its messages are gone.
+        The subscription is made if it is not there. If it is another now (of another topic, with another selector or
+        `no_local`), and nobody uses it, it is made anew: its messages are gone.
 
         Raises:
-            IllegalStateException: It has a consumer, and is not shared, or is another.
+            IllegalStateException: It has a consumer, and is not shared, or is another; or it is shared and should not
+                be, or the other way round.
         """
         topic_id = self.topic_id(definition.topic)
         with jms_errors(f"joining {definition}"):
             self._driver.execute(self._statements.lock_topic, {"topic_id": topic_id})
             existing = self._find(definition)
+            if existing is not None and existing.shared != definition.shared:
+                raise IllegalStateException(
+                    f"{definition} is {'' if existing.shared else 'not '}shared; unsubscribe it first, or choose "
+                    "another name."
+                )
             if existing is not None and not self._is_same(definition, existing, topic_id):
                 if existing.is_active:
                     raise IllegalStateException(
-                        f"{definition} has a consumer that wants something else (topic, selector, shared or not); "
+                        f"{definition} has a consumer that wants something else (topic, selector or no_local); "
                         "close that one first."
                     )
                 self._remove(definition, existing.queue_id)
@@ -134,12 +140,13 @@ class Subscriptions:
             "client_id": optional_to_postgresql(definition.client_id),
             "name": to_postgresql(definition.name),
         }
+        self._driver.execute(self._statements.lock_named_subscription, parameters)
         found = self._driver.execute(self._statements.find_subscription, parameters).rows
         return _Existing._make(found[0]) if found else None
 
     def _is_same(self, definition: SubscriptionDefinition, existing: _Existing, topic_id: int) -> bool:
-        wanted = (topic_id, _selector_text(definition), definition.shared, definition.no_local)
-        return wanted == (existing.topic_id, existing.selector, existing.shared, existing.no_local)
+        wanted = (topic_id, _selector_text(definition), definition.no_local)
+        return wanted == (existing.topic_id, existing.selector, existing.no_local)
 
     def _create(self, definition: SubscriptionDefinition, topic_id: int) -> int:
         parameters = {

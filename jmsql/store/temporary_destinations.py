@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jmsql.destinations import Destination, Topic
+from jmsql.exceptions import InvalidDestinationException
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
@@ -42,10 +43,15 @@ class TemporaryDestinations:
                 set name = null, connection_id = null, deleted_at = statement_timestamp() where name = %(name)s"""
         self._run(statement, f"deleting {destination}", name=destination.name)
 
-    def exists(self, destination: Destination) -> bool:
-        """Tell whether a destination is there."""
+    def require(self, destination: Destination) -> None:
+        """Make sure that a destination is there.
+
+        Raises:
+            InvalidDestinationException: It is gone.
+        """
         statement = f"select from {self._table(destination)} where name = %(name)s"
-        return self._run(statement, f"looking up {destination}", name=destination.name) > 0
+        if not self._run(statement, f"looking up {destination}", name=destination.name):
+            raise InvalidDestinationException(f"{destination} is gone: its connection or its owner closed it.")
 
     def _table(self, destination: Destination) -> str:
         return f"{self._schema}.{'topic' if isinstance(destination, Topic) else 'queue'}"

@@ -36,15 +36,20 @@ class TopicStatements:
         self.notify_topics = f"""
             select pg_notify(%(channel)s, (-topic_id)::text) from {schema}.topic where name = any(%(names)s::text[])"""
 
-        # The lock keeps others from attaching to it, changing it or removing it until the transaction ends.
+        # The lock keeps others from attaching to it, changing it or removing it until the transaction ends. It is had
+        # by a statement of its own: one that waits for it does not see what others did until then.
+        self.lock_named_subscription = f"""
+            select from {schema}.subscription s
+            where s.durable = %(durable)s and s.client_id is not distinct from %(client_id)s::text
+              and s.name = %(name)s
+            for update"""
         self.find_subscription = f"""
             select s.queue_id, s.topic_id, s.selector, s.shared, s.no_local,
                    exists (select from {schema}.subscriber c
                            where c.queue_id = s.queue_id and {schema}.is_connected(c.connection_id))
             from {schema}.subscription s
             where s.durable = %(durable)s and s.client_id is not distinct from %(client_id)s::text
-              and s.name = %(name)s
-            for update"""
+              and s.name = %(name)s"""
         self.create_subscription = f"""
             with made as (insert into {schema}.queue default values returning queue_id)
             insert into {schema}.subscription

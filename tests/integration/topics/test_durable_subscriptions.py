@@ -1,0 +1,179 @@
+"""Durable subscriptions outlive consumers, connections, clients and the server; one consumer at a time has them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from jmsql import (
+    AcknowledgeMode,
+    Connection,
+    ConnectionFactory,
+    IllegalStateException,
+    InvalidDestinationException,
+    JMSException,
+    Session,
+    Topic,
+    migrate,
+)
+from jmsql.embedded import start_server
+from jmsql.testing import drain
+from tests.background import Background
+from tests.integration.client.server import Server
+from tests.integration.topics.conftest import Connect
+from tests.integration.topics.remote_client import remote_client
+from tests.integration.topics.rows import count, wait_until_empty
+from tests.texts import receive, receive_texts, send_texts, texts_of
+
+NAME = "subscription"
+ATTACH = """
+    insert into jmsql.subscriber (queue_id, connection_id, consumers)
+    select s.queue_id, c.connection_id, 1 from jmsql.subscription s, jmsql.connection c where c.client_id = 'reader'
+    """
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="jmsql-durable-") as directory:
+        Path(directory).chmod(0o711)  # for root: the server's account must pass through
+        yield Path(directory)
+
+
+def test_collects_while_its_connection_is_closed(connect: Connect, others: Session, topic: Topic) -> None:
+    for expected in ([], ["a", "b"], ["a", "b"]):
+        with connect("reader") as reader:
+            assert texts_of(drain(reader.create_session().create_durable_consumer(topic, NAME))) == expected
+        send_texts(others, topic, "a", "b")
+
+
+def test_survives_a_restart_of_the_server(directory: Path, topic: Topic) -> None:
+    for expected in ([], ["a", "b"]):
+        with start_server(directory / "server") as server:
+            migrate(server.url)
+            with ConnectionFactory(server.url, client_id="reader").create_connection() as connection:
+                connection.start()
+                session = connection.create_session()
+                with session.create_durable_consumer(topic, NAME) as consumer:
+                    assert texts_of(drain(consumer)) == expected
+                send_texts(session, topic, "a", "b")
+
+
+def test_no_local_concerns_the_client_whatever_its_connection(connect: Connect, others: Session, topic: Topic) -> None:
+    with connect("reader") as reader:
+        reader.create_session().create_durable_consumer(topic, NAME, no_local=True).close()
+    reader = connect("reader")
+    send_texts(reader.create_session(), topic, "own")
+    send_texts(others, topic, "theirs")
+    assert texts_of(drain(reader.create_session().create_durable_consumer(topic, NAME, no_local=True))) == ["theirs"]
+
+
+def test_what_another_definition_collected_is_gone_from_the_tables(
+    reader: Connection, server: Server, topic: Topic
+) -> None:
+    session = reader.create_session()
+    session.create_durable_consumer(topic, NAME).close()
+    send_texts(session, topic, "a", "b")
+    session.create_durable_consumer(topic, NAME, "urgent").close()
+    assert count(server, "subscription") == 1
+    wait_until_empty(server, "message")
+
+
+def test_is_not_defined_anew_while_its_messages_are_held(reader: Connection, topic: Topic) -> None:
+    holding = reader.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    session = reader.create_session()
+    with holding.create_durable_consumer(topic, NAME) as consumer:
+        send_texts(session, topic, "a")
+        message = receive(consumer)
+    with pytest.raises(IllegalStateException, match="not acknowledged"):
+        session.create_durable_consumer(topic, NAME, "urgent")
+    message.acknowledge()
+    session.create_durable_consumer(topic, NAME, "urgent")
+
+
+def test_unsubscribing_leaves_nothing(reader: Connection, server: Server, topic: Topic) -> None:
+    session = reader.create_session()
+    session.create_durable_consumer(topic, NAME).close()
+    send_texts(session, topic, *"abcde")
+    session.unsubscribe(NAME)
+    wait_until_empty(server, "message", "subscription", "subscriber", "queue")
+
+
+def test_one_consumer_at_a_time_across_processes(
+    jmsql_clean_url: str, connect: Connect, others: Session, topic: Topic
+) -> None:
+    """A client identifier has one connection. When its process dies, both are free at once."""
+    with remote_client(jmsql_clean_url, "reader") as first:
+        assert first.subscribe_durably(topic, NAME) is None
+        assert first.subscribe_durably(topic, NAME) == "IllegalStateException"
+        with pytest.raises(JMSException, match="in use"):
+            connect("reader")
+        send_texts(others, topic, "a", "b", "c")
+        assert first.receive(2) == ["a", "b"]
+        first.kill()
+        consumer = connect("reader").create_session().create_durable_consumer(topic, NAME)
+        received = sorted((receive(consumer) for _ in range(3)), key=lambda message: str(message.get_body(str)))
+    assert texts_of(received) == ["a", "b", "c"]
+    assert [message.jms_redelivered for message in received[:2]] == [True, True]
+
+
+@pytest.mark.parametrize("client_id", ["it's", "%s", "a\0b", "\ud800", "名前"])
+def test_client_identifier_may_be_any_text(connect: Connect, others: Session, topic: Topic, client_id: str) -> None:
+    with connect(client_id) as reader:
+        session = reader.create_session()
+        session.create_durable_consumer(topic, NAME, no_local=True).close()
+        send_texts(session, topic, "own")
+        send_texts(others, topic, "theirs")
+    session = connect(client_id).create_session()
+    with session.create_durable_consumer(topic, NAME, no_local=True) as consumer:
+        assert texts_of(drain(consumer)) == ["theirs"]
+    session.unsubscribe(NAME)
+
+
+def test_consumer_that_comes_while_another_unsubscribes_keeps_its_subscription(
+    connect: Connect, blocker: psycopg.Connection, topic: Topic
+) -> None:
+    """The administrator's transaction does what that of a client does that joins at the same time."""
+    session = connect("reader").create_session()
+    session.create_durable_consumer(topic, NAME).close()
+    blocker.execute("select from jmsql.subscription for update")
+    blocker.execute(ATTACH)
+    unsubscribing = Background(lambda: session.unsubscribe(NAME))
+    unsubscribing.wait_until_it_waits()
+    blocker.commit()
+    with pytest.raises(IllegalStateException, match="active consumer"):
+        unsubscribing.result()
+
+
+def test_consumers_that_want_another_topic_at_the_same_time_do_not_both_get_it(
+    connect: Connect, blocker: psycopg.Connection, topic: Topic
+) -> None:
+    session = connect("reader").create_session()
+    session.create_durable_consumer(topic, NAME).close()
+    blocker.execute("select from jmsql.subscription for update")
+    blocker.execute(ATTACH)
+    joining = Background(lambda: session.create_durable_consumer(Topic("sports"), NAME))
+    joining.wait_until_it_waits()
+    blocker.commit()
+    with pytest.raises(IllegalStateException):
+        joining.result()
+
+
+def test_unsubscribing_in_use_changes_nothing(reader: Connection, topic: Topic) -> None:
+    session, transacted = reader.create_session(), reader.create_session(transacted=True)
+    with transacted.create_durable_consumer(topic, NAME) as consumer:
+        send_texts(session, topic, "a", "b")
+        assert receive_texts(consumer, 1) == ["a"]
+    with pytest.raises(IllegalStateException):
+        session.unsubscribe(NAME)
+    transacted.rollback()
+    assert texts_of(drain(session.create_durable_consumer(topic, NAME))) == ["a", "b"]
+
+
+def test_temporary_topic_has_none(reader: Connection) -> None:
+    session = reader.create_session()
+    with pytest.raises(InvalidDestinationException, match="temporary"):
+        session.create_durable_consumer(session.create_temporary_topic(), NAME)
