@@ -6,6 +6,7 @@ All public names are listed here; import them from nowhere else.
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.browser import QueueBrowser
 from jmsql.client.connection import Connection, ExceptionListener
+from jmsql.client.connection_consumer import ConnectionConsumer
 from jmsql.client.consumer import MessageConsumer, MessageListener, QueueReceiver, TopicSubscriber
 from jmsql.client.context import JMSConsumer, JMSContext, JMSProducer
 from jmsql.client.enlistment import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer, enlist
@@ -15,6 +16,8 @@ from jmsql.client.point_to_point import QueueConnection, QueueConnectionFactory,
 from jmsql.client.producer import MessageProducer
 from jmsql.client.publish_subscribe import TopicConnection, TopicConnectionFactory, TopicPublisher, TopicSession
 from jmsql.client.requestor import QueueRequestor, TopicRequestor
+from jmsql.client.server_session_pool import ThreadServerSessionPool
+from jmsql.client.server_sessions import ServerSession, ServerSessionPool
 from jmsql.client.session import Session
 from jmsql.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.exceptions import (
@@ -64,6 +67,7 @@ __all__ = [
     "BytesMessage",
     "Char",
     "Connection",
+    "ConnectionConsumer",
     "ConnectionFactory",
     "ConnectionMetaData",
     "DeliveryMode",
@@ -102,12 +106,15 @@ __all__ = [
     "QueueSender",
     "QueueSession",
     "ResourceAllocationException",
+    "ServerSession",
+    "ServerSessionPool",
     "Session",
     "Short",
     "StreamMessage",
     "TemporaryQueue",
     "TemporaryTopic",
     "TextMessage",
+    "ThreadServerSessionPool",
     "Topic",
     "TopicConnection",
     "TopicConnectionFactory",

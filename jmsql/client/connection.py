@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 import sqlalchemy
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.connection_consumer import ConnectionConsumer
 from jmsql.client.connection_destinations import ConnectionDestinations
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.session import Session
@@ -25,8 +26,10 @@ from jmsql.store.migration import check_schema
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
+    from jmsql.client.consumer import MessageConsumer
     from jmsql.client.inbox import Inbox
-    from jmsql.destinations import Destination
+    from jmsql.client.server_sessions import ServerSessionPool
+    from jmsql.destinations import Destination, Topic
     from jmsql.store.message_store import MessageKey
 
 __all__ = ["Connection", "ExceptionListener", "OnException"]
@@ -146,6 +149,88 @@ class Connection:
             JMSException: The acknowledge mode is none.
         """
         return self._open_session(Session, transacted, acknowledge_mode)
+
+    # For application servers
+
+    def create_connection_consumer(
+        self, destination: Destination, selector: str | None, server_session_pool: ServerSessionPool, max_messages: int
+    ) -> ConnectionConsumer:
+        """Have the messages of a queue, or of a topic from now until it is closed, delivered by the pool's sessions.
+
+        Args:
+            destination: The queue or topic.
+            selector: Which of its messages are wanted; None or "": all.
+            server_session_pool: Hands out the sessions, which are this connection's.
+            max_messages: The most messages that a session is loaded with at once.
+
+        Raises:
+            IllegalStateException: The connection is closed.
+            InvalidDestinationException: The destination is none, or another connection's temporary one.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            JMSException: `max_messages` is less than 1.
+            TypeError: The pool is none.
+        """
+        return self._consume(
+            lambda session: session.create_consumer(destination, selector), server_session_pool, max_messages
+        )
+
+    def create_durable_connection_consumer(
+        self, topic: Topic, name: str, selector: str | None, server_session_pool: ServerSessionPool, max_messages: int
+    ) -> ConnectionConsumer:
+        """Have the messages of a durable subscription delivered by the pool's sessions.
+
+        Args:
+            topic: The topic.
+            name: The subscription's name; see `Session.create_durable_consumer`, also for what is raised.
+            selector: As `create_connection_consumer`, like the rest.
+            server_session_pool: The pool.
+            max_messages: The most messages of a load.
+        """
+        return self._consume(
+            lambda session: session.create_durable_consumer(topic, name, selector), server_session_pool, max_messages
+        )
+
+    def create_shared_connection_consumer(
+        self, topic: Topic, name: str, selector: str | None, server_session_pool: ServerSessionPool, max_messages: int
+    ) -> ConnectionConsumer:
+        """Have messages of a shared subscription delivered by the pool's sessions.
+
+        Args:
+            topic: The topic.
+            name: The subscription's name; see `Session.create_shared_consumer`, also for what is raised.
+            selector: As `create_connection_consumer`, like the rest.
+            server_session_pool: The pool.
+            max_messages: The most messages of a load.
+        """
+        return self._consume(
+            lambda session: session.create_shared_consumer(topic, name, selector), server_session_pool, max_messages
+        )
+
+    def create_shared_durable_connection_consumer(
+        self, topic: Topic, name: str, selector: str | None, server_session_pool: ServerSessionPool, max_messages: int
+    ) -> ConnectionConsumer:
+        """Have messages of a shared durable subscription delivered by the pool's sessions.
+
+        Args:
+            topic: The topic.
+            name: The subscription's name; see `Session.create_shared_durable_consumer`, also for what is raised.
+            selector: As `create_connection_consumer`, like the rest.
+            server_session_pool: The pool.
+            max_messages: The most messages of a load.
+        """
+        return self._consume(
+            lambda session: session.create_shared_durable_consumer(topic, name, selector),
+            server_session_pool,
+            max_messages,
+        )
+
+    def _consume(
+        self, create_consumer: Callable[[Session], MessageConsumer], pool: ServerSessionPool, max_messages: int
+    ) -> ConnectionConsumer:
+        self._use()
+        return ConnectionConsumer(self, create_consumer, pool, max_messages)
+
+    # Starting and stopping
 
     def start(self) -> None:
         """Deliver messages from now on. Starting a started connection does nothing."""

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from jmsql.selectors import Selector
     from jmsql.store.subscriptions import SubscriptionDefinition
 
-__all__ = ["MessageConsumer", "MessageListener", "OnMessage", "QueueReceiver", "TopicSubscriber"]
+__all__ = [
+    "MessageConsumer",
+    "MessageListener",
+    "OnMessage",
+    "QueueReceiver",
+    "TopicSubscriber",
+    "call_listener",
+    "require_listener",
+]
 
 
 class OnMessage(Protocol):
@@ -31,6 +39,24 @@ class OnMessage(Protocol):
 
 MessageListener = Callable[[Message], object] | OnMessage
 """What messages are given to: a callable, or an object with `on_message`."""
+
+
+def require_listener(listener: object) -> None:
+    """Make sure that messages can be given to `listener`.
+
+    Raises:
+        TypeError: It is no callable and has no `on_message`.
+    """
+    if not callable(listener) and not callable(getattr(listener, "on_message", None)):
+        raise TypeError(f"A message listener is a callable or has on_message(message), unlike {listener!r}.")
+
+
+def call_listener(listener: MessageListener, message: Message) -> None:
+    """Give a message to a listener."""
+    if callable(listener):
+        listener(message)
+    else:
+        listener.on_message(message)
 
 
 class MessageConsumer:
@@ -89,8 +115,8 @@ class MessageConsumer:
     @message_listener.setter
     def message_listener(self, listener: MessageListener | None) -> None:
         self._check_open()
-        if listener is not None and not callable(listener) and not callable(getattr(listener, "on_message", None)):
-            raise TypeError(f"A message listener is a callable or has on_message(message), unlike {listener!r}.")
+        if listener is not None:
+            require_listener(listener)
         self._session._set_listener(self, listener)
 
     def receive(self, timeout: float | timedelta | None = None) -> Message | None:

@@ -72,27 +72,33 @@ class LockedDelivery:
 
     def next(self, inbox: Inbox) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none."""
+        row = self.next_held(inbox)
+        if row is None:
+            self.fetch(inbox, inbox.prefetch.size())
+            row = self.next_held(inbox)
+        return row
+
+    def next_held(self, inbox: Inbox) -> MessageRow | None:
+        """Return the next message that was fetched before, now delivered, or None if there is none."""
         inbox.drop_expired()  # they stay locked until the transaction ends
         row = inbox.next()
         if row is None:
-            self._fetch(inbox)
-            row = inbox.next()
-            if row is None:
-                return None
+            return None
         self._undeleted.append(row)
         if row.delivery_count is not None:
             self._redelivered.append(inbox.key(row))
         self._delivered.append((inbox, row))
         return row
 
-    def _fetch(self, inbox: Inbox) -> None:
+    def fetch(self, inbox: Inbox, limit: int) -> None:
+        """Fetch up to `limit` messages."""
         # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
         # inboxes of the session hold is left out here.
         self.flush()
         held = {key for other in self._inboxes if other is not inbox for key in other.held}
         if inbox not in self._inboxes:
             self._inboxes.append(inbox)
-        rows = inbox.fetch(self._access.store, inbox.prefetch.size() + len(held))
+        rows = inbox.fetch(self._access.store, limit + len(held))
         inbox.keep([row for row in rows if inbox.key(row) not in held] if held else rows)
 
     def flush(self) -> None:
@@ -190,15 +196,23 @@ class ClaimedDelivery:
 
     def next(self, inbox: Inbox) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none."""
+        row = self.next_held(inbox)
+        if row is None:
+            self.fetch(inbox, inbox.prefetch.size())
+            row = self.next_held(inbox)
+        return row
+
+    def next_held(self, inbox: Inbox) -> MessageRow | None:
+        """Return the next message that was fetched before, now delivered, or None if there is none."""
         self._release(inbox, inbox.drop_expired())
         row = inbox.next()
-        if row is None:
-            inbox.keep(inbox.fetch(self._access.store, inbox.prefetch.size()))
-            row = inbox.next()
-            if row is None:
-                return None
-        self._delivered.append((inbox, inbox.key(row), row))
+        if row is not None:
+            self._delivered.append((inbox, inbox.key(row), row))
         return row
+
+    def fetch(self, inbox: Inbox, limit: int) -> None:
+        """Fetch up to `limit` messages."""
+        inbox.keep(inbox.fetch(self._access.store, limit))
 
     @property
     def acknowledgement_due(self) -> bool:
@@ -231,7 +245,7 @@ class ClaimedDelivery:
         if not self._delivered:
             return []
         delivered, self._delivered = self._delivered, []
-        self._access.store.release(
+        self._give_up(
             [
                 Release(key, row.handle, 1, 0.0 if error is None else _listener_delay(row), error)
                 for _, key, row in delivered
@@ -250,8 +264,15 @@ class ClaimedDelivery:
         if not rows:
             return []
         releases = [Release(inbox.key(row), row.handle) for row in rows]
-        self._access.store.release(releases)
+        self._give_up(releases)
         return [release.key for release in releases]
+
+    def _give_up(self, releases: list[Release]) -> None:
+        try:
+            self._access.store.release(releases)
+        except JMSException:
+            # The connection may have been lost while it was idle. As claims have numbers, nothing is given up twice.
+            self._access.store.release(releases)
 
 
 def _listener_delay(row: MessageRow) -> float:

@@ -54,6 +54,10 @@ class Inbox:
         """Take messages from the store in another way from now on."""
         self._reader = QueueReader(self.queue_id, self._selector, fetch)
 
+    def copy(self, fetch: Fetch) -> Inbox:
+        """Make an inbox for the same messages, which takes them in another way and is not woken."""
+        return Inbox(self.queue_id, self._selector, fetch, lambda: None)
+
     def move(self, queue_id: int) -> None:
         """Take messages from another queue from the next fetch on; may be called from any thread."""
         self.channels = (*self.channels, queue_id)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,11 +14,6 @@ if TYPE_CHECKING:
     from jmsql.client.session import Session
 
 __all__ = ["ListenerThread"]
-
-logger = logging.getLogger("jmsql")
-
-_LONGEST_ERROR = 10_000
-"""Characters kept of a listener's traceback."""
 
 
 class ListenerThread:
@@ -81,14 +74,5 @@ class ListenerThread:
         message = self._session._next(consumer)
         if message is None or listener is None:
             return False
-        error = None
-        try:
-            if callable(listener):
-                listener(message)
-            else:
-                listener.on_message(message)
-        except Exception:
-            error = traceback.format_exc()[-_LONGEST_ERROR:]
-            logger.exception("The listener of %r failed with %r.", consumer, message)
-        self._session._delivered_to_listener(error)
+        self._session._call_listener(listener, message)
         return True

@@ -57,6 +57,10 @@ class QueueConnection(Connection):
         """
         return self._open_session(QueueSession, transacted, acknowledge_mode)
 
+    create_durable_connection_consumer = belongs_to_other_domain("create_durable_connection_consumer")
+    create_shared_connection_consumer = belongs_to_other_domain("create_shared_connection_consumer")
+    create_shared_durable_connection_consumer = belongs_to_other_domain("create_shared_durable_connection_consumer")
+
 
 class QueueSession(Session):
     """A session for queues: the methods for topics raise IllegalStateException, and a topic is no destination to it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,13 @@ import sqlalchemy
 
 from jmsql.client.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.consumer import MessageConsumer, MessageListener, TopicSubscriber
+from jmsql.client.consumer import MessageConsumer, MessageListener, TopicSubscriber, call_listener, require_listener
 from jmsql.client.delivery import ClaimedDelivery, Delivery, ImmediateDelivery, LockedDelivery
 from jmsql.client.inbox import Inbox
 from jmsql.client.listener_thread import ListenerThread
 from jmsql.client.outbox import Outbox
 from jmsql.client.polling import PollInterval
+from jmsql.client.session_load import ListenerRun, SessionLoad
 from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.exceptions import (
     IllegalStateException,
@@ -40,6 +42,9 @@ __all__ = ["Session"]
 
 logger = logging.getLogger("jmsql")
 
+_LONGEST_ERROR = 10_000
+"""Characters kept of a listener's traceback."""
+
 
 class Session(AbstractSession):
     """A single-threaded context for sending and receiving (JMS 1.1, chapter 4.4).
@@ -60,7 +65,9 @@ class Session(AbstractSession):
         self._locked = LockedDelivery(self._database, connection._record_attempts)
         self._claimed = ClaimedDelivery(self._database, lambda: connection._control.connection_id)
         self._consumers: set[MessageConsumer] = set()
-        self._listener_thread: ListenerThread | None = None
+        self._listener_thread: ListenerThread | ListenerRun | None = None
+        self._message_listener: MessageListener | None = None
+        self._load = SessionLoad(self)
         self._closed_by_listener = False
         # Whether the application has a part in the open transaction.
         self._is_shared = False
@@ -98,6 +105,42 @@ class Session(AbstractSession):
             self._flush()
             self._is_shared = True
             return self._database.sqlalchemy
+
+    # For application servers
+
+    @property
+    def message_listener(self) -> MessageListener | None:
+        """What `run` gives the messages to that a connection consumer has loaded (JMS 1.1, chapter 8.2.1).
+
+        Only who makes the sessions of a [`ServerSessionPool`][jmsql.ServerSessionPool] needs it; others set the
+        listeners of consumers.
+
+        Raises:
+            IllegalStateException: The session is closed.
+            TypeError: The listener is no callable and has no `on_message`.
+        """
+        self._check_open()
+        return self._message_listener
+
+    @message_listener.setter
+    def message_listener(self, listener: MessageListener | None) -> None:
+        self._check_open()
+        if listener is not None:
+            require_listener(listener)
+        self._message_listener = listener
+
+    def run(self) -> None:
+        """Give the messages that a connection consumer has loaded to the session's listener, one after the other.
+
+        They are acknowledged as those of a consumer's listener are; with transactions, whoever calls `run` commits or
+        rolls back afterwards, or the listener does. When the connection is stopped meanwhile, or the session closed,
+        those not delivered yet are given back.
+
+        Raises:
+            IllegalStateException: The session is closed, or has consumers with listeners.
+        """
+        self._check_open()
+        self._load.run()
 
     # Transactions
 
@@ -335,9 +378,14 @@ class Session(AbstractSession):
         try:
             return self._deliver_next(consumer)
         finally:
-            if self._is_transacted and not (self._locked.has_delivered or self._outbox.destinations or self._is_shared):
-                # Nothing has happened in the transaction, so none stays open while the session waits.
-                self._database.rollback()
+            if self._is_transacted:
+                self._end_unused_transaction()
+
+    def _end_unused_transaction(self) -> None:
+        """Keep no transaction open, while the session waits, in which nothing has happened."""
+        if not (self._locked.has_delivered or self._outbox.destinations or self._is_shared):
+            self._database.rollback()
+            self._connection._returned(self._locked.committed())
 
     def _deliver_next(self, consumer: MessageConsumer) -> Message | None:
         if self._acknowledge_mode is AcknowledgeMode.DUPS_OK and self._claimed.acknowledgement_due:
@@ -392,6 +440,14 @@ class Session(AbstractSession):
         with self._lock:
             return [consumer for consumer in self._consumers if consumer._listener is not None and not consumer._closed]
 
+    def _call_listener(self, listener: MessageListener, message: Message) -> None:
+        """Give a listener a message, and settle it."""
+        error: str | None = "The listener's thread was ended."
+        try:
+            error = _failure(listener, message)
+        finally:
+            self._delivered_to_listener(error)
+
     def _delivered_to_listener(self, error: str | None) -> None:
         """Acknowledge what a listener has handled, or give it back if it failed."""
         if self._acknowledge_mode not in {AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK}:
@@ -443,3 +499,13 @@ class Session(AbstractSession):
             raise IllegalStateException(
                 f"{method}() is for transacted sessions; this one is {self._acknowledge_mode.name}."
             )
+
+
+def _failure(listener: MessageListener, message: Message) -> str | None:
+    """Call a listener; return its traceback if it fails."""
+    try:
+        call_listener(listener, message)
+    except Exception:
+        logger.exception("The listener %r failed with %r.", listener, message)
+        return traceback.format_exc()[-_LONGEST_ERROR:]
+    return None

@@ -1,0 +1,169 @@
+"""Connection consumers: messages for the threads of an application server (JMS 1.1, chapter 8.2.4)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.consumer import MessageConsumer
+from jmsql.client.inbox import Inbox
+from jmsql.client.polling import PollInterval
+from jmsql.client.server_sessions import ServerSession, ServerSessionPool
+from jmsql.client.session import Session
+from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.store.message_store import MessageKey, MessageStore
+
+if TYPE_CHECKING:
+    from jmsql.client.connection import Connection
+
+__all__ = ["ConnectionConsumer"]
+
+logger = logging.getLogger("jmsql")
+
+
+class ConnectionConsumer:
+    """Takes the messages of a destination for the sessions of a pool, on a thread of its own.
+
+    Made by [`Connection.create_connection_consumer`][jmsql.Connection.create_connection_consumer] and its relatives.
+    When there are messages, it takes a server session from the pool, has its session fetch up to `max_messages`, and
+    starts it. What then goes wrong in the pool or with the server, the connection's exception listener is told.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        create_consumer: Callable[[Session], MessageConsumer],
+        server_session_pool: ServerSessionPool,
+        max_messages: int,
+    ) -> None:
+        if not callable(getattr(server_session_pool, "get_server_session", None)):
+            raise TypeError(f"A server session pool has get_server_session(), unlike {server_session_pool!r}.")
+        if max_messages < 1:
+            raise JMSException(f"A server session is loaded with at least one message, not {max_messages}.")
+        self._connection = connection
+        self._pool = server_session_pool
+        self._max_messages = max_messages
+        # It belongs to a session that waits and receives nothing.
+        self._session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+        try:
+            self._consumer = create_consumer(self._session)
+        except BaseException:
+            self._session.close()
+            raise
+        # A message is locked for a look at it, in a transaction that has ended when the look is over.
+        self._consumer._inbox.fetch_by(MessageStore.lock)
+        self._inboxes: weakref.WeakKeyDictionary[Session, Inbox] = weakref.WeakKeyDictionary()
+        # Held while a session is loaded.
+        self._lock = threading.Lock()
+        self._closed = False
+        # Whether the last session took as many messages as it might, so that there are probably more.
+        self._is_busy = False
+        threading.Thread(target=self._run, name="jmsql-connection-consumer", daemon=True).start()
+
+    @property
+    def server_session_pool(self) -> ServerSessionPool:
+        """The pool.
+
+        Raises:
+            IllegalStateException: The connection consumer is closed.
+        """
+        if self._closed or self._session._closed:
+            raise IllegalStateException("The connection consumer is closed.")
+        return self._pool
+
+    def close(self) -> None:
+        """Take no more messages. What sessions have been loaded with is still delivered; closing again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        with self._lock:
+            pass  # a session that is being loaded
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._consumer._destination}{' closed' if self._closed else ''}>"
+
+    def _run(self) -> None:
+        poll = PollInterval()
+        session = self._session
+        while not session._closed:
+            news = session._news_count
+            try:
+                dispatched = self._connection._started and self._dispatch()
+            except Exception as error:  # noqa: BLE001 - the pool is not ours
+                dispatched = self._is_busy = False
+                self._failed(error)
+            if dispatched:
+                poll.reset()
+            else:
+                session._wait(news, poll.next() if self._connection._started else None)
+
+    def _dispatch(self) -> bool:
+        """Have a server session deliver what is there, and return whether that was anything."""
+        first = None if self._is_busy else self._look()
+        if first is None and not self._is_busy:
+            return False
+        server_session = self._pool.get_server_session()
+        loaded = 0
+        try:
+            loaded = self._load(server_session.session, first)
+        finally:
+            self._is_busy = loaded == self._max_messages
+            self._start(server_session)
+        return loaded > 0
+
+    def _look(self) -> MessageKey | None:
+        """Return the key of the first message that can be had now."""
+        inbox = self._consumer._inbox
+        for row in self._connection._side.run(lambda store: inbox.fetch(store, 1)):
+            key = inbox.key(row)
+            inbox.returned(key)
+            return key
+        return None
+
+    def _load(self, session: Session, first: MessageKey | None) -> int:
+        """Have a session fetch messages, from the first that is known, and return how many it has."""
+        with self._lock:
+            if self._closed or self._session._closed:
+                return 0
+            if session._connection is not self._connection:
+                raise IllegalStateException("The pool's sessions are not of the connection consumer's own connection.")
+            own = self._consumer
+            inbox = self._inboxes.get(session)
+            if inbox is None or inbox.queue_id != own._inbox.queue_id:
+                self._inboxes[session] = inbox = session._load.inbox_like(own._inbox)
+            if first is not None:
+                inbox.wake_up(first)
+            return session._load.fetch(
+                MessageConsumer(session, own._destination, own._selector, inbox), self._max_messages
+            )
+
+    def _start(self, server_session: ServerSession) -> None:
+        try:
+            server_session.start()
+        except BaseException:
+            server_session.session._load.give_back()
+            raise
+
+    def _failed(self, error: Exception) -> None:
+        if self._session._closed:
+            return  # the pool may be closed before its consumers are
+        if not isinstance(error, JMSException):
+            failure = JMSException(f"The server session pool failed: {error!r}")
+            failure.__cause__ = error
+            error = failure
+        logger.warning("%r waits: %s", self, error, exc_info=error.__cause__)
+        self._connection._failed(error)
