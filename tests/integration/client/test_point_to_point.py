@@ -197,3 +197,18 @@ def test_unified_producers_of_a_queue_session_send_to_queues(queue_session: Queu
     assert not isinstance(producer, QueueSender)
     producer.send(queue_session.create_message())
     assert queue_session.create_consumer(queue).receive(timeout=5) is not None
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "create_durable_connection_consumer",
+        "create_shared_connection_consumer",
+        "create_shared_durable_connection_consumer",
+    ],
+)
+def test_queue_connection_has_no_connection_consumers_of_subscriptions(
+    queue_connection: QueueConnection, method: str
+) -> None:
+    with pytest.raises(IllegalStateException, match=rf"A QueueConnection has no {method}\(\)"):
+        getattr(queue_connection, method)(TOPIC, "all", None, None, 1)
