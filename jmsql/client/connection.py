@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
@@ -20,7 +20,7 @@ from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JM
 from jmsql.store.control import ControlConnection
 from jmsql.store.engine import open_engine
 from jmsql.store.errors import jms_errors
-from jmsql.store.message_store import Publisher
+from jmsql.store.message_store import DELAYED_CHANNEL, Publisher
 from jmsql.store.migration import check_schema
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from jmsql.client.consumer import MessageConsumer
     from jmsql.client.inbox import Inbox
+    from jmsql.client.outbox import News
     from jmsql.client.server_sessions import ServerSessionPool
     from jmsql.destinations import Destination, Topic
     from jmsql.store.message_store import MessageKey
@@ -316,8 +317,11 @@ class Connection:
         """Count deliveries, in a transaction of its own."""
         self._side.run(lambda store: store.record_attempts(keys))
 
-    def _sent(self, destinations: Iterable[Destination]) -> None:
-        self._control.sent(map(self._destinations.find, destinations))
+    def _sent(self, news: News) -> None:
+        channels = set(map(self._destinations.find, news.destinations))
+        if news.delayed:
+            channels.add(DELAYED_CHANNEL)
+        self._control.sent(channels)
 
     def _returned(self, keys: Sequence[MessageKey]) -> None:
         if keys:

@@ -132,6 +132,7 @@ class JMSContext:
         delivery_mode: int = DeliveryMode.PERSISTENT,
         priority: int = 4,
         time_to_live: float | timedelta = 0.0,
+        delivery_delay: float | timedelta = 0.0,
         properties: Mapping[str, Any] | None = None,
         jms_correlation_id: str | None = None,
         jms_type: str | None = None,
@@ -143,6 +144,7 @@ class JMSContext:
             delivery_mode: PERSISTENT or NON_PERSISTENT.
             priority: 0 (lowest) to 9.
             time_to_live: After how many seconds (or a `timedelta`) messages expire; 0: never.
+            delivery_delay: After how many seconds (or a `timedelta`) they may be delivered, at the soonest.
             properties: Properties that each message gets.
             jms_correlation_id: The JMSCorrelationID that each message gets; None: its own.
             jms_type: The JMSType that each message gets; None: its own.
@@ -152,6 +154,7 @@ class JMSContext:
         producer.delivery_mode = delivery_mode
         producer.priority = priority
         producer.time_to_live = time_to_live
+        producer.delivery_delay = delivery_delay
         headers = {"jms_correlation_id": jms_correlation_id, "jms_type": jms_type, "jms_reply_to": jms_reply_to}
         set_headers = {name: value for name, value in headers.items() if value is not None}
         return JMSProducer(producer, dict(properties or {}), set_headers)

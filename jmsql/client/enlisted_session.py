@@ -124,10 +124,11 @@ class EnlistedSession(AbstractSession):
                 if not isinstance(destination, TemporaryQueue | Topic):
                     store.queue_id(destination.name)
             self.outbox.flush(store, _NOBODY)
-        due = [destination for destination in self.outbox.ended() if _notification_due(destination)]
+        news = self.outbox.ended()
+        due = [destination for destination in news.destinations if _notification_due(destination)]
         topics = [destination.name for destination in due if isinstance(destination, Topic)]
         queues = [destination.name for destination in due if not isinstance(destination, Topic)]
-        store.notify(queues, topics)
+        store.notify(queues, topics, delayed=news.delayed)
 
     def _acknowledge_received(self) -> None:
         """Do nothing: what was received is acknowledged by the caller's commit."""

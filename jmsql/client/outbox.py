@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jmsql.destinations import Destination, Topic
 
@@ -10,10 +10,22 @@ if TYPE_CHECKING:
     from jmsql.store.message_store import MessageStore, Publisher
     from jmsql.store.rows import OutgoingMessage
 
-__all__ = ["Outbox"]
+__all__ = ["News", "Outbox"]
 
 _MOST_MESSAGES = 500
 _MOST_BYTES = 4 * 1024 * 1024
+
+
+class News(NamedTuple):
+    """What others should hear of.
+
+    Args:
+        destinations: Where something was sent to.
+        delayed: Whether some of it is delivered later.
+    """
+
+    destinations: set[Destination]
+    delayed: bool
 
 
 class Outbox:
@@ -23,6 +35,7 @@ class Outbox:
         self._messages: list[tuple[Destination, OutgoingMessage]] = []
         self._bytes = 0
         self._destinations: set[Destination] = set()
+        self._has_delayed = False
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -46,28 +59,29 @@ class Outbox:
         self._messages.append((destination, message))
         self._bytes += message.size
         self._destinations.add(destination)
+        self._has_delayed |= message.jms_delivery_time is not None
 
     def flush(self, store: MessageStore, publisher: Publisher) -> None:
         """Insert what is collected, in the open transaction. Each destination gets its messages in their order."""
         if not self._messages:
             return
-        queued: list[OutgoingMessage] = []
-        published: dict[Topic, list[OutgoingMessage]] = {}
+        batches: dict[tuple[Topic | None, bool], list[OutgoingMessage]] = {}
         for destination, message in self._messages:
-            if isinstance(destination, Topic):
-                published.setdefault(destination, []).append(message)
+            topic = destination if isinstance(destination, Topic) else None
+            batches.setdefault((topic, message.jms_delivery_time is not None), []).append(message)
+        for (topic, _), messages in batches.items():
+            if topic is None:
+                store.send(messages)
             else:
-                queued.append(message)
-        if queued:
-            store.send(queued)
-        for topic, messages in published.items():
-            store.publish(topic, messages, publisher)
+                store.publish(topic, messages, publisher)
         self._messages.clear()
         self._bytes = 0
 
-    def ended(self) -> set[Destination]:
-        """Forget the transaction, and return the destinations that it has sent to."""
-        destinations, self._destinations = self._destinations, set()
+    def ended(self) -> News:
+        """Forget the transaction, and return what it has sent."""
+        news = News(self._destinations, self._has_delayed)
+        self._destinations = set()
+        self._has_delayed = False
         self._messages.clear()
         self._bytes = 0
-        return destinations
+        return news

@@ -48,6 +48,7 @@ class MessageProducer:
         self._delivery_mode = DeliveryMode.PERSISTENT
         self._priority = _DEFAULT_PRIORITY
         self._time_to_live = 0.0
+        self._delivery_delay = 0.0
         self._disable_message_id = False
         self._disable_message_timestamp = False
         if self._destination is not None:
@@ -100,6 +101,21 @@ class MessageProducer:
         self._time_to_live = _time_to_live(time_to_live)
 
     @property
+    def delivery_delay(self) -> float:
+        """How many seconds after the send messages may be delivered, at the soonest: 0, at once, at first.
+
+        It can be set to seconds or a `timedelta`. The time to live counts from the send, too (Jakarta Messaging 3.1,
+        chapter 7.9).
+        """
+        self._check_open()
+        return self._delivery_delay
+
+    @delivery_delay.setter
+    def delivery_delay(self, delivery_delay: float | timedelta) -> None:
+        self._check_open()
+        self._delivery_delay = seconds(delivery_delay, "delivery_delay")
+
+    @property
     def disable_message_id(self) -> bool:
         """Whether messages get no message id (a hint of JMS, which saves a little work)."""
         self._check_open()
@@ -133,7 +149,8 @@ class MessageProducer:
         """Send a message: at once, or with the commit of a transacted session.
 
         The message is copied: it may be changed and sent again. Its headers JMSDestination, JMSDeliveryMode,
-        JMSExpiration, JMSPriority, JMSMessageID and JMSTimestamp are set to what was sent (JMS 1.1, chapter 3.4.11).
+        JMSExpiration, JMSPriority, JMSMessageID, JMSTimestamp and JMSDeliveryTime are set to what was sent
+        (JMS 1.1, chapter 3.4.11).
 
         Args:
             message: A message of jmsql's, or of any other provider that has the same attributes.
@@ -161,8 +178,16 @@ class MessageProducer:
             expiration = 0
         uuid = None if self._disable_message_id else _new_uuid()
         timestamp = 0 if self._disable_message_timestamp else now
+        delivery_time = now + round(self._delivery_delay * 1000)
         outgoing = OutgoingMessage(
-            target.name, _HIGHEST_PRIORITY - urgency, uuid, timestamp or None, expiration or None, int(mode), *encoded
+            target.name,
+            _HIGHEST_PRIORITY - urgency,
+            uuid,
+            timestamp or None,
+            expiration or None,
+            int(mode),
+            *encoded,
+            jms_delivery_time=delivery_time if delivery_time > now else None,
         )
         outgoing.check_size()
         self._session._send(target, outgoing)
@@ -170,6 +195,7 @@ class MessageProducer:
         sent.jms_message_id = None if uuid is None else "ID:" + uuid
         sent.jms_timestamp = timestamp
         sent.jms_expiration = expiration
+        sent.jms_delivery_time = delivery_time
         sent.jms_priority = urgency
         sent.jms_delivery_mode = mode
         sent.jms_destination = target

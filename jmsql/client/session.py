@@ -17,7 +17,7 @@ from jmsql.client.consumer import MessageConsumer, MessageListener, TopicSubscri
 from jmsql.client.delivery import ClaimedDelivery, Delivery, ImmediateDelivery, LockedDelivery
 from jmsql.client.inbox import Inbox
 from jmsql.client.listener_thread import ListenerThread
-from jmsql.client.outbox import Outbox
+from jmsql.client.outbox import News, Outbox
 from jmsql.client.polling import PollInterval
 from jmsql.client.session_load import ListenerRun, SessionLoad
 from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
@@ -329,7 +329,7 @@ class Session(AbstractSession):
                 self._database.store.publish(destination, [message], publisher, flush=flush)
             else:
                 self._insert(lambda: self._database.store.send([message], flush=flush), {destination})
-            self._connection._sent({destination})
+            self._connection._sent(News({destination}, message.jms_delivery_time is not None))
 
     def _flush_outbox(self) -> None:
         publisher = self._connection._publisher

@@ -77,7 +77,7 @@ def decode_message(
         redelivered: JMSRedelivered.
         delivery_count: JMSXDeliveryCount.
         acknowledger: What `acknowledge` calls; None if there is nothing to do.
-        delivery_time: JMSDeliveryTime in milliseconds since the epoch, 0 if there was no delay.
+        delivery_time: JMSDeliveryTime in milliseconds since the epoch, 0 if it is not known.
     """
     message_class = _CLASSES[encoded.message_type]
     message = message_class.__new__(message_class)

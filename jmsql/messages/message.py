@@ -74,7 +74,10 @@ class Message(PropertyAccess):
     """0 (lowest) to 9."""
 
     jms_delivery_time: int
-    """The earliest time of delivery: milliseconds since the epoch, or 0 if there is none."""
+    """The earliest time of delivery, that of the send if it had no delay: milliseconds since the epoch.
+
+    0 on a received message that was not delayed and has no timestamp.
+    """
 
     def __init__(self) -> None:
         self.jms_message_id = None

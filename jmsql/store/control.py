@@ -25,7 +25,7 @@ from jmsql.postgresql_text import to_postgresql
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import jms_errors, translate
 from jmsql.store.maintenance import Maintenance
-from jmsql.store.message_store import MessageKey
+from jmsql.store.message_store import DELAYED_CHANNEL, MessageKey
 from jmsql.store.statements import statements
 
 __all__ = ["ControlConnection", "WakeUp"]
@@ -204,10 +204,12 @@ class ControlConnection:
         maintenance = Maintenance(self._schema)
         while not self._closed:
             self._notify(driver)
-            self._dispatch()
+            self._dispatch(maintenance)
             released = maintenance.run(driver, self.connection_id)
-            if released:
-                self.returned(released)
+            moved = maintenance.move_due(driver)
+            self.returned(released)
+            self.sent(moved)
+            if released or moved:
                 continue
             timeout = maintenance.seconds_to_next()
             if self._payloads:
@@ -215,9 +217,11 @@ class ControlConnection:
             select.select([self._connection.fileno(), self._wake_receiver.fileno()], [], [], max(timeout, 0.0))
             self._drain_wakes()
 
-    def _dispatch(self) -> None:
+    def _dispatch(self, maintenance: Maintenance) -> None:
         for notification in self._connection.notifies(timeout=0):
             fields = [int(field) for field in notification.payload.split()]
+            if fields[0] == DELAYED_CHANNEL:
+                maintenance.message_delayed()
             key = MessageKey(*fields) if len(fields) == len(MessageKey._fields) else None
             with self._lock:
                 wake_ups = list(self._wake_ups.get(fields[0], ()))

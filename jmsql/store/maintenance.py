@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 import time
 
+from jmsql.store.delay_statements import delay_statements
 from jmsql.store.driver import Driver
+from jmsql.store.due_messages import DueMessages
 from jmsql.store.message_store import MessageKey
 from jmsql.store.statements import statements
 from jmsql.store.topic_statements import topic_statements
@@ -32,14 +34,29 @@ class Maintenance:
     def __init__(self, schema: str) -> None:
         self._statements = statements(schema)
         self._topics = topic_statements(schema)
+        self._delays = delay_statements(schema)
+        self._due_messages = DueMessages(schema)
         self._leading = False
         self._next_run = 0.0
         self._next_orphans = 0.0
         self._last_body = 0
 
     def seconds_to_next(self) -> float:
-        """Return how many seconds there are to the next run."""
-        return max(0.0, self._next_run - time.monotonic())
+        """Return how many seconds there are until something is to be done."""
+        seconds = max(0.0, self._next_run - time.monotonic())
+        return min(seconds, self._due_messages.seconds_to_next()) if self._leading else seconds
+
+    def message_delayed(self) -> None:
+        """Note that somebody has sent a message which is delivered later, perhaps before those that are known."""
+        self._due_messages.look_soon()
+
+    def move_due(self, driver: Driver) -> list[int]:
+        """Move some of the delayed messages that are due now, and return the numbers of their queues.
+
+        Args:
+            driver: The control connection, in autocommit mode.
+        """
+        return self._due_messages.run(driver) if self._leading else []
 
     def run(self, driver: Driver, connection_id: int) -> list[MessageKey]:
         """Do what is due, in small steps, and return the messages that dead clients held.
@@ -61,12 +78,19 @@ class Maintenance:
         driver.execute(self._topics.forget_abandoned)
         driver.execute(self._topics.forget_temporary)
         purged = driver.execute(self._topics.purge_deleted, {"limit": _PURGE_LIMIT}).row_count
+        purged_delayed = driver.execute(self._delays.purge_deleted, {"limit": _PURGE_LIMIT}).row_count
         driver.execute(self._topics.forget_deleted)
         bodies = {"after": self._last_body, "limit": _BODY_LIMIT}
         self._last_body, forgotten = driver.execute(self._topics.forget_bodies, bodies).rows[0]
         if now >= self._next_orphans:
             driver.execute(self._statements.forget_orphans)
             self._next_orphans = now + _ORPHAN_INTERVAL
-        more = reaped == _REAP_LIMIT or purged == _PURGE_LIMIT or forgotten == _BODY_LIMIT
+        steps = (
+            (reaped, _REAP_LIMIT),
+            (purged, _PURGE_LIMIT),
+            (purged_delayed, _PURGE_LIMIT),
+            (forgotten, _BODY_LIMIT),
+        )
+        more = any(count == limit for count, limit in steps)
         self._next_run = now if more else now + _INTERVAL
         return released

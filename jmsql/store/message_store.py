@@ -10,6 +10,7 @@ from jmsql.destinations import TemporaryTopic, Topic
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.selectors import Selector
+from jmsql.store.delay_statements import delay_statements
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
 from jmsql.store.rows import MessageRow, OutgoingMessage, array_literal, send_parameters, single_send_parameters
@@ -17,7 +18,11 @@ from jmsql.store.statements import SelectedStatement, statements
 from jmsql.store.temporary_destinations import TemporaryDestinations
 from jmsql.store.topic_statements import topic_statements
 
-__all__ = ["MessageKey", "MessageStore", "Publisher", "Release"]
+__all__ = ["DELAYED_CHANNEL", "MessageKey", "MessageStore", "Publisher", "Release"]
+
+
+DELAYED_CHANNEL = 0
+"""Stands, in a notification, where the number of a queue or topic does: some message is delivered later."""
 
 
 class MessageKey(NamedTuple):
@@ -100,7 +105,7 @@ class MessageStore:
         """Insert messages, in their order: all of them, or none if a queue does not exist.
 
         Args:
-            messages: At least one.
+            messages: At least one; all of them have a delivery time to wait for, or none has.
             flush: False lets the transaction of this statement alone commit without waiting for the disk.
 
         Raises:
@@ -108,7 +113,11 @@ class MessageStore:
             JMSException: PostgreSQL refused.
         """
         known = self._statements
-        if len(messages) == 1:
+        if messages[0].jms_delivery_time is not None:
+            later = delay_statements(self._schema)
+            send, send_without_flush = later.send, later.send_without_flush
+            parameters = send_parameters(messages)
+        elif len(messages) == 1:
             send, send_without_flush = known.send_one, known.send_one_without_flush
             parameters = single_send_parameters(messages[0])
         else:
@@ -127,7 +136,7 @@ class MessageStore:
 
         Args:
             topic: The topic, which need not be there if it is not temporary.
-            messages: At least one.
+            messages: At least one; all of them have a delivery time to wait for, or none has.
             publisher: Who sends them.
             flush: False lets the transaction of this statement alone commit without waiting for the disk.
 
@@ -144,17 +153,27 @@ class MessageStore:
             "connection_id": publisher.connection_id,
             "client_id": optional_to_postgresql(publisher.client_id),
         }
+        delayed = messages[0].jms_delivery_time is not None
         with jms_errors("publishing"):
             while True:
-                statement = topics.publish(topics.known_selectors.get(topic.name, ()), flush=flush)
+                statement = topics.publish(topics.known_selectors.get(topic.name, ()), flush=flush, delayed=delayed)
                 unknown = self._driver.execute(statement.text, parameters | statement.parameters).rows
                 if not unknown:
                     return
                 topics.known_selectors[topic.name] = tuple(sorted(row[0] for row in unknown))
 
-    def notify(self, queues: Collection[str], topics: Collection[str]) -> None:
-        """Tell all clients, with the commit of the open transaction, that destinations have new messages."""
+    def notify(self, queues: Collection[str], topics: Collection[str], *, delayed: bool) -> None:
+        """Tell all clients, with the commit of the open transaction, that destinations have new messages.
+
+        Args:
+            queues: The names of the queues.
+            topics: The names of the topics.
+            delayed: Whether there are new messages that are delivered later.
+        """
         with jms_errors("notifying"):
+            if delayed:
+                parameters = {"channel": self._schema, "payloads": [str(DELAYED_CHANNEL)]}
+                self._driver.execute(self._statements.notify, parameters)
             if queues:
                 self._driver.execute(self._statements.notify_queues, {"channel": self._schema, "names": list(queues)})
             if topics:

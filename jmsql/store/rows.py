@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jmsql.destinations import Destination
 from jmsql.exceptions import JMSException
 from jmsql.messages import EncodedMessage, Message, decode_message
-from jmsql.store.statements import SEND_COLUMNS
+from jmsql.store.statements import DELAYED_COLUMNS
 
 __all__ = [
     "LARGEST_MESSAGE",
@@ -29,7 +29,8 @@ _MOST_BYTES_OF_A_CHARACTER = 4
 class OutgoingMessage(NamedTuple):
     """A message on its way to the server, in the order of the send's parameters.
 
-    `jms_message_id` is the bare UUID; None where the producer has disabled message ids, timestamps, or never expires.
+    `jms_message_id` is the bare UUID; None where the producer has disabled message ids or timestamps, and for what
+    never expires or is not delayed.
     """
 
     destination: str
@@ -48,6 +49,7 @@ class OutgoingMessage(NamedTuple):
     json_body: str | None
     body_types: str | None
     bytes_body: bytes | None
+    jms_delivery_time: int | None = None
 
     @property
     def size(self) -> int:
@@ -77,7 +79,7 @@ class OutgoingMessage(NamedTuple):
     @property
     def _contents(self) -> tuple[str | bytes | None, ...]:
         """What the application determines the length of."""
-        return self[7:]
+        return self[7:16]
 
 
 class MessageRow(NamedTuple):
@@ -102,6 +104,7 @@ class MessageRow(NamedTuple):
     json_body: str | None
     body_types: str | None
     bytes_body: bytes | None
+    jms_delivery_time: int | None
     delivery_count: int | None
     handle: Any
 
@@ -124,6 +127,7 @@ class MessageRow(NamedTuple):
             redelivered=bool(self.delivery_count),
             delivery_count=(self.delivery_count or 0) + 1,
             acknowledger=acknowledger,
+            delivery_time=self.jms_delivery_time or self.jms_timestamp or 0,
         )
 
 
@@ -169,5 +173,5 @@ def send_parameters(messages: Sequence[OutgoingMessage]) -> dict[str, str | byte
     """
     return {
         name: None if not any(value is not None for value in values) else array_literal(values)
-        for (name, _), values in zip(SEND_COLUMNS, zip(*messages, strict=True), strict=True)
+        for (name, _), values in zip(DELAYED_COLUMNS, zip(*messages, strict=True), strict=True)
     }

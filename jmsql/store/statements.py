@@ -13,9 +13,11 @@ from jmsql.store.identifier import quote_identifier
 
 __all__ = [
     "BODY_COLUMNS",
+    "DELAYED_COLUMNS",
     "SEND_COLUMNS",
     "SelectedStatement",
     "Statements",
+    "insert_messages",
     "message_columns",
     "outgoing_messages",
     "statements",
@@ -44,6 +46,9 @@ SEND_COLUMNS = (
 BODY_COLUMNS = ("text_body", "json_body", "body_types", "bytes_body")
 """The parts of a body, of which a message has some."""
 
+DELAYED_COLUMNS = (*SEND_COLUMNS, ("jms_delivery_time", "bigint"))
+"""The parameters of a send of messages that are delivered later."""
+
 _KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[]"
 
 
@@ -51,11 +56,11 @@ _KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(
 _LAST_SEQUENCE = 2**63 - 1
 
 
-def outgoing_messages(schema: str, alias: str) -> str:
-    """Return the parameters of a send as rows, with the columns of SEND_COLUMNS and `position`."""
-    types = (kind if kind != "message_type" else f"{schema}.message_type" for _, kind in SEND_COLUMNS)
-    arrays = ", ".join(f"%({name})s::{kind}[]" for (name, _), kind in zip(SEND_COLUMNS, types, strict=True))
-    names = ", ".join(name for name, _ in SEND_COLUMNS)
+def outgoing_messages(schema: str, alias: str, columns: tuple[tuple[str, str], ...] = SEND_COLUMNS) -> str:
+    """Return the parameters of a send as rows, with the columns given and `position`."""
+    types = (kind if kind != "message_type" else f"{schema}.message_type" for _, kind in columns)
+    arrays = ", ".join(f"%({name})s::{kind}[]" for (name, _), kind in zip(columns, types, strict=True))
+    names = ", ".join(name for name, _ in columns)
     return f"unnest({arrays}) with ordinality as {alias} ({names}, position)"
 
 
@@ -70,7 +75,30 @@ def message_columns(schema: str) -> str:
     return f"""
         m.inverse_priority, m.sequence, m.jms_message_id::text, m.jms_timestamp, m.jms_expiration, m.jms_delivery_mode,
         m.message_type::text, m.jms_correlation_id, m.jms_reply_to, m.jms_type, m.properties::text,
-        m.property_types::text, {bodies}"""
+        m.property_types::text, {bodies}, m.jms_delivery_time"""
+
+
+def insert_messages(schema: str, table: str, columns: tuple[tuple[str, str], ...], *, flush: bool) -> str:
+    """Return the statement that inserts messages into a table for their queues: all, or none if a queue is missing.
+
+    Args:
+        schema: The schema, quoted.
+        table: Where they wait.
+        columns: The parameters.
+        flush: False lets the transaction of this statement alone commit without waiting for the disk: a crash of the
+            server may lose the messages.
+    """
+    names = [name for name, _ in columns[1:]]
+    commit = "" if flush else "with commit as materialized (select set_config('synchronous_commit', 'off', true))"
+    return f"""{commit}
+            insert into {schema}.{table} (queue_id, {", ".join(names)})
+            select q.queue_id, {", ".join("s." + name for name in names)}
+            from {"" if flush else "commit cross join "}{outgoing_messages(schema, "s", columns)}
+            join {schema}.queue q on q.name = s.destination
+            where not exists (
+                select from unnest(%(destination)s::text[]) as wanted (name)
+                where not exists (select from {schema}.queue e where e.name = wanted.name))
+            order by s.position"""
 
 
 class SelectedStatement(NamedTuple):
@@ -96,29 +124,10 @@ class Statements:
         types = [kind if kind != "message_type" else f"{schema}.message_type" for _, kind in SEND_COLUMNS]
         names = [name for name, _ in SEND_COLUMNS]
         columns = ", ".join(names[1:])
-        outgoing = outgoing_messages(schema, "s")
         moved = ", ".join("null" if name == "jms_expiration" else f"e.{name}" for name in names[1:])
 
-        all_queues_exist = f"""not exists (
-                select from unnest(%(destination)s::text[]) as wanted (name)
-                where not exists (select from {schema}.queue e where e.name = wanted.name))"""
-
-        self.send = f"""
-            insert into {schema}.message (queue_id, {columns})
-            select q.queue_id, {", ".join("s." + name for name in names[1:])}
-            from {outgoing}
-            join {schema}.queue q on q.name = s.destination
-            where {all_queues_exist}
-            order by s.position"""
-        # The setting holds for the statement's own transaction: a crash of the server may lose the messages.
-        self.send_without_flush = f"""
-            with commit as materialized (select set_config('synchronous_commit', 'off', true))
-            insert into {schema}.message (queue_id, {columns})
-            select q.queue_id, {", ".join("s." + name for name in names[1:])}
-            from commit cross join {outgoing}
-            join {schema}.queue q on q.name = s.destination
-            where {all_queues_exist}
-            order by s.position"""
+        self.send = insert_messages(schema, "message", SEND_COLUMNS, flush=True)
+        self.send_without_flush = insert_messages(schema, "message", SEND_COLUMNS, flush=False)
 
         # One message is the common case without transactions: measured at a third of the time that arrays take.
         values = ", ".join(f"%({name})s::{kind}" for (name, _), kind in list(zip(SEND_COLUMNS, types, strict=True))[1:])

@@ -7,7 +7,13 @@ from functools import cache, lru_cache
 from jmsql.postgresql_text import from_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.identifier import quote_identifier
-from jmsql.store.statements import BODY_COLUMNS, SEND_COLUMNS, SelectedStatement, outgoing_messages
+from jmsql.store.statements import (
+    BODY_COLUMNS,
+    DELAYED_COLUMNS,
+    SEND_COLUMNS,
+    SelectedStatement,
+    outgoing_messages,
+)
 
 __all__ = ["TopicStatements", "topic_statements"]
 
@@ -121,6 +127,7 @@ class TopicStatements:
             delete from {schema}.queue q
             where q.deleted_at is not null
               and not exists (select from {schema}.message m where m.queue_id = q.queue_id)
+              and not exists (select from {schema}.delayed_message d where d.queue_id = q.queue_id)
               and not exists (select from pg_catalog.pg_stat_activity a
                               where a.datname = current_database() and a.xact_start <= q.deleted_at
                                 and a.pid <> pg_backend_pid())"""
@@ -133,11 +140,12 @@ class TopicStatements:
                 delete from {schema}.body b using looked_at l
                 where b.body_id = l.body_id
                   and not exists (select from {schema}.message m where m.body_id = b.body_id)
+                  and not exists (select from {schema}.delayed_message d where d.body_id = b.body_id)
                 returning b.body_id)
             select coalesce(max(body_id), 0), (select count(*) from forgotten) from looked_at"""
 
     @lru_cache(maxsize=256)  # noqa: B019 - one TopicStatements a schema, kept for the life of the process
-    def publish(self, selectors: tuple[str, ...], *, flush: bool) -> SelectedStatement:
+    def publish(self, selectors: tuple[str, ...], *, flush: bool, delayed: bool = False) -> SelectedStatement:
         """Insert messages for each subscription of a topic whose selector chooses them.
 
         It returns nothing if it knows all selectors of the topic. Else it inserts nothing and returns them all: the
@@ -146,9 +154,11 @@ class TopicStatements:
         Args:
             selectors: The selectors that the statement knows, as the table has them.
             flush: False lets the transaction of this statement alone commit without waiting for the disk.
+            delayed: Whether the messages have a delivery time to wait for.
         """
         schema = self._schema
-        names = [name for name, _ in SEND_COLUMNS[1:]]
+        table, columns = ("delayed_message", DELAYED_COLUMNS) if delayed else ("message", SEND_COLUMNS)
+        names = [name for name, _ in columns[1:]]
         parameters: dict[str, object] = {"known": list(selectors)}
         branches = ""
         for number, text in enumerate(selectors):
@@ -185,13 +195,13 @@ class TopicStatements:
                            case when {size} > {_SHARED_SIZE} and (select count(*) from target) > 1
                                      and not exists (select from unknown)
                                 then nextval(pg_get_serial_sequence(%(body_table)s, 'body_id')) end as body_id
-                    from {source}{outgoing_messages(schema, "m")}),
+                    from {source}{outgoing_messages(schema, "m", columns)}),
                 shared as (
                     insert into {schema}.body (body_id, {", ".join(BODY_COLUMNS)}) overriding system value
                     select m.body_id, {", ".join("m." + name for name in BODY_COLUMNS)}
                     from m where m.body_id is not null),
                 sent as (
-                    insert into {schema}.message (queue_id, body_id, {", ".join(names)})
+                    insert into {schema}.{table} (queue_id, body_id, {", ".join(names)})
                     select t.queue_id, m.body_id, {values}
                     from m cross join target t
                     where not exists (select from unknown) and {chosen_by}
