@@ -12,8 +12,8 @@ def queues(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> 
     """List the queues, and how many messages of each state they hold.
 
     Ready messages can be received; claimed ones are held by a client; waiting ones were given back by a listener that
-    failed and pause before their next delivery; expired ones are about to be removed. What an open transaction has
-    received counts as ready until it commits.
+    failed and pause before their next delivery; delayed ones wait for their delivery time; expired ones are about to
+    be removed. What an open transaction has received counts as ready until it commits.
 
     Example: `jmsql queues --json`
     """
@@ -25,10 +25,10 @@ def queues(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> 
     if not summaries:
         console().print("There is no queue yet. The first send to a queue makes it.")
         return
-    numbers = ("ready", "claimed", "waiting", "expired", "redelivered")
+    numbers = ("ready", "claimed", "waiting", "delayed", "expired", "redelivered")
     listing = table("queue", *numbers, "oldest", "expiry queue", numbers=(*numbers, "oldest"))
     for each in summaries:
-        counts = (each.ready, each.claimed, each.waiting, each.expired, each.redelivered)
+        counts = (each.ready, each.claimed, each.waiting, each.delayed, each.expired, each.redelivered)
         listing.add_row(each.queue, *(f"{count:,}" for count in counts), age(each.oldest_sent_at), each.expiry_queue)
     console().print(listing)
 

@@ -59,7 +59,8 @@ class Outbox:
         self._messages.append((destination, message))
         self._bytes += message.size
         self._destinations.add(destination)
-        self._has_delayed |= message.jms_delivery_time is not None
+        if message.jms_delivery_time is not None:
+            self._has_delayed = True
 
     def flush(self, store: MessageStore, publisher: Publisher) -> None:
         """Insert what is collected, in the open transaction. Each destination gets its messages in their order."""

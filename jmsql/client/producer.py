@@ -178,7 +178,7 @@ class MessageProducer:
             expiration = 0
         uuid = None if self._disable_message_id else _new_uuid()
         timestamp = 0 if self._disable_message_timestamp else now
-        delivery_time = now + round(self._delivery_delay * 1000)
+        delivery_time = now + round(self._delivery_delay * 1000) if self._delivery_delay else now
         outgoing = OutgoingMessage(
             target.name,
             _HIGHEST_PRIORITY - urgency,
@@ -187,7 +187,7 @@ class MessageProducer:
             expiration or None,
             int(mode),
             *encoded,
-            jms_delivery_time=delivery_time if delivery_time > now else None,
+            delivery_time if delivery_time > now else None,
         )
         outgoing.check_size()
         self._session._send(target, outgoing)

@@ -36,6 +36,7 @@ class QueueSummary(NamedTuple):
     oldest_sent_at: datetime | None
     expiry_queue: str | None
     created_at: datetime
+    delayed: int
 
 
 class ClientSummary(NamedTuple):
@@ -118,13 +119,17 @@ class Administration:
     def count(self, queue: str, selector: Selector | None) -> int:
         """Return how many messages a queue holds that match a selector, whatever their state."""
         condition, parameters = self._condition(selector)
-        statement = f"select count(*) from {self._schema}.message m where m.queue_id = %(queue_id)s {condition}"
+        counts = (
+            f"(select count(*) from {self._schema}.{table} m where m.queue_id = %(queue_id)s {condition})"
+            for table in ("message", "delayed_message")
+        )
+        statement = f"select {' + '.join(counts)}"
         queue_id = self.queue_id(queue)
         with jms_errors("counting"):
             return int(self._connection.rows(statement, queue_id=queue_id, **parameters)[0][0])
 
     def browse(self, queue: str, selector: Selector | None, limit: int) -> Iterator[BrowsedMessage]:
-        """Return the first messages of a queue in their order, whatever their state.
+        """Return the first messages of a queue in their order, whatever their state, but for those that are delayed.
 
         Raises:
             InvalidDestinationException: There is no such queue.
@@ -203,9 +208,25 @@ class Administration:
             with jms_errors("purging"):
                 rows = self._connection.rows(statement, newest=newest, limit=_PURGED_AT_ONCE, **place, **parameters)
             if not rows:
-                return
+                break
             place["inverse_priority"], place["sequence"], deleted = rows[0]
             yield deleted
+        delayed = f"""
+            with deleted as (
+                delete from {self._schema}.delayed_message where ctid = any(array(
+                    select m.ctid from {self._schema}.delayed_message m
+                    where m.queue_id = %(queue_id)s and m.sequence <= %(newest)s {condition}
+                    limit %(limit)s
+                    for update skip locked))
+                returning queue_id)
+            select count(*) from deleted"""
+        parameters |= {"queue_id": place["queue_id"], "newest": newest, "limit": _PURGED_AT_ONCE}
+        while deleted := self._purge_delayed(delayed, parameters):
+            yield deleted
+
+    def _purge_delayed(self, statement: str, parameters: dict[str, object]) -> int:
+        with jms_errors("purging"):
+            return int(self._connection.rows(statement, **parameters)[0][0])
 
     def close(self) -> None:
         """End the connection."""

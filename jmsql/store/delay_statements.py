@@ -27,12 +27,13 @@ class DelayStatements:
         self.milliseconds_to_next = f"""
             select d.due - {schema}.current_milliseconds() from {schema}.delayed_message d
             order by d.due, d.sequence limit 1"""
+        # The planner takes a range with two ends for short, and one with a single end for worth a sort.
         # In the order of delivery time, then of sending: they get new sequences, and queue up behind what is there.
         # What has expired meanwhile goes the same way, and is then removed as any other message is.
         self.move_due = f"""
             with due as materialized (
                 select d.ctid as address, d.* from {schema}.delayed_message d
-                where d.due < (select {schema}.current_milliseconds())
+                where d.due between 0 and (select {schema}.current_milliseconds()) - 1
                 order by d.due, d.sequence
                 limit %(limit)s
                 for update skip locked),

@@ -37,11 +37,16 @@ comment on column {schema}.delayed_message.due is
     'When it moves, milliseconds since the epoch: at its delivery time, or when it expires before that.';
 """
 
-# As for the other tables: vacuum leaves 128 pages in place, so that no plan is made for a table without any.
+# As for the other tables: there are no statistics that make a plan sort what the key has in order, and vacuum leaves
+# 128 pages in place, so that no plan is made for a table without any.
+PLANS = """
+alter table {schema}.delayed_message alter column due set statistics 0, alter column sequence set statistics 0;
+"""
 PAGES = """
 insert into {schema}.delayed_message
     (queue_id, message_type, inverse_priority, jms_delivery_mode, jms_delivery_time, bytes_body)
-    select 0, 'BytesMessage', 0, 2, 0, decode(repeat('00', 1000), 'hex') from generate_series(1, 128 * 8);
+    select 0, 'BytesMessage', 0, 2, 9223372036854775807, decode(repeat('00', 1000), 'hex')
+    from generate_series(1, 128 * 8);
 delete from {schema}.delayed_message;
 """
 
@@ -160,7 +165,7 @@ group by s.queue_id, t.topic_id;
 
 def upgrade() -> None:
     schema = target_schema()
-    for script in (TABLES, PAGES):
+    for script in (TABLES, PLANS, PAGES):
         op.execute(script.format(schema=schema))
     op.execute(REMOVAL.format(schema=schema, delayed=REMOVAL_OF_DELAYED.format(schema=schema)))
     op.execute(views(schema))

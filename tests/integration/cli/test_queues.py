@@ -106,6 +106,20 @@ class TestPurge:
         assert jmsql("purge", "orders", "--yes", "--json").document["deleted"] == 3
         assert database.execute("select count(*) from jmsql.delivery").fetchone() == (0,)
 
+    def test_delayed_messages_are_counted_and_deleted_too(
+        self, jmsql: Command, jmsql_factory: library.ConnectionFactory
+    ) -> None:
+        jmsql("send", "orders", "red", "-p", "color=red")
+        with jmsql_factory.create_context() as context:
+            for color in ("red", "blue", "blue"):
+                producer = context.create_producer(delivery_delay=3600, properties={"color": color})
+                producer.send(ORDERS, "later")
+        [orders] = jmsql("queues", "--json").document
+        assert (orders["ready"], orders["delayed"]) == (1, 3)
+        assert jmsql("purge", "orders", "--selector", "color = 'blue'", "--yes", "--json").document["deleted"] == 2
+        assert jmsql("purge", "orders", "--yes", "--json").document["deleted"] == 2
+        assert jmsql("queues", "--json").document[0]["delayed"] == 0
+
     @pytest.mark.parametrize("transacted", [True, False])
     def test_messages_that_a_client_holds_stay(
         self, jmsql: Command, jmsql_factory: library.ConnectionFactory, transacted: bool

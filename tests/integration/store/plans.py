@@ -83,7 +83,8 @@ class PlannedStatement:
     def run(self, parameters: Mapping[str, object]) -> Plan:
         """Run the statement, undo what it did, and return its plan."""
         values = sql.SQL(", ").join(sql.Literal(parameters[name]) for name in self._parameters)
-        statement = sql.SQL("explain (analyze, buffers, format json) execute {} ({})").format(self._name, values)
+        arguments = sql.SQL("({})").format(values) if self._parameters else sql.SQL("")
+        statement = sql.SQL("explain (analyze, buffers, format json) execute {} {}").format(self._name, arguments)
         # Past psycopg, which would deallocate what was prepared with the rollback.
         self._connection.pgconn.exec_(b"begin")
         try:

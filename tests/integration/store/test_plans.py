@@ -16,14 +16,16 @@ import pytest
 
 import jmsql
 from jmsql.selectors import Selector
+from jmsql.store.delay_statements import delay_statements
 from jmsql.store.statements import SEND_COLUMNS, statements
 from tests.integration.store.plans import Plan, PlannedStatement
 
 SCHEMA = "jmsql_plans"
 STATEMENTS = statements(SCHEMA)
+DELAYS = delay_statements(SCHEMA)
 PRIORITY = 5
 LONG = 50_000
-"""How many messages there are; half of them are claimed."""
+"""How many messages there are, of which half are claimed; and how many delayed ones, of which half are due."""
 BATCH = 100
 
 FILL = f"""
@@ -31,10 +33,15 @@ FILL = f"""
         select 1, {PRIORITY}, 2, 'TextMessage', repeat('x', 200), n from generate_series(1, {LONG}) as n;
     insert into {SCHEMA}.delivery (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
         select 1, {PRIORITY}, n, 7, 1, now() from generate_series(1, {LONG // 2}) as n;
+    insert into {SCHEMA}.delayed_message
+        (queue_id, inverse_priority, jms_delivery_mode, message_type, text_body, jms_delivery_time)
+        select 1, {PRIORITY}, 2, 'TextMessage', repeat('x', 200),
+               case when n <= {LONG // 2} then n else {SCHEMA}.current_milliseconds() + 3600000 + n end
+        from generate_series(1, {LONG}) as n;
     select setval('{SCHEMA}.message_sequence', {LONG});
     """
-EMPTY = f"delete from {SCHEMA}.message; delete from {SCHEMA}.delivery"
-VACUUM = f"vacuum (analyze) {SCHEMA}.message, {SCHEMA}.delivery"
+EMPTY = f"delete from {SCHEMA}.message; delete from {SCHEMA}.delivery; delete from {SCHEMA}.delayed_message"
+VACUUM = f"vacuum (analyze) {SCHEMA}.message, {SCHEMA}.delivery, {SCHEMA}.delayed_message"
 
 SELECTED = STATEMENTS.lock(Selector.parse("color = 'blue' and weight > 2500 and size = 'L' and JMSType = 'order'"))
 NEXT: dict[str, object] = {"queue_id": 1, "lowest": [0] * PRIORITY + [LONG // 2 + 1] + [0] * (9 - PRIORITY)}
@@ -94,6 +101,11 @@ CASES = {
     "forget deliveries": Case(STATEMENTS.forget_deliveries, KEYS, 800),
     "find the end of the queue": Case(STATEMENTS.highest_sequences, {"queue_id": 1}, 200, 10),
     "reap what has expired": Case(STATEMENTS.reap_expired, {"limit": 500}, 60),
+    "send a delayed batch": Case(
+        DELAYS.send, {name: [value] * BATCH for name, value in (MESSAGE | {"jms_delivery_time": 1}).items()}, 2000
+    ),
+    "look for what is due": Case(DELAYS.milliseconds_to_next, {}, 10, 1),
+    "move what is due": Case(DELAYS.move_due, {"limit": BATCH}, 1500),
 }
 
 
