@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from jmsql.cli import browse, doctor, migrate, purge, queues, receive, send
+from jmsql.cli import browse, doctor, migrate, purge, queues, receive, send, subscriptions
 from jmsql.cli.demo.command import demo
 from jmsql.exceptions import InvalidSelectorException, JMSException
 
@@ -92,6 +92,8 @@ for command in (
     receive.receive,
     browse.browse,
     queues.queues,
+    subscriptions.subscriptions,
+    subscriptions.unsubscribe,
     queues.clients,
     purge.purge,
     doctor.doctor,

@@ -10,10 +10,10 @@ from typing import Any
 import typer
 
 from jmsql.destinations import Destination, Queue, parse_destination
-from jmsql.exceptions import MessageFormatException
+from jmsql.exceptions import InvalidDestinationException, MessageFormatException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, TextMessage
 
-__all__ = ["BodyType", "Property", "compose", "read_properties", "read_reply_to"]
+__all__ = ["BodyType", "Property", "compose", "read_destination", "read_properties"]
 
 
 class BodyType(StrEnum):
@@ -126,8 +126,13 @@ def _read_property(text: str) -> Property:
     return set_property
 
 
-def read_reply_to(text: str | None) -> Destination | None:
-    """Read a destination; a bare name is a queue's."""
-    if text is None:
-        return None
-    return parse_destination(text) if "://" in text else Queue(text)
+def read_destination(text: str) -> Destination:
+    """Read a destination; a bare name is a queue's.
+
+    Raises:
+        typer.BadParameter: It is none.
+    """
+    try:
+        return parse_destination(text) if "://" in text else Queue(text)
+    except InvalidDestinationException as error:
+        raise typer.BadParameter(str(error)) from error

@@ -9,8 +9,8 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from jmsql.cli.composition import BodyType, compose, read_properties, read_reply_to
-from jmsql.cli.options import Json, QueueName, Schema, Url, check_duration, open_database
+from jmsql.cli.composition import BodyType, compose, read_destination, read_properties
+from jmsql.cli.options import Json, Schema, Url, check_duration, open_database
 from jmsql.cli.output import console, counted, print_json, progress
 from jmsql.messages import DeliveryMode, Message
 
@@ -21,7 +21,12 @@ _SENT_AT_ONCE = 1000
 
 
 def send(
-    queue: QueueName,
+    destination: Annotated[
+        str,
+        typer.Argument(
+            metavar="DESTINATION", help="A queue's name, or queue://NAME or topic://NAME.", show_default=False
+        ),
+    ],
     body: Annotated[
         str | None,
         typer.Argument(metavar="BODY", help="The body; without it and --file, standard input.", show_default=False),
@@ -43,7 +48,7 @@ def send(
         float, typer.Option(callback=check_duration, metavar="SECONDS", help="It expires so much later; 0: never.")
     ] = 0.0,
     correlation_id: Annotated[str | None, typer.Option(help="JMSCorrelationID.")] = None,
-    reply_to: Annotated[str | None, typer.Option(help="JMSReplyTo: a queue's name, or queue://NAME.")] = None,
+    reply_to: Annotated[str | None, typer.Option(help="JMSReplyTo, like DESTINATION.")] = None,
     jms_type: Annotated[str | None, typer.Option(help="JMSType.")] = None,
     non_persistent: Annotated[
         bool, typer.Option("--non-persistent", help="A crash of the server may lose the message.")
@@ -52,7 +57,7 @@ def send(
     schema: Schema = "jmsql",
     as_json: Json = False,
 ) -> None:
-    r"""Send messages to a queue, which is made if need be.
+    r"""Send messages to a queue, which is made if need be, or to the subscriptions of a topic.
 
     The body is taken as it is, with its last end of line. With --lines, each line without its end becomes a message;
     what is read at once is committed at once.
@@ -61,13 +66,15 @@ def send(
     - `jmsql send orders hello -p color=blue -p weight:int=2600 --priority 7`
     - `jmsql send orders '{"order": 1}' --type object`
     - `grep ERROR log | jmsql send errors --lines`
+    - `jmsql send topic://prices 17.5`
     """
     if body is not None and (file is not None or lines):
         raise typer.BadParameter("The body is an argument, or it comes from --file or the standard input with --lines.")
     if lines and count > 1:
         raise typer.BadParameter("--count repeats one body; it does not go together with --lines.")
     property_setters = read_properties(properties or [])
-    reply_destination = read_reply_to(reply_to)
+    target = read_destination(destination)
+    reply_destination = None if reply_to is None else read_destination(reply_to)
 
     def message_with(each: bytes) -> Message:
         message = compose(each, kind)
@@ -91,7 +98,7 @@ def send(
         progress() as display,
     ):
         task = display.add_task("Sending", total=None if lines else count)
-        producer = session.create_producer(session.create_queue(queue))
+        producer = session.create_producer(target)
         producer.priority, producer.time_to_live = priority, time_to_live
         producer.delivery_mode = DeliveryMode.NON_PERSISTENT if non_persistent else DeliveryMode.PERSISTENT
         for batch in batches:
@@ -102,10 +109,10 @@ def send(
             sent += len(batch)
             display.update(task, completed=sent)
     if as_json:
-        print_json({"queue": queue, "sent": sent, "last_message_id": last_message_id})
+        print_json({"destination": target.uri, "sent": sent, "last_message_id": last_message_id})
     else:
         identity = f" ({last_message_id})" if sent == 1 else ""
-        console().print(f"Sent {counted(sent, 'message')} to the queue {queue!r}{identity}.", markup=False)
+        console().print(f"Sent {counted(sent, 'message')} to {target}{identity}.", markup=False)
 
 
 def _repeated(message: Message, count: int) -> Iterator[list[Message]]:

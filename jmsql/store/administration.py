@@ -12,13 +12,23 @@ from jmsql.exceptions import InvalidDestinationException
 from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.migration import check_schema, current_version
 from jmsql.store.rows import MessageRow
 from jmsql.store.statements import message_columns
+from jmsql.store.subscriptions import Subscriptions
 
-__all__ = ["Administration", "BrowsedMessage", "ClientSummary", "QueueSummary", "client_summaries", "schema_version"]
+__all__ = [
+    "Administration",
+    "BrowsedMessage",
+    "ClientSummary",
+    "QueueSummary",
+    "SubscriptionSummary",
+    "client_summaries",
+    "schema_version",
+]
 
 _BROWSED_AT_ONCE = 100
 _PURGED_AT_ONCE = 5000
@@ -37,6 +47,26 @@ class QueueSummary(NamedTuple):
     expiry_queue: str | None
     created_at: datetime
     delayed: int
+
+
+class SubscriptionSummary(NamedTuple):
+    """A row of the view ``subscriptions``."""
+
+    topic: str
+    subscription: str | None
+    client_id: str | None
+    durable: bool
+    shared: bool
+    selector: str | None
+    no_local: bool
+    consumers: int
+    ready: int
+    claimed: int
+    waiting: int
+    expired: int
+    redelivered: int
+    oldest_sent_at: datetime | None
+    created_at: datetime
 
 
 class ClientSummary(NamedTuple):
@@ -99,6 +129,23 @@ class Administration:
                 QueueSummary._make(row)
                 for row in self._connection.rows(f"select {columns} from {self._schema}.queues order by queue")
             ]
+
+    def subscriptions(self) -> list[SubscriptionSummary]:
+        """Return all subscriptions, by topic and name, with the number of their messages."""
+        columns = ", ".join(SubscriptionSummary._fields)
+        statement = f"select {columns} from {self._schema}.subscriptions order by topic, subscription, client_id"
+        with jms_errors("looking at the subscriptions"):
+            return [SubscriptionSummary._make(row) for row in self._connection.rows(statement)]
+
+    def unsubscribe(self, name: str, client_id: str | None) -> None:
+        """End a durable subscription, with its messages.
+
+        Raises:
+            InvalidDestinationException: There is none of that name for the client identifier.
+            IllegalStateException: It has a consumer, or messages that a session has not acknowledged.
+        """
+        with jms_errors("ending a subscription"), self._connection.psycopg.transaction():
+            Subscriptions(PsycopgDriver(self._connection.psycopg), self._schema_name).unsubscribe(name, client_id)
 
     def clients(self) -> list[ClientSummary]:
         """Return the connections of clients, the oldest first."""

@@ -27,6 +27,8 @@ COMMANDS = (
     ("receive", "orders"),
     ("browse", "orders"),
     ("queues",),
+    ("subscriptions",),
+    ("unsubscribe", "audit"),
     ("clients",),
     ("purge", "orders", "--yes"),
     ("doctor",),

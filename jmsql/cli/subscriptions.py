@@ -1,0 +1,66 @@
+"""`jmsql subscriptions` and `jmsql unsubscribe`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jmsql.cli.options import Json, Schema, Url, open_database
+from jmsql.cli.output import age, console, print_json, table, working
+
+__all__ = ["subscriptions", "unsubscribe"]
+
+
+def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
+    """List the subscriptions to topics, and how many messages of each state wait in them.
+
+    The states are those of `jmsql queues`. A durable subscription without consumers keeps collecting until
+    `jmsql unsubscribe` ends it.
+
+    Example: `jmsql subscriptions --json`
+    """
+    with open_database(url, schema).administration() as administration, working("Counting ..."):
+        summaries = administration.subscriptions()
+    if as_json:
+        print_json([summary._asdict() for summary in summaries])
+        return
+    if not summaries:
+        console().print("There is no subscription. What is published on a topic now reaches nobody.")
+        return
+    numbers = ("consumers", "ready", "claimed", "waiting", "expired", "redelivered")
+    listing = table(
+        "topic", "subscription", "client id", "kind", *numbers, "oldest", "selector", numbers=(*numbers, "oldest")
+    )
+    for each in summaries:
+        kinds = {"durable": each.durable, "shared": each.shared, "no local": each.no_local}
+        counts = (each.consumers, each.ready, each.claimed, each.waiting, each.expired, each.redelivered)
+        listing.add_row(
+            each.topic,
+            each.subscription,
+            each.client_id,
+            ", ".join(kind for kind, applies in kinds.items() if applies),
+            *(f"{count:,}" for count in counts),
+            age(each.oldest_sent_at),
+            each.selector,
+        )
+    console().print(listing)
+
+
+def unsubscribe(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the subscription.", show_default=False)],
+    client_id: Annotated[
+        str | None, typer.Option("--client-id", metavar="ID", help="The client identifier that it belongs to, if any.")
+    ] = None,
+    url: Url = None,
+    schema: Schema = "jmsql",
+) -> None:
+    """End a durable subscription, and delete the messages that wait in it.
+
+    It must have no consumer. `jmsql subscriptions` lists the names and client identifiers.
+
+    Example: `jmsql unsubscribe audit --client-id warehouse`
+    """
+    with open_database(url, schema).administration() as administration:
+        administration.unsubscribe(name, client_id)
+    console().print(f"Ended the durable subscription {name!r}.", markup=False)
