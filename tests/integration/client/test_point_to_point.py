@@ -81,6 +81,18 @@ class TestConnection:
         assert type(session) is Session
         assert session.create_topic("prices") == TOPIC
 
+    @pytest.mark.parametrize(
+        "method",
+        [
+            "create_durable_connection_consumer",
+            "create_shared_connection_consumer",
+            "create_shared_durable_connection_consumer",
+        ],
+    )
+    def test_consumers_of_subscriptions_are_refused(self, queue_connection: QueueConnection, method: str) -> None:
+        with pytest.raises(IllegalStateException, match=rf"A QueueConnection has no {method}\(\).*create_connection"):
+            getattr(queue_connection, method)(TOPIC, "all", None, None, 1)
+
     def test_a_closed_one_makes_no_session(self, queue_connection: QueueConnection) -> None:
         queue_connection.close()
         with pytest.raises(IllegalStateException, match="closed"):
