@@ -295,14 +295,14 @@ class Connection:
 
     # For the sessions
 
-    def _join_again(self, former_id: int) -> None:
+    def _join_again(self, former_ids: Sequence[int]) -> None:
         """Tell the server, under a new number, what is this client's; some of it may be gone, and is made anew."""
         self._destinations.create_temporary_again()
+        kept = self._destinations.join_again(former_ids)
         for subscriber in [each for session in self._snapshot() for each in session._subscribers()]:
             inbox = subscriber._inbox
-            queue_id = self._destinations.join_again(inbox.queue_id, subscriber._subscription, former_id)
-            if queue_id != inbox.queue_id:
-                inbox.move(queue_id)
+            if inbox.source not in kept:
+                inbox.move(self._destinations.join(subscriber._subscription))
                 self._listen(inbox)
 
     def _check_unused(self, destination: Destination) -> None:

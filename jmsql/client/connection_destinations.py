@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from jmsql.client.side_connection import SideConnection
@@ -71,11 +71,10 @@ class ConnectionDestinations:
         with self._side.transaction() as driver:
             return Subscriptions(driver, self._schema).attach(definition, self._connection_id())
 
-    def join_again(self, queue_id: int, definition: SubscriptionDefinition, former_id: int) -> int:
-        """Join a subscription under the connection's new number, and return the id of its queue."""
+    def join_again(self, former_ids: Sequence[int]) -> set[int]:
+        """Keep, under the connection's new number, the subscriptions that it had; return the ids of their queues."""
         with self._side.transaction() as driver:
-            subscriptions = Subscriptions(driver, self._schema)
-            return subscriptions.rejoin(queue_id, definition, former_id, self._connection_id())
+            return Subscriptions(driver, self._schema).rejoin(former_ids, self._connection_id())
 
     def leave(self, queue_id: int) -> None:
         """Leave a subscription."""

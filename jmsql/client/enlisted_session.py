@@ -166,8 +166,8 @@ class EnlistedSession(AbstractSession):
             "transaction does not have. Make one with ConnectionFactory.create_connection."
         )
 
-    def _client_id(self) -> None:
-        """Return None: there is no connection that could have one."""
+    def _client_id(self) -> NoReturn:
+        self._refuse_without_connection()
 
     def _send(self, destination: Destination, message: OutgoingMessage) -> None:
         self._transaction.begin()

@@ -63,6 +63,11 @@ class Inbox:
         self.channels = (*self.channels, queue_id)
         self._moved_to = queue_id
 
+    @property
+    def source(self) -> int:
+        """The queue that the next fetch takes messages from."""
+        return self.queue_id if self._moved_to is None else self._moved_to
+
     def fetch(self, store: MessageStore, limit: int) -> list[MessageRow]:
         """Fetch up to `limit` messages from the store, without keeping them."""
         if self._moved_to is not None:

@@ -312,7 +312,7 @@ class Session(AbstractSession):
         self._connection._unlisten(consumer._inbox)
         if isinstance(consumer, TopicSubscriber):
             try:
-                self._connection._destinations.leave(consumer._inbox.queue_id)
+                self._connection._destinations.leave(consumer._inbox.source)
             except JMSException as error:
                 logger.warning("Closing %r: %s", consumer, error)
 

@@ -14,7 +14,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import psycopg
@@ -49,7 +49,7 @@ class ControlConnection:
         engine: Where to connect.
         schema: The name of the schema.
         on_failure: Called, from the control thread, with what went wrong when the connection is lost.
-        on_return: Called, from the control thread, with the former connection id once the connection is there again.
+        on_return: Called, from the control thread, with the former connection ids once the connection is there again.
 
     Raises:
         JMSException: The server cannot be reached, or refuses.
@@ -60,7 +60,7 @@ class ControlConnection:
         engine: Engine,
         schema: str,
         on_failure: Callable[[JMSException], None],
-        on_return: Callable[[int], None],
+        on_return: Callable[[Sequence[int]], None],
     ) -> None:
         self._engine = engine
         self._schema = schema
@@ -151,7 +151,7 @@ class ControlConnection:
 
     def _take_client_id(self, driver: PsycopgDriver, client_id: str) -> None:
         stored = to_postgresql(client_id)
-        driver.execute(self._statements.forget_dead_client, {"client_id": stored})
+        driver.execute(self._statements.free_client_id, {"client_id": stored})
         try:
             driver.execute(self._statements.set_client_id, {"client_id": stored, "connection_id": self.connection_id})
         except psycopg.errors.UniqueViolation as error:
@@ -162,12 +162,14 @@ class ControlConnection:
     def _reconnect(self) -> bool:
         """Connect again, however long it takes; return False if the client is closed meanwhile."""
         pause = 0.1
-        former_id = self.connection_id
+        former_ids = [self.connection_id]
         while not self._closed:
             try:
                 self._connection = self._connect()
-                self._on_return(former_id)
+                self._on_return(former_ids)
             except JMSException as error:
+                self._connection.close()
+                former_ids.append(self.connection_id)
                 logger.info("The control connection is still lost: %s", error)
             else:
                 logger.info("The control connection is there again.")

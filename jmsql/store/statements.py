@@ -209,8 +209,9 @@ class Statements:
             select pg_try_advisory_lock(
                 {schema}.advisory_class(), (%(connection_id)s::bigint %% 2147483647)::integer)"""
         self.disconnect = f"delete from {schema}.connection where connection_id = %(connection_id)s"
-        self.forget_dead_client = f"""
-            delete from {schema}.connection
+        # The rest of it stays for the same client to take over; upkeep forgets what nobody wants.
+        self.free_client_id = f"""
+            update {schema}.connection set client_id = null
             where client_id = %(client_id)s and not {schema}.is_connected(connection_id)"""
         self.set_client_id = f"""
             update {schema}.connection set client_id = %(client_id)s where connection_id = %(connection_id)s"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
@@ -97,13 +98,14 @@ class Subscriptions:
             self._driver.execute(self._statements.attach, {"queue_id": queue_id, "connection_id": connection_id})
             return queue_id
 
-    def rejoin(self, queue_id: int, definition: SubscriptionDefinition, former_id: int, connection_id: int) -> int:
-        """Join a subscription again under the client's new connection id, and return its queue's id."""
-        parameters = {"queue_id": queue_id, "former_id": former_id, "connection_id": connection_id}
-        with jms_errors(f"joining {definition} again"):
-            if self._driver.execute(self._statements.rejoin, parameters).row_count:
-                return queue_id
-        return self.attach(definition, connection_id)
+    def rejoin(self, former_ids: Sequence[int], connection_id: int) -> set[int]:
+        """Be under a new connection id what the client was under former ones; return the ids of the queues concerned.
+
+        What upkeep has taken from it meanwhile is not among them.
+        """
+        parameters = {"former_ids": list(former_ids), "connection_id": connection_id}
+        with jms_errors("joining subscriptions again"):
+            return {row[0] for row in self._driver.execute(self._statements.rejoin, parameters).rows}
 
     def detach(self, queue_id: int, connection_id: int) -> None:
         """Leave a subscription; one that is not durable ends with its last consumer."""

@@ -66,7 +66,8 @@ class TopicStatements:
             returning queue_id"""
         self.rejoin = f"""
             update {schema}.subscriber set connection_id = %(connection_id)s
-            where queue_id = %(queue_id)s and connection_id = %(former_id)s"""
+            where connection_id = any(%(former_ids)s::bigint[])
+            returning queue_id"""
         self.attach = f"""
             insert into {schema}.subscriber as c (queue_id, connection_id, consumers)
             values (%(queue_id)s, %(connection_id)s, 1)

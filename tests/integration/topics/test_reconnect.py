@@ -1,0 +1,181 @@
+"""The server ends the connection that shows that a client lives: what belongs to the client is joined again."""
+
+from __future__ import annotations
+
+from typing import LiteralString
+
+import pytest
+
+from jmsql import Connection, Message, MessageConsumer, Session, Topic
+from jmsql.testing import drain, wait_for
+from tests.integration.client.server import CONTROL, Server
+from tests.integration.topics.rows import count, wait_until_empty
+from tests.texts import receive_texts, send_texts, texts_of
+
+NAME = "subscription"
+JOINED = """
+    select count(*) from jmsql.subscriber
+    where connection_id > %s and jmsql.is_connected(connection_id)
+    """
+
+
+BOUND: dict[str, LiteralString] = {
+    table: f"""
+    select count(*), count(*) filter (where jmsql.is_connected(connection_id))
+    from jmsql.{table} where connection_id is not null"""
+    for table in ("queue", "topic")
+}
+
+
+class Interruption:
+    """Ends the control connections of the fixture `factory`.
+
+    Args:
+        server: The server.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def __call__(self, *, joined: int) -> None:
+        """End the connections, and wait until so many subscriptions are joined again."""
+        last = self._server.rows("select max(connection_id) from jmsql.connection")[0][0]
+        self._server.terminate(CONTROL)
+        wait_for(lambda: self._server.rows(JOINED, last) == [(joined,)], timeout=10)
+
+
+@pytest.fixture
+def interrupt(server: Server) -> Interruption:
+    return Interruption(server)
+
+
+@pytest.fixture
+def no_upkeep(server: Server) -> None:
+    """No client leads, so that nobody takes a client for gone in the moment between two connections."""
+    assert server.rows("select pg_try_advisory_lock(jmsql.advisory_class(), 0)") == [(True,)]
+
+
+def make_all(session: Session, topic: Topic) -> dict[str, MessageConsumer]:
+    return {
+        "plain": session.create_consumer(topic),
+        "durable": session.create_durable_consumer(topic, NAME),
+        "shared": session.create_shared_consumer(topic, NAME),
+        "shared durable": session.create_shared_durable_consumer(topic, NAME + " shared"),
+        "temporary": session.create_consumer(session.create_temporary_topic()),
+    }
+
+
+@pytest.mark.usefixtures("no_upkeep")
+def test_all_subscriptions_are_joined_again(
+    reader: Connection, others: Session, topic: Topic, interrupt: Interruption
+) -> None:
+    consumers = make_all(reader.create_session(), topic)
+    for text in ("a", "b", "c"):
+        for destination in (topic, consumers["temporary"].destination):
+            send_texts(others, destination, text)
+        if text != "c":
+            interrupt(joined=len(consumers))
+    received = {kind: receive_texts(consumer, 3) for kind, consumer in consumers.items()}
+    assert received == {kind: ["a", "b", "c"] for kind in consumers}
+    assert [drain(consumer) for consumer in consumers.values()] == [[]] * len(consumers)
+
+
+def test_durable_subscription_loses_nothing_and_brings_nothing_twice(
+    reader: Connection, others: Session, topic: Topic, interrupt: Interruption
+) -> None:
+    consumer = reader.create_session(transacted=True).create_durable_consumer(topic, NAME)
+    texts: list[str] = []
+    for round_number in range(3):
+        send_texts(others, topic, f"{round_number} before")
+        interrupt(joined=1)
+        send_texts(others, topic, f"{round_number} after")
+        texts += receive_texts(consumer, 1)
+    texts += receive_texts(consumer, 3)
+    assert texts == [f"{round_number} {when}" for round_number in range(3) for when in ("before", "after")]
+    assert drain(consumer) == []
+
+
+def test_listener_hears_what_is_published_afterwards(
+    reader: Connection, others: Session, topic: Topic, interrupt: Interruption
+) -> None:
+    heard: list[Message] = []
+    reader.create_session().create_consumer(topic).message_listener = heard.append
+    interrupt(joined=1)
+    send_texts(others, topic, "a")
+    wait_for(lambda: texts_of(heard) == ["a"])
+
+
+def test_consumer_that_waits_is_woken(
+    reader: Connection, others: Session, topic: Topic, interrupt: Interruption
+) -> None:
+    consumer = reader.create_session().create_consumer(topic)
+    interrupt(joined=1)
+    assert consumer.receive(timeout=0) is None
+    send_texts(others, topic, "a")
+    assert receive_texts(consumer, 1) == ["a"]
+
+
+def test_no_local_goes_on(reader: Connection, others: Session, topic: Topic, interrupt: Interruption) -> None:
+    session = reader.create_session()
+    consumer = session.create_consumer(topic, no_local=True)
+    interrupt(joined=1)
+    send_texts(session, topic, "own")
+    send_texts(others, topic, "theirs")
+    assert receive_texts(consumer, 1) == ["theirs"]
+    assert drain(consumer) == []
+
+
+@pytest.mark.usefixtures("no_upkeep")
+def test_subscription_shared_by_consumers_of_one_connection_ends_with_the_last_of_them(
+    reader: Connection, server: Server, topic: Topic, interrupt: Interruption
+) -> None:
+    consumers = [reader.create_session().create_shared_consumer(topic, NAME) for _ in range(3)]
+    interrupt(joined=1)
+    wait_for(lambda: server.rows("select consumers from jmsql.subscriber") == [(3,)])
+    for consumer in consumers:
+        assert count(server, "subscription") == 1
+        consumer.close()
+    assert count(server, "subscription") == 0
+
+
+def test_subscription_that_was_removed_meanwhile_is_made_anew(
+    reader: Connection, others: Session, server: Server, topic: Topic, interrupt: Interruption
+) -> None:
+    """As upkeep does for a client that is away for long."""
+    consumers = make_all(reader.create_session(), topic)
+    server.rows("delete from jmsql.subscription; update jmsql.queue set deleted_at = now() where name is null")
+    interrupt(joined=len(consumers))
+    send_texts(others, topic, "a")
+    send_texts(others, consumers["temporary"].destination, "a")
+    assert [receive_texts(consumer, 1) for consumer in consumers.values()] == [["a"]] * len(consumers)
+
+
+@pytest.mark.parametrize("interruptions", [1, 2])
+def test_subscription_made_anew_ends_with_its_consumer(
+    reader: Connection, server: Server, topic: Topic, interrupt: Interruption, interruptions: int
+) -> None:
+    """Also if the consumer has not looked at it yet."""
+    consumer = reader.create_session().create_consumer(topic)
+    for _ in range(interruptions):
+        server.rows("delete from jmsql.subscription; update jmsql.queue set deleted_at = now() where name is null")
+        interrupt(joined=1)
+    consumer.close()
+    wait_until_empty(server, "subscription", "subscriber", "queue")
+
+
+def test_temporary_destinations_are_bound_again(
+    reader: Connection, others: Session, server: Server, interrupt: Interruption
+) -> None:
+    """Or else upkeep would take them for those of a connection that is gone."""
+    session = reader.create_session()
+    queue, news = session.create_temporary_queue(), session.create_temporary_topic()
+    consumers = [session.create_consumer(queue), session.create_consumer(news)]
+    interrupt(joined=1)
+    for table in ("queue", "topic"):
+        bound = server.rows(BOUND[table])
+        assert bound == [(1, 1)], table
+    for destination in (queue, news):
+        send_texts(others, destination, "a")
+    assert [receive_texts(consumer, 1) for consumer in consumers] == [["a"], ["a"]]
+    reader.close()
+    wait_until_empty(server, "topic", "subscription", "queue")

@@ -1,0 +1,188 @@
+"""Publishing in transactions: a session's own, and the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy import orm
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+
+import jmsql
+from jmsql import Connection, Message, MessageConsumer, Queue, Session, Topic
+from jmsql.testing import drain, wait_for
+from tests.texts import receive, receive_texts, texts_of
+
+
+@pytest.fixture
+def transacted(connection: Connection) -> Session:
+    return connection.create_session(transacted=True)
+
+
+@pytest.fixture
+def consumer(session: Session, topic: Topic) -> MessageConsumer:
+    return session.create_consumer(topic)
+
+
+@pytest.fixture
+def engine(jmsql_clean_url: str) -> Iterator[sqlalchemy.Engine]:
+    engine = sqlalchemy.create_engine(jmsql_clean_url.replace("postgresql://", "postgresql+psycopg://", 1))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+async def async_engine(engine: sqlalchemy.Engine) -> AsyncIterator[AsyncEngine]:
+    asynchronous = create_async_engine(engine.url)
+    yield asynchronous
+    await asynchronous.dispose()
+
+
+class TestSession:
+    def test_rollback_publishes_nothing(self, transacted: Session, consumer: MessageConsumer, topic: Topic) -> None:
+        producer = transacted.create_producer(topic)
+        for end in (transacted.rollback, transacted.commit):
+            producer.send(transacted.create_text_message(end.__name__))
+            assert drain(consumer) == []
+            end()
+        assert texts_of(drain(consumer)) == ["commit"]
+
+    def test_those_who_subscribed_before_the_commit_get_it(
+        self, transacted: Session, session: Session, topic: Topic
+    ) -> None:
+        transacted.create_producer(topic).send(transacted.create_text_message("a"))
+        with session.create_consumer(topic) as consumer:
+            transacted.commit()
+            assert receive_texts(consumer, 1) == ["a"]
+        assert drain(session.create_consumer(topic)) == []
+
+    def test_queues_and_topics_share_a_transaction(
+        self, transacted: Session, session: Session, consumer: MessageConsumer, topic: Topic
+    ) -> None:
+        other, queue = Topic("other"), Queue("orders")
+        destinations = [topic, queue, other, topic, queue]
+        consumers = [consumer, session.create_consumer(queue), session.create_consumer(other)]
+        producer = transacted.create_producer()
+        for number, destination in enumerate(destinations):
+            producer.send(transacted.create_text_message(str(number)), destination)
+        transacted.commit()
+        assert [texts_of(drain(each)) for each in consumers] == [["0", "3"], ["1", "4"], ["2"]]
+
+    def test_topic_is_received_from_and_published_on_in_one_transaction(
+        self, transacted: Session, session: Session, topic: Topic
+    ) -> None:
+        onward = Topic("onward")
+        receiving, final = transacted.create_consumer(topic), session.create_consumer(onward)
+        session.create_producer(topic).send(session.create_text_message("a"))
+        for end in (transacted.rollback, transacted.commit):
+            transacted.create_producer(onward).send(receive(receiving))
+            end()
+        assert texts_of(drain(final)) == ["a"]
+        assert drain(receiving) == []
+
+    def test_transaction_does_not_receive_what_it_publishes(self, transacted: Session, topic: Topic) -> None:
+        consumer = transacted.create_consumer(topic)
+        transacted.create_producer(topic).send(transacted.create_text_message("a"))
+        assert drain(consumer) == []
+        transacted.commit()
+        assert receive_texts(consumer, 1) == ["a"]
+
+    def test_many_messages_keep_their_order(self, transacted: Session, session: Session, topic: Topic) -> None:
+        consumers = [session.create_consumer(topic) for _ in range(2)]
+        texts = [str(number) for number in range(1200)]  # more than one batch
+        producer = transacted.create_producer(topic)
+        for text in texts:
+            producer.send(transacted.create_text_message(text))
+        transacted.commit()
+        assert [texts_of(drain(consumer)) for consumer in consumers] == [texts, texts]
+
+    def test_topic_that_nobody_wants_takes_messages(self, transacted: Session, session: Session) -> None:
+        for sending in (transacted, session):
+            sending.create_producer(Topic("unheard")).send(sending.create_text_message("a"))
+        transacted.commit()
+
+
+class TestEnlisted:
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_orm_session(
+        self, engine: sqlalchemy.Engine, consumer: MessageConsumer, topic: Topic, committed: bool
+    ) -> None:
+        with orm.Session(engine) as database:
+            producer = jmsql.enlist(database).create_producer()
+            producer.send(topic, "a").send(topic, "b")
+            assert drain(consumer) == []
+            if committed:
+                database.commit()
+        assert texts_of(drain(consumer)) == (["a", "b"] if committed else [])
+
+    def test_consumer_that_waits_is_woken(
+        self, engine: sqlalchemy.Engine, connection: Connection, consumer: MessageConsumer, topic: Topic
+    ) -> None:
+        heard: list[Message] = []
+        connection.create_session().create_consumer(topic).message_listener = heard.append
+        with engine.begin() as database:
+            jmsql.enlist(database).create_producer().send(topic, "a")
+        assert receive_texts(consumer, 1) == ["a"]
+        wait_for(lambda: texts_of(heard) == ["a"])
+
+    def test_selectors_are_heeded(self, engine: sqlalchemy.Engine, session: Session, topic: Topic) -> None:
+        consumers = [session.create_consumer(topic, f"number {sign} 1") for sign in ("=", "<>", ">")]
+        with engine.begin() as database:
+            context = jmsql.enlist(database)
+            for number in (1, 2):
+                context.create_producer(properties={"number": number}).send(topic, str(number))
+        assert [texts_of(drain(consumer)) for consumer in consumers] == [["1"], ["2"], ["2"]]
+
+    def test_subscriber_with_no_local_gets_it(self, engine: sqlalchemy.Engine, session: Session, topic: Topic) -> None:
+        """The caller's transaction belongs to no client."""
+        consumer = session.create_consumer(topic, no_local=True)
+        with engine.begin() as database:
+            jmsql.enlist(database).create_producer().send(topic, "a")
+        assert texts_of(drain(consumer)) == ["a"]
+
+    def test_savepoint_takes_back_what_came_after_it(
+        self, engine: sqlalchemy.Engine, consumer: MessageConsumer, topic: Topic
+    ) -> None:
+        with orm.Session(engine) as database, database.begin():
+            jmsql.enlist(database).create_producer().send(topic, "a")
+            with database.begin_nested() as savepoint:
+                jmsql.enlist(database).create_producer().send(topic, "b")
+                savepoint.rollback()
+        assert texts_of(drain(consumer)) == ["a"]
+
+    @pytest.mark.parametrize("committed", [True, False])
+    async def test_asynchronous_orm_session(
+        self, async_engine: AsyncEngine, consumer: MessageConsumer, topic: Topic, committed: bool
+    ) -> None:
+        async with AsyncSession(async_engine) as database:
+            jmsql.enlist(database).create_producer().send(topic, "a").send(Queue("orders"), "b").send(topic, "c")
+            await (database.commit() if committed else database.rollback())
+        assert texts_of(drain(consumer)) == (["a", "c"] if committed else [])
+
+    async def test_asynchronous_driver(self, jmsql_clean_url: str, consumer: MessageConsumer, topic: Topic) -> None:
+        url = jmsql_clean_url.replace("postgresql+psycopg://", "postgresql://", 1)
+        async with await psycopg.AsyncConnection.connect(url) as database:
+            producer = jmsql.enlist(database).create_producer()
+            await producer.send(topic, "lost")
+            await database.rollback()
+            await producer.send(topic, "a")
+            await database.commit()
+        assert texts_of(drain(consumer)) == ["a"]
+
+    def test_subscriptions_are_refused(self, engine: sqlalchemy.Engine, topic: Topic) -> None:
+        with engine.connect() as database:
+            context = jmsql.enlist(database)
+            refused = [
+                lambda: context.create_consumer(topic),
+                lambda: context.create_durable_consumer(topic, "name"),
+                lambda: context.create_shared_consumer(topic, "name"),
+                lambda: context.create_shared_durable_consumer(topic, "name"),
+                lambda: context.unsubscribe("name"),
+                context.create_temporary_queue,
+                context.create_temporary_topic,
+            ]
+            for call in refused:
+                with pytest.raises(jmsql.IllegalStateException, match="create_connection"):
+                    call()
