@@ -32,7 +32,7 @@ class Effort:
     latencies: int
 
 
-FULL = Effort(rounds=60, messages=1000, singles=60, backlog=1_000_000, pinned_seconds=60.0, latencies=600)
+FULL = Effort(rounds=40, messages=1000, singles=50, backlog=1_000_000, pinned_seconds=60.0, latencies=400)
 QUICK = Effort(rounds=5, messages=1000, singles=50, backlog=50_000, pinned_seconds=6.0, latencies=60)
 
 

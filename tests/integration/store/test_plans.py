@@ -52,7 +52,7 @@ KEYS: dict[str, object] = {
 }
 CLAIMS = KEYS | {"claim_ids": [7] * BATCH}
 MESSAGE: dict[str, object] = dict.fromkeys((name for name, _ in SEND_COLUMNS), None) | {
-    "queue": "orders",
+    "destination": "orders",
     "inverse_priority": PRIORITY,
     "jms_message_id": str(uuid.UUID(int=1)),
     "jms_delivery_mode": 2,

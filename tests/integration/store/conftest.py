@@ -1,0 +1,93 @@
+"""The store, through as many connections as a test needs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.message_store import MessageKey, MessageStore
+from jmsql.store.rows import MessageRow, OutgoingMessage
+
+FROM_THE_FRONT = [0] * 10
+
+
+@dataclass(frozen=True)
+class Client:
+    """One connection to the database, and the store seen through it."""
+
+    connection: psycopg.Connection[Any]
+    store: MessageStore
+    driver: PsycopgDriver
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run a statement."""
+        return self.connection.execute(statement.encode()).fetchall()
+
+
+OpenClient = Callable[..., Client]
+
+
+@pytest.fixture
+def open_client(jmsql_clean_url: str) -> Iterator[OpenClient]:
+    """Open a client, each statement of which commits, unless it is asked for transactions."""
+    with ExitStack() as stack:
+
+        def open_one(*, transactions: bool = False) -> Client:
+            connection = stack.enter_context(psycopg.connect(jmsql_clean_url, autocommit=not transactions))
+            driver = PsycopgDriver(connection)
+            return Client(connection, MessageStore(driver, "jmsql"), driver)
+
+        yield open_one
+
+
+@pytest.fixture
+def client(open_client: OpenClient) -> Client:
+    """A client, each statement of which commits. There is a queue "orders"."""
+    client = open_client()
+    client.store.queue_id("orders")
+    return client
+
+
+@pytest.fixture
+def queue_id(client: Client) -> int:
+    """The number of the queue "orders"."""
+    return client.store.queue_id("orders")
+
+
+def text_message(body: str, *, queue: str = "orders", expiration: int | None = None) -> OutgoingMessage:
+    """Make a message to send."""
+    columns: dict[str, Any] = dict.fromkeys(OutgoingMessage._fields)
+    return OutgoingMessage(
+        **columns
+        | {
+            "destination": queue,
+            "inverse_priority": 5,
+            "jms_message_id": str(uuid.uuid4()),
+            "jms_expiration": expiration,
+            "jms_delivery_mode": 2,
+            "message_type": "TextMessage",
+            "text_body": body,
+        }
+    )
+
+
+def send(client: Client, *bodies: str, expiration: int | None = None) -> None:
+    """Send messages to the queue "orders"."""
+    client.store.send([text_message(body, expiration=expiration) for body in bodies])
+
+
+def bodies(rows: list[MessageRow]) -> list[str | None]:
+    """Return the texts of messages."""
+    return [row.text_body for row in rows]
+
+
+def key(queue_id: int, row: MessageRow) -> MessageKey:
+    """Return a message's key."""
+    return MessageKey(queue_id, row.inverse_priority, row.sequence)

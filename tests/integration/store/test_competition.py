@@ -1,0 +1,223 @@
+"""Several consumers of one queue: each message goes to one of them, at whatever moment they meet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import cast
+
+import pytest
+
+from jmsql.selectors import Selector
+from jmsql.selectors.sql import SelectorSQL
+from jmsql.store.message_store import Release
+from jmsql.store.rows import MessageRow
+from jmsql.testing import wait_for
+from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, key, send
+
+CONNECTION = 1
+
+
+def lock(client: Client, queue_id: int, selector: Selector | None = None) -> list[MessageRow]:
+    return client.store.lock(queue_id, selector, FROM_THE_FRONT, 2)
+
+
+def take(client: Client, queue_id: int, selector: Selector | None = None) -> list[MessageRow]:
+    return client.store.take(queue_id, selector, FROM_THE_FRONT, 2)
+
+
+def claim(client: Client, queue_id: int, selector: Selector | None = None) -> list[MessageRow]:
+    return client.store.claim(queue_id, selector, FROM_THE_FRONT, 2, CONNECTION)
+
+
+every_way = pytest.mark.parametrize("fetch", [lock, take, claim])
+Fetch = Callable[..., list[MessageRow]]
+
+
+@every_way
+def test_messages_come_in_their_order(fetch: Fetch, client: Client, queue_id: int) -> None:
+    send(client, "first", "second", "third")
+
+    assert bodies(fetch(client, queue_id)) == ["first", "second"]
+
+
+@every_way
+def test_what_a_transaction_has_locked_is_passed_over(
+    fetch: Fetch, client: Client, open_client: OpenClient, queue_id: int
+) -> None:
+    send(client, "first", "second", "third", "fourth")
+    locker = open_client(transactions=True)
+    assert bodies(lock(locker, queue_id)) == ["first", "second"]
+
+    assert bodies(fetch(client, queue_id)) == ["third", "fourth"]
+
+
+@every_way
+def test_what_a_client_has_claimed_is_passed_over(fetch: Fetch, client: Client, queue_id: int) -> None:
+    send(client, "first", "second", "third", "fourth")
+    assert bodies(claim(client, queue_id)) == ["first", "second"]
+
+    assert bodies(fetch(client, queue_id)) == ["third", "fourth"]
+
+
+@every_way
+def test_what_a_transaction_gives_back_is_there_again(
+    fetch: Fetch, client: Client, open_client: OpenClient, queue_id: int
+) -> None:
+    send(client, "first", "second")
+    locker = open_client(transactions=True)
+    locker.store.delete_locked(lock(locker, queue_id))
+
+    locker.connection.rollback()
+
+    assert bodies(fetch(client, queue_id)) == ["first", "second"]
+
+
+@every_way
+def test_what_a_client_gives_back_is_there_again_and_counted(fetch: Fetch, client: Client, queue_id: int) -> None:
+    send(client, "first", "second")
+    claimed = claim(client, queue_id)
+    delivered, prefetched = (Release(key(queue_id, row), row.handle) for row in claimed)
+
+    client.store.release([Release(delivered.key, delivered.claim_id, attempts=1), prefetched])
+
+    assert [(row.text_body, row.delivery_count or 0) for row in fetch(client, queue_id)] == [
+        ("first", 1),
+        ("second", 0),
+    ]
+
+
+@every_way
+def test_a_message_that_waits_for_its_next_attempt_is_passed_over(fetch: Fetch, client: Client, queue_id: int) -> None:
+    send(client, "first", "second")
+    row = claim(client, queue_id)[0]
+    client.store.release([Release(key(queue_id, row), row.handle, attempts=1, delay=60.0, error="out of stock")])
+
+    assert bodies(fetch(client, queue_id)) == []
+    assert client.rows("select state, last_error from jmsql.messages where body = 'first'") == [
+        ("waiting", "out of stock")
+    ]
+
+
+@every_way
+def test_a_transaction_does_not_receive_what_it_has_sent(fetch: Fetch, open_client: OpenClient, queue_id: int) -> None:
+    if fetch is claim:
+        pytest.skip("claims are made outside of transactions")
+    sender = open_client(transactions=True)
+    send(sender, "mine")
+
+    assert fetch(sender, queue_id) == []
+
+
+class Gate:
+    """A selector that every message matches, once the gate is opened: it holds a statement up after its snapshot."""
+
+    NUMBER = 20_020
+
+    def to_sql(self, schema: str) -> SelectorSQL:
+        return SelectorSQL(f"exists (select from pg_advisory_xact_lock_shared({self.NUMBER}))", {})
+
+
+@contextmanager
+def gate_closed(keeper: Client) -> Iterator[None]:
+    keeper.connection.execute("select pg_advisory_lock(%s)", (Gate.NUMBER,))
+    try:
+        yield
+    finally:
+        keeper.connection.execute("select pg_advisory_unlock(%s)", (Gate.NUMBER,))
+
+
+@every_way
+@pytest.mark.parametrize("winner", [take, claim])
+def test_a_consumer_held_up_after_its_snapshot_does_not_get_what_another_got_meanwhile(
+    fetch: Fetch, winner: Fetch, client: Client, open_client: OpenClient, queue_id: int
+) -> None:
+    send(client, "only one")
+    late = open_client()
+    with ThreadPoolExecutor() as executor:
+        with gate_closed(open_client()):
+            held_up = executor.submit(fetch, late, queue_id, cast(Selector, Gate()))
+            wait_for(lambda: client.rows("select from pg_locks where locktype = 'advisory' and not granted"))
+            assert bodies(winner(client, queue_id)) == ["only one"]
+        assert held_up.result() == []
+
+
+def test_consumers_at_once_share_a_queue_without_loss_or_duplicate(
+    client: Client, open_client: OpenClient, queue_id: int
+) -> None:
+    sent = {str(number) for number in range(600)}
+    send(client, *sent)
+    start = threading.Barrier(3)
+
+    def by_locks(consumer: Client) -> list[str | None]:
+        received: list[str | None] = []
+        start.wait()
+        while rows := consumer.store.lock(queue_id, None, FROM_THE_FRONT, 7):
+            consumer.store.delete_locked(rows)
+            consumer.connection.commit()
+            received += bodies(rows)
+        consumer.connection.rollback()  # it may have locked what it then found to be claimed
+        return received
+
+    def by_takes(consumer: Client) -> list[str | None]:
+        received: list[str | None] = []
+        start.wait()
+        while rows := take(consumer, queue_id):
+            received += bodies(rows)
+        return received
+
+    def by_claims(consumer: Client) -> list[str | None]:
+        received: list[str | None] = []
+        start.wait()
+        while rows := consumer.store.claim(queue_id, None, FROM_THE_FRONT, 7, CONNECTION):
+            received += bodies(rows)
+            consumer.store.acknowledge([(key(queue_id, row), row.handle) for row in rows])
+        return received
+
+    with ThreadPoolExecutor() as executor:
+        shares = [
+            executor.submit(by_locks, open_client(transactions=True)),
+            executor.submit(by_takes, open_client()),
+            executor.submit(by_claims, open_client()),
+        ]
+        received = [body for share in shares for body in share.result()]
+
+    # One that found all that is left in other hands went home; a later consumer finds what came back, if any.
+    received += bodies(client.store.take(queue_id, None, FROM_THE_FRONT, 1000))
+    assert len(received) == len(sent)
+    assert set(received) == sent
+
+
+class TestTheFence:
+    """A claim that was taken away acknowledges nothing."""
+
+    def test_an_acknowledgement_deletes_what_is_claimed(self, client: Client, queue_id: int) -> None:
+        send(client, "first", "second")
+        claimed = claim(client, queue_id)
+
+        acknowledged = client.store.acknowledge([(key(queue_id, row), row.handle) for row in claimed])
+
+        assert acknowledged == 2
+        assert client.rows("select count(*) from jmsql.message") == [(0,)]
+        assert client.rows("select count(*) from jmsql.delivery") == [(0,)]
+
+    def test_a_lost_claim_does_not_acknowledge(self, client: Client, queue_id: int) -> None:
+        send(client, "contested")
+        lost = claim(client, queue_id)[0]
+        client.store.release([Release(key(queue_id, lost), lost.handle, attempts=1)])
+        current = claim(client, queue_id)[0]
+
+        assert client.store.acknowledge([(key(queue_id, lost), lost.handle)]) == 0
+        assert client.store.acknowledge([(key(queue_id, current), current.handle)]) == 1
+
+    def test_a_lost_claim_does_not_give_back(self, client: Client, queue_id: int) -> None:
+        send(client, "contested")
+        lost = claim(client, queue_id)[0]
+        client.store.release([Release(key(queue_id, lost), lost.handle, attempts=1)])
+        claim(client, queue_id)
+
+        client.store.release([Release(key(queue_id, lost), lost.handle, attempts=1)])
+
+        assert client.rows("select state, delivery_count from jmsql.messages") == [("claimed", 1)]

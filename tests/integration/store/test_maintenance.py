@@ -1,0 +1,89 @@
+"""The upkeep of the store: one client does it, and another when that one is gone."""
+
+from __future__ import annotations
+
+from jmsql.store.maintenance import Maintenance
+from jmsql.testing import wait_for
+from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, key, send
+
+LONG_AGO = 1
+DEAD = 4711
+LEADER = 4712
+
+
+def test_what_has_expired_is_removed(client: Client, queue_id: int) -> None:
+    send(client, "expired", expiration=LONG_AGO)
+    send(client, "fresh")
+
+    Maintenance("jmsql").run(client.driver, LEADER)
+
+    assert bodies(client.store.browse(queue_id, None, (-1, 0), 10)) == ["fresh"]
+    assert client.rows("select count(*) from jmsql.message") == [(1,)]
+
+
+def test_what_has_expired_moves_to_the_expiry_queue(client: Client, queue_id: int) -> None:
+    expired = client.store.queue_id("expired orders")
+    client.connection.execute("update jmsql.queue set expiry_queue_id = %s where queue_id = %s", (expired, queue_id))
+    send(client, "first", "second", expiration=LONG_AGO)
+
+    Maintenance("jmsql").run(client.driver, LEADER)
+
+    moved = client.store.take(expired, None, FROM_THE_FRONT, 10)
+    assert bodies(moved) == ["first", "second"]
+    assert [row.jms_expiration for row in moved] == [None, None]
+    assert client.rows("select count(*) from jmsql.message") == [(0,)]
+
+
+def test_what_is_claimed_does_not_expire(client: Client, queue_id: int) -> None:
+    client.connection.execute("insert into jmsql.connection (host, process_id) values ('here', 1)")
+    (connection,) = client.rows("select connection_id from jmsql.connection")[0]
+    send(client, "claimed")
+    claimed = client.store.claim(queue_id, None, FROM_THE_FRONT, 1, connection)
+    client.connection.execute("update jmsql.message set jms_expiration = 1")
+
+    Maintenance("jmsql").run(client.driver, connection)
+
+    assert client.store.acknowledge([(key(queue_id, row), row.handle) for row in claimed]) == 1
+
+
+def test_claims_of_the_dead_come_back_counted(client: Client, queue_id: int) -> None:
+    send(client, "orphaned")
+    claimed = client.store.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD)
+
+    released = Maintenance("jmsql").run(client.driver, LEADER)
+
+    assert released == [key(queue_id, row) for row in claimed]
+    assert [row.delivery_count for row in client.store.take(queue_id, None, FROM_THE_FRONT, 1)] == [1]
+
+
+def test_one_client_does_the_upkeep(client: Client, open_client: OpenClient) -> None:
+    follower = open_client()
+    Maintenance("jmsql").run(client.driver, LEADER)
+    send(client, "expired", expiration=LONG_AGO)
+
+    Maintenance("jmsql").run(follower.driver, LEADER + 1)
+
+    assert client.rows("select count(*) from jmsql.message") == [(1,)]
+
+
+def test_another_client_takes_over_when_the_leader_is_gone(client: Client, open_client: OpenClient) -> None:
+    leader = open_client()
+    Maintenance("jmsql").run(leader.driver, LEADER)
+    send(client, "expired", expiration=LONG_AGO)
+    leader.connection.close()
+
+    def is_done() -> bool:
+        Maintenance("jmsql").run(client.driver, LEADER + 1)
+        return client.rows("select count(*) from jmsql.message") == [(0,)]
+
+    wait_for(is_done)
+
+
+def test_what_is_known_of_messages_that_are_gone_is_forgotten(client: Client, queue_id: int) -> None:
+    send(client, "gone")
+    client.store.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD)
+    client.connection.execute("delete from jmsql.message")
+
+    Maintenance("jmsql").run(client.driver, LEADER)
+
+    assert client.rows("select count(*) from jmsql.delivery") == [(0,)]

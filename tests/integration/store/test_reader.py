@@ -1,0 +1,61 @@
+"""A consumer's way through its queue: it does not look back, except to sweep."""
+
+from __future__ import annotations
+
+import pytest
+
+from jmsql.selectors import Selector
+from jmsql.store.message_store import MessageStore
+from jmsql.store.reader import QueueReader
+from jmsql.testing import wait_for
+from tests.integration.store.conftest import Client, OpenClient, bodies, send
+
+
+@pytest.fixture
+def reader(queue_id: int) -> QueueReader:
+    return QueueReader(queue_id, None, MessageStore.take)
+
+
+def test_each_read_goes_on_where_the_last_one_ended(reader: QueueReader, client: Client) -> None:
+    send(client, "first", "second", "third")
+
+    assert [bodies(reader.read(client.store, 1)) for _ in range(4)] == [["first"], ["second"], ["third"], []]
+
+
+def test_what_was_committed_late_is_found_when_nothing_else_is_there(
+    reader: QueueReader, client: Client, open_client: OpenClient
+) -> None:
+    late = open_client(transactions=True)
+    send(late, "sent first, committed last")
+    send(client, "sent last, committed first")
+    assert bodies(reader.read(client.store, 1)) == ["sent last, committed first"]
+
+    late.connection.commit()
+
+    assert bodies(wait_for(lambda: reader.read(client.store, 1))) == ["sent first, committed last"]
+
+
+def test_what_was_committed_late_is_found_behind_a_queue_that_never_ends(
+    reader: QueueReader, client: Client, open_client: OpenClient
+) -> None:
+    late = open_client(transactions=True)
+    send(late, "late")
+    send(client, "early")
+    assert bodies(reader.read(client.store, 1)) == ["early"]
+    late.connection.commit()
+
+    def next_one() -> bool:
+        send(client, "more")
+        return bodies(reader.read(client.store, 1)) == ["late"]
+
+    wait_for(next_one)
+
+
+def test_a_consumer_with_a_selector_does_not_look_twice_at_what_does_not_match(client: Client, queue_id: int) -> None:
+    send(client, "other", "other", "other")
+    reader = QueueReader(queue_id, Selector.parse("color = 'blue'"), MessageStore.take)
+
+    assert reader.read(client.store, 10) == []
+
+    (highest,) = client.rows("select max(sequence) from jmsql.message")
+    assert reader._bounds.lowest[5] == highest[0] + 1
