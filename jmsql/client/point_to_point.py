@@ -61,10 +61,6 @@ class QueueConnection(Connection):
     create_shared_connection_consumer = belongs_to_other_domain("create_shared_connection_consumer")
     create_shared_durable_connection_consumer = belongs_to_other_domain("create_shared_durable_connection_consumer")
 
-    create_durable_connection_consumer = belongs_to_other_domain("create_durable_connection_consumer")
-    create_shared_connection_consumer = belongs_to_other_domain("create_shared_connection_consumer")
-    create_shared_durable_connection_consumer = belongs_to_other_domain("create_shared_durable_connection_consumer")
-
 
 class QueueSession(Session):
     """A session for queues: the methods for topics raise IllegalStateException, and a topic is no destination to it.
