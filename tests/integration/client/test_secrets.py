@@ -16,15 +16,26 @@ from tests.integration.client.refusal import SECRET
 from tests.integration.client.server import CONTROL, SESSIONS, Server, with_parameters
 from tests.texts import receive, receive_texts, send_texts
 
+KEEPER = "keeper_of_secrets"
 PLACES: dict[str, Callable[[sqlalchemy.URL], sqlalchemy.URL]] = {
-    "before the host": lambda url: url.set(username="postgres", password=SECRET),
-    "as a parameter": lambda url: url.update_query_dict({"user": "postgres", "password": SECRET}),
+    "before the host": lambda url: url.set(username=KEEPER, password=SECRET),
+    "as a parameter": lambda url: url.set(username=None, password=None).update_query_dict(
+        {"user": KEEPER, "password": SECRET}
+    ),
 }
 
 
+@pytest.fixture
+def keeper(server: Server) -> Iterator[str]:
+    """A role that the server asks for its password."""
+    server.rows(f"create role {KEEPER} superuser login password '{SECRET}'")
+    yield KEEPER
+    server.rows(f"drop role {KEEPER}")
+
+
 @pytest.fixture(params=list(PLACES))
-def secret_factory(factory: ConnectionFactory, request: pytest.FixtureRequest) -> ConnectionFactory:
-    """One whose URLs hold a password, which the test's server does not ask for."""
+def secret_factory(factory: ConnectionFactory, keeper: str, request: pytest.FixtureRequest) -> ConnectionFactory:
+    """One whose URLs hold a password."""
     put = PLACES[request.param]
 
     def with_secret(url: str | None) -> str:
@@ -141,10 +152,10 @@ def test_missing_schema_is_told_without_it(secret_factory: ConnectionFactory) ->
     assert SECRET not in "".join(traceback.format_exception(failure.value))
 
 
-def test_credentials_given_replace_those_of_the_url(factory: ConnectionFactory, server: Server) -> None:
-    url = with_parameters(str(factory.url), user="nobody", password=SECRET)
-    with ConnectionFactory(url, schema=factory.schema).create_connection("postgres") as connection:
-        assert server.rows("select distinct user_name from jmsql.connection") == [("postgres",)]
+def test_credentials_given_replace_those_of_the_url(factory: ConnectionFactory, keeper: str, server: Server) -> None:
+    url = with_parameters(str(factory.url), user="nobody", password="wrong")
+    with ConnectionFactory(url, schema=factory.schema).create_connection(keeper, SECRET) as connection:
+        assert server.rows("select distinct user_name from jmsql.connection") == [(keeper,)]
         assert "nobody" not in repr(connection)
 
 
