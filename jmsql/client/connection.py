@@ -75,7 +75,7 @@ class Connection:
         self._destinations = ConnectionDestinations(self._side, schema, lambda: self._control.connection_id)
         try:
             with (
-                jms_errors(f"connecting to {url.render_as_string(hide_password=True)}"),
+                jms_errors(f"connecting to {self._engine.url.render_as_string(hide_password=True)}"),
                 self._engine.connect() as database,
             ):
                 check_schema(database, schema)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Self
 
+from jmsql.exceptions import InvalidSelectorException
 from jmsql.selectors.errors import SelectorError, invalid_selector
 from jmsql.selectors.evaluator import truth
 from jmsql.selectors.expressions import Expression
@@ -40,6 +41,8 @@ class Selector:
         Raises:
             InvalidSelectorException: The text is no selector; the message shows where and says why.
         """
+        if text is not None and not isinstance(text, str):
+            raise InvalidSelectorException(f"A selector is a string, not {text!r}.")
         if text is None or not text.strip(_WHITE_SPACE):
             return None
         return cls(text, _parse(text))

@@ -57,5 +57,8 @@ def open_engine(url: str | URL, **options: Any) -> Engine:
         options: What [`sqlalchemy.create_engine`][] takes.
     """
     parsed = url if isinstance(url, URL) else parse_url(url)
-    arguments = {"application_name": "jmsql"} if "application_name" not in parsed.query else {}
+    arguments: dict[str, Any] = {"application_name": "jmsql"} if "application_name" not in parsed.query else {}
+    if "sslpassword" in parsed.query:  # SQLAlchemy would show it with the URL
+        arguments["sslpassword"] = parsed.query["sslpassword"]
+        parsed = parsed.difference_update_query(["sslpassword"])
     return sqlalchemy.create_engine(parsed, hide_parameters=True, connect_args=arguments, **options)

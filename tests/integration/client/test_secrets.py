@@ -115,6 +115,7 @@ def fail_on_any(message: Message) -> None:
 WRONG_URLS = [
     f"postgresql://postgres:{SECRET}@localhost:1/postgres",
     f"postgresql://postgres@localhost:1/postgres?password={SECRET}",
+    f"postgresql://postgres@localhost:1/postgres?sslpassword={SECRET}",
     f"postgresql://postgres:{SECRET}@localhost:notaport/postgres",
     f"postgresql://postgres:{SECRET}@no.such.host.invalid/postgres",
     f"postgresql://postgres:{SECRET}@localhost:1/postgres?no_such_parameter=1",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from jmsql.exceptions import InvalidSelectorException
@@ -165,3 +167,9 @@ def test_errors_show_the_line_of_a_long_selector() -> None:
         "    " + "y" * 56 + "  = 'z' + 2",
         " " * 64 + "^",
     ]
+
+
+@pytest.mark.parametrize("value", [1, True, b"x = 1", ["x = 1"]])
+def test_only_a_string_is_a_selector(value: object) -> None:
+    with pytest.raises(InvalidSelectorException, match="a string"):
+        parsed(cast(str, value))
