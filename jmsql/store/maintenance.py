@@ -75,7 +75,7 @@ class Maintenance:
         driver.execute(self._statements.forget_dead_connections, {"connection_id": connection_id})
         released = [MessageKey._make(row) for row in driver.execute(self._statements.release_dead_claims).rows]
         reaped: int = driver.execute(self._statements.reap_expired, {"limit": _REAP_LIMIT}).rows[0][0]
-        driver.execute(self._topics.forget_abandoned)
+        self._end_abandoned(driver)
         driver.execute(self._topics.forget_temporary)
         purged = driver.execute(self._topics.purge_deleted, {"limit": _PURGE_LIMIT}).row_count
         purged_delayed = driver.execute(self._delays.purge_deleted, {"limit": _PURGE_LIMIT}).row_count
@@ -84,6 +84,7 @@ class Maintenance:
         self._last_body, forgotten = driver.execute(self._topics.forget_bodies, bodies).rows[0]
         if now >= self._next_orphans:
             driver.execute(self._statements.forget_orphans)
+            driver.execute(self._topics.find_lost)
             self._next_orphans = now + _ORPHAN_INTERVAL
         steps = (
             (reaped, _REAP_LIMIT),
@@ -94,3 +95,13 @@ class Maintenance:
         more = any(count == limit for count, limit in steps)
         self._next_run = now if more else now + _INTERVAL
         return released
+
+    def _end_abandoned(self, driver: Driver) -> None:
+        """End the subscriptions whose last consumers went without leaving them, each in a transaction of its own."""
+        for (queue_id,) in driver.execute(self._topics.find_abandoned).rows:
+            subscription = {"queue_id": queue_id}
+            driver.execute("begin")
+            driver.execute(self._topics.lock_subscription, subscription)
+            if driver.execute(self._topics.is_abandoned, subscription).row_count:  # nobody has joined it meanwhile
+                driver.execute(self._topics.remove_subscription, subscription)
+            driver.execute("commit")

@@ -94,13 +94,9 @@ class TopicStatements:
                  + (select count(*) from {schema}.delivery where queue_id = %(queue_id)s and claim_id is not null)"""
 
         # Upkeep
-        self.forget_abandoned = f"""
-            with gone as (
-                delete from {schema}.subscription s
-                where not s.durable
-                  and not exists (select from {schema}.subscriber c where c.queue_id = s.queue_id)
-                returning queue_id)
-            update {schema}.queue q set deleted_at = statement_timestamp() from gone where q.queue_id = gone.queue_id"""
+        self.find_abandoned = f"""
+            select s.queue_id from {schema}.subscription s
+            where not s.durable and not exists (select from {schema}.subscriber c where c.queue_id = s.queue_id)"""
         self.forget_temporary = f"""
             with topics as (
                 delete from {schema}.topic t
@@ -123,7 +119,8 @@ class TopicStatements:
                 delete from {schema}.delivery d using candidate c
                 where (d.queue_id, d.inverse_priority, d.sequence) = (c.queue_id, c.inverse_priority, c.sequence))
             delete from {schema}.message m using candidate c where m.ctid = c.address"""
-        # A transaction that is older than the deletion may still send to the queue.
+        # A transaction that is older than the deletion may still send to the queue. It is not always to be seen: see
+        # `find_lost`.
         self.forget_deleted = f"""
             delete from {schema}.queue q
             where q.deleted_at is not null
@@ -132,6 +129,17 @@ class TopicStatements:
               and not exists (select from pg_catalog.pg_stat_activity a
                               where a.datname = current_database() and a.xact_start <= q.deleted_at
                                 and a.pid <> pg_backend_pid())"""
+
+        # What was sent by a transaction that saw the queue, and committed after the queue was forgotten. The queues'
+        # numbers are read from the indexes by leaps.
+        self.find_lost = f"""
+            with recursive {self._queue_ids("message")}, {self._queue_ids("delayed_message")}
+            insert into {schema}.queue (queue_id, deleted_at) overriding system value
+            select found.queue_id, statement_timestamp()
+            from (select queue_id from message_queue union select queue_id from delayed_message_queue) as found
+            where found.queue_id is not null
+              and not exists (select from {schema}.queue q where q.queue_id = found.queue_id)
+            on conflict do nothing"""
 
         # In windows of the key, so that a run takes little time however many there are.
         self.forget_bodies = f"""
@@ -144,6 +152,15 @@ class TopicStatements:
                   and not exists (select from {schema}.delayed_message d where d.body_id = b.body_id)
                 returning b.body_id)
             select coalesce(max(body_id), 0), (select count(*) from forgotten) from looked_at"""
+
+    def _queue_ids(self, table: str) -> str:
+        """Compose the part of a recursive query that finds the numbers of the queues with rows in a table."""
+        rows = f"{self._schema}.{table}"
+        return f"""{table}_queue (queue_id) as (
+                select min(queue_id) from {rows}
+                union all
+                select (select min(m.queue_id) from {rows} m where m.queue_id > q.queue_id)
+                from {table}_queue q where q.queue_id is not null)"""
 
     @lru_cache(maxsize=256)  # noqa: B019 - one TopicStatements a schema, kept for the life of the process
     def publish(self, selectors: tuple[str, ...], *, flush: bool, delayed: bool = False) -> SelectedStatement:

@@ -170,4 +170,5 @@ def downgrade() -> None:
         """
     )
     script = op.get_context().script
+    assert script is not None
     op.execute(script.get_revision("0001").module.VIEWS.format(schema=schema))

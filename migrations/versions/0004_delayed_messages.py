@@ -181,4 +181,6 @@ def downgrade() -> None:
         """
     )
     op.execute(REMOVAL.format(schema=schema, delayed=""))
-    op.execute(op.get_context().script.get_revision("0003").module.views(schema))
+    script = op.get_context().script
+    assert script is not None
+    op.execute(script.get_revision("0003").module.views(schema))

@@ -1,0 +1,143 @@
+"""What upkeep removes, in small steps, and what it leaves alone until it may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from jmsql import AcknowledgeMode, Connection, Topic
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.maintenance import Maintenance
+from jmsql.store.topic_statements import topic_statements
+from jmsql.testing import drain, wait_for
+from tests.background import Background
+from tests.integration.client.server import Server
+from tests.integration.topics.rows import count, wait_until_empty
+from tests.texts import receive, receive_texts, send_texts, texts_of
+
+NAME = "subscription"
+STATEMENTS = topic_statements("jmsql")
+JOIN = """
+    insert into jmsql.subscriber
+    select s.queue_id, c.connection_id, 1 from jmsql.subscription s, jmsql.connection c"""
+WAITING = "select count(*) from pg_locks where not granted"
+GIVEN_UP = "delete from jmsql.subscriber"
+
+
+@pytest.fixture
+def upkeep(jmsql_clean_url: str) -> Iterator[psycopg.Connection]:
+    """A connection that does the upkeep, when a test says so; no client does it."""
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        assert PsycopgDriver(connection).execute("select pg_try_advisory_lock(jmsql.advisory_class(), 0)").rows == [
+            (True,)
+        ]
+        yield connection
+
+
+def run(upkeep: psycopg.Connection) -> None:
+    Maintenance("jmsql").run(PsycopgDriver(upkeep), 0)
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.CLIENT, AcknowledgeMode.TRANSACTED])
+def test_message_that_is_held_goes_when_it_is_let_go(
+    upkeep: psycopg.Connection, reader: Connection, server: Server, mode: AcknowledgeMode
+) -> None:
+    session = reader.create_session()
+    queue = session.create_temporary_queue()
+    send_texts(session, queue, "a", "b", "c")
+    holding = reader.create_session(mode is AcknowledgeMode.TRANSACTED, mode)
+    with holding.create_consumer(queue) as consumer:
+        message = receive(consumer)
+    queue.delete()
+    run(upkeep)
+    assert server.rows("select text_body from jmsql.message") == [("a",)]
+    assert count(server, "queue") == 1
+    if mode is AcknowledgeMode.CLIENT:
+        message.acknowledge()
+    else:
+        holding.rollback()
+    run(upkeep)
+    assert [count(server, table) for table in ("message", "delivery", "queue")] == [0, 0, 0]
+
+
+def test_many_messages_are_purged_in_steps(
+    upkeep: psycopg.Connection, reader: Connection, server: Server, topic: Topic
+) -> None:
+    session = reader.create_session()
+    session.create_durable_consumer(topic, NAME).close()
+    server.rows(
+        """
+        insert into jmsql.message (queue_id, inverse_priority, jms_delivery_mode, message_type)
+        select queue_id, 5, 2, 'Message' from jmsql.subscription, generate_series(1, 12000)
+        """
+    )
+    session.unsubscribe(NAME)
+    left = []
+    for _ in range(3):
+        run(upkeep)
+        left.append(count(server, "message"))
+    assert left == [7000, 2000, 0]
+    assert count(server, "queue") == 0
+
+
+def test_other_messages_are_left_alone(
+    upkeep: psycopg.Connection, reader: Connection, server: Server, topic: Topic
+) -> None:
+    session = reader.create_session()
+    queue = session.create_queue("orders")
+    kept = session.create_durable_consumer(topic, "kept")
+    session.create_durable_consumer(topic, NAME).close()
+    send_texts(session, topic, "a")
+    send_texts(session, queue, "b")
+    session.unsubscribe(NAME)
+    run(upkeep)
+    assert texts_of(drain(kept)) == ["a"]
+    assert texts_of(drain(session.create_consumer(queue))) == ["b"]
+    assert server.rows("select count(*) from jmsql.queue where name is null") == [(1,)]
+
+
+def test_subscription_that_is_joined_at_the_same_moment_stays(
+    upkeep: psycopg.Connection, connection: Connection, server: Server, blocker: psycopg.Connection, topic: Topic
+) -> None:
+    """The administrator's transaction does what that of a client does that joins a subscription nobody has."""
+    consumer = connection.create_session().create_shared_consumer(topic, NAME)
+    server.rows(GIVEN_UP)
+    blocker.execute("select from jmsql.subscription for update")
+    blocker.execute(JOIN)
+    running = Background(lambda: run(upkeep))
+    wait_for(lambda: not running.is_running or server.rows(WAITING) != [(0,)])
+    blocker.commit()
+    running.result()
+    assert count(server, "subscription") == 1
+    send_texts(connection.create_session(), topic, "a")
+    assert receive_texts(consumer, 1) == ["a"]
+
+
+def test_transaction_that_published_as_the_subscription_ended_leaves_nothing(
+    upkeep: psycopg.Connection, connection: Connection, server: Server, blocker: psycopg.Connection, topic: Topic
+) -> None:
+    """It begins after the statement that ends the subscription, and before that statement's commit."""
+    session, publishing = connection.create_session(), connection.create_session(transacted=True)
+    session.create_shared_durable_consumer(topic, NAME).close()
+    (queue_id,) = server.rows("select queue_id from jmsql.subscription")[0]
+    PsycopgDriver(blocker).execute(STATEMENTS.remove_subscription, {"queue_id": queue_id})
+    publishing.create_producer(topic).send(publishing.create_text_message("a"))
+    assert publishing.database is not None  # sends what waits
+    blocker.commit()
+    run(upkeep)
+    publishing.commit()
+    for _ in range(2):  # it finds the queue's number first, and then removes what is in it
+        run(upkeep)
+    assert [count(server, table) for table in ("message", "queue")] == [0, 0]
+
+
+def test_client_that_leads_does_it_by_itself(reader: Connection, server: Server, topic: Topic) -> None:
+    session = reader.create_session()
+    session.create_durable_consumer(topic, NAME).close()
+    session.create_shared_consumer(topic, NAME)
+    send_texts(session, topic, "a")
+    session.unsubscribe(NAME)
+    server.rows(GIVEN_UP)
+    wait_until_empty(server, "message", "subscription", "queue")
