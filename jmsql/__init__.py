@@ -5,6 +5,7 @@ All public names are listed here; import them from nowhere else.
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.browser import QueueBrowser
+from jmsql.client.completion import CompletionListener
 from jmsql.client.connection import Connection, ExceptionListener
 from jmsql.client.connection_consumer import ConnectionConsumer
 from jmsql.client.consumer import MessageConsumer, MessageListener, QueueReceiver, TopicSubscriber
@@ -66,6 +67,7 @@ __all__ = [
     "Byte",
     "BytesMessage",
     "Char",
+    "CompletionListener",
     "Connection",
     "ConnectionConsumer",
     "ConnectionFactory",

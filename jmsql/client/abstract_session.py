@@ -27,6 +27,7 @@ from jmsql.selectors import Selector
 from jmsql.store.subscriptions import SubscriptionDefinition
 
 if TYPE_CHECKING:
+    from jmsql.client.completion import AsynchronousSend
     from jmsql.store.reader import Fetch
     from jmsql.store.rows import MessageRow, OutgoingMessage
 
@@ -304,6 +305,21 @@ class AbstractSession(ABC):
     @abstractmethod
     def _send(self, destination: Destination, message: OutgoingMessage) -> None:
         """Send a message, now or with the commit."""
+
+    @abstractmethod
+    def _send_asynchronously(self, send: AsynchronousSend) -> None:
+        """Have a message sent, and its listener told, without waiting for it."""
+
+    @abstractmethod
+    def _complete_sends(self, method: str) -> None:
+        """Wait until all listeners of asynchronous sends have returned.
+
+        Args:
+            method: What is called that waits, and that such a listener itself may not call.
+
+        Raises:
+            IllegalStateException: The caller is such a listener.
+        """
 
     @abstractmethod
     def _fetch_operation(self) -> Fetch:

@@ -253,8 +253,13 @@ class Connection:
 
         Open transactions are rolled back, and what was received and not acknowledged is delivered again. It waits for
         listeners that run, which keep the use of the connection and its sessions until they return. A listener may
-        call it too: its own session then closes when it returns.
+        call it too: its own session then closes when it returns. It waits until asynchronous sends are complete, too.
+
+        Raises:
+            IllegalStateException: It is called from a completion listener of one of its sessions.
         """
+        for session in self._snapshot():
+            session._check_no_completion("close")
         with self._lock:
             if self._closed:
                 return

@@ -21,6 +21,7 @@ from jmsql.messages import (
 if TYPE_CHECKING:
     from jmsql.client.acknowledge_mode import AcknowledgeMode
     from jmsql.client.browser import QueueBrowser
+    from jmsql.client.completion import CompletionListener
     from jmsql.client.connection import Connection
     from jmsql.client.consumer import MessageConsumer, MessageListener
     from jmsql.client.enlisted_session import EnlistedSession
@@ -137,6 +138,7 @@ class JMSContext:
         jms_correlation_id: str | None = None,
         jms_type: str | None = None,
         jms_reply_to: Destination | None = None,
+        completion_listener: CompletionListener | None = None,
     ) -> JMSProducer:
         """Make a producer, with what its messages have in common.
 
@@ -149,6 +151,8 @@ class JMSContext:
             jms_correlation_id: The JMSCorrelationID that each message gets; None: its own.
             jms_type: The JMSType that each message gets; None: its own.
             jms_reply_to: The JMSReplyTo that each message gets; None: its own.
+            completion_listener: What is told what became of each message, which is then sent asynchronously, as by
+                [`MessageProducer.send`][jmsql.MessageProducer.send]; None: sends wait.
         """
         producer = self._session.create_producer()
         producer.delivery_mode = delivery_mode
@@ -157,7 +161,7 @@ class JMSContext:
         producer.delivery_delay = delivery_delay
         headers = {"jms_correlation_id": jms_correlation_id, "jms_type": jms_type, "jms_reply_to": jms_reply_to}
         set_headers = {name: value for name, value in headers.items() if value is not None}
-        return JMSProducer(producer, dict(properties or {}), set_headers)
+        return JMSProducer(producer, dict(properties or {}), set_headers, completion_listener)
 
     def create_consumer(
         self, destination: Destination, selector: str | None = None, *, no_local: bool = False
@@ -272,10 +276,17 @@ class JMSProducer:
     Made by [`JMSContext.create_producer`][jmsql.JMSContext.create_producer].
     """
 
-    def __init__(self, producer: MessageProducer, properties: Mapping[str, Any], headers: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        producer: MessageProducer,
+        properties: Mapping[str, Any],
+        headers: Mapping[str, Any],
+        completion_listener: CompletionListener | None,
+    ) -> None:
         self._producer = producer
         self._properties = properties
         self._headers = headers
+        self._completion_listener = completion_listener
 
     def send(self, destination: Destination, body: object) -> Self:
         """Send a message, or a body that a message is made for, and return the producer.
@@ -296,7 +307,7 @@ class JMSProducer:
             message.set_object_property(name, value)
         for name, value in self._headers.items():
             setattr(message, name, value)
-        self._producer.send(message, destination)
+        self._producer.send(message, destination, completion_listener=self._completion_listener)
         return self
 
 

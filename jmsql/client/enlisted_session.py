@@ -18,6 +18,7 @@ from jmsql.selectors import Selector
 from jmsql.store.message_store import MessageStore, Publisher
 
 if TYPE_CHECKING:
+    from jmsql.client.completion import AsynchronousSend
     from jmsql.store.driver import Driver
     from jmsql.store.reader import Fetch
     from jmsql.store.rows import MessageRow, OutgoingMessage
@@ -178,6 +179,14 @@ class EnlistedSession(AbstractSession):
             self.flush()
         finally:
             self.outbox.ended()  # a message that failed does not go out with the next
+
+    def _send_asynchronously(self, send: AsynchronousSend) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
+        raise IllegalStateException(
+            "A session in your transaction tells no completion listener; its sends take effect with your commit."
+        )
+
+    def _complete_sends(self, method: str) -> None:
+        """Do nothing: none is asynchronous."""
 
     def _fetch_operation(self) -> Fetch:
         return MessageStore.take

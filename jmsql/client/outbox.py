@@ -62,8 +62,14 @@ class Outbox:
         if message.jms_delivery_time is not None:
             self._has_delayed = True
 
-    def flush(self, store: MessageStore, publisher: Publisher) -> None:
-        """Insert what is collected, in the open transaction. Each destination gets its messages in their order."""
+    def flush(self, store: MessageStore, publisher: Publisher, *, flush: bool = True) -> None:
+        """Insert what is collected, in the open transaction. Each destination gets its messages in their order.
+
+        Args:
+            store: The store, in the open transaction.
+            publisher: Who sends.
+            flush: False lets the transaction commit without waiting for the disk.
+        """
         if not self._messages:
             return
         batches: dict[tuple[Topic | None, bool], list[OutgoingMessage]] = {}
@@ -72,9 +78,9 @@ class Outbox:
             batches.setdefault((topic, message.jms_delivery_time is not None), []).append(message)
         for (topic, _), messages in batches.items():
             if topic is None:
-                store.send(messages)
+                store.send(messages, flush=flush)
             else:
-                store.publish(topic, messages, publisher)
+                store.publish(topic, messages, publisher, flush=flush)
         self._messages.clear()
         self._bytes = 0
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from jmsql.client.completion import AsynchronousSend, CompletionListener, require_completion_listener
 from jmsql.client.duration import seconds
 from jmsql.destinations import Destination
 from jmsql.exceptions import (
@@ -45,6 +46,7 @@ class MessageProducer:
         self._session = session
         self._destination = None if destination is None else session._require_destination(destination)
         self._closed = False
+        self._sends_asynchronously = False
         self._delivery_mode = DeliveryMode.PERSISTENT
         self._priority = _DEFAULT_PRIORITY
         self._time_to_live = 0.0
@@ -145,6 +147,7 @@ class MessageProducer:
         delivery_mode: int | None = None,
         priority: int | None = None,
         time_to_live: float | timedelta | None = None,
+        completion_listener: CompletionListener | None = None,
     ) -> None:
         """Send a message: at once, or with the commit of a transacted session.
 
@@ -152,12 +155,19 @@ class MessageProducer:
         JMSExpiration, JMSPriority, JMSMessageID, JMSTimestamp and JMSDeliveryTime are set to what was sent
         (JMS 1.1, chapter 3.4.11).
 
+        With a completion listener the message is sent asynchronously: the method returns before the server has it, and
+        the listener is told what became of it, on a thread of the session's (Jakarta Messaging 3.1, chapter 7.3).
+        Messages that are sent so go out in batches, in their order, each with one commit. The method waits while
+        10,000 messages or 64 MiB are on their way.
+
         Args:
             message: A message of jmsql's, or of any other provider that has the same attributes.
             destination: Where to send it, for a producer that was made without a destination.
             delivery_mode: PERSISTENT or NON_PERSISTENT; None: the producer's.
             priority: 0 (lowest) to 9; None: the producer's.
             time_to_live: After how many seconds (or a `timedelta`) it expires, 0: never; None: the producer's.
+            completion_listener: What is told that the message was sent, or why it was not: a callable that takes the
+                message and None or the error, or an object with `on_completion` and `on_exception`. None: wait.
 
         Raises:
             UnsupportedOperationException: The producer has a destination and one is given, or neither.
@@ -171,6 +181,8 @@ class MessageProducer:
         urgency = self._priority if priority is None else _priority(priority)
         lifetime = self._time_to_live if time_to_live is None else _time_to_live(time_to_live)
 
+        if completion_listener is not None:
+            require_completion_listener(completion_listener)
         encoded = encode_message(as_jms_message(message))
         now = time.time_ns() // 1_000_000
         expiration = now + round(lifetime * 1000) if lifetime else 0
@@ -190,7 +202,8 @@ class MessageProducer:
             delivery_time if delivery_time > now else None,
         )
         outgoing.check_size()
-        self._session._send(target, outgoing)
+        if completion_listener is None:
+            self._session._send(target, outgoing)
         sent: Any = message
         sent.jms_message_id = None if uuid is None else "ID:" + uuid
         sent.jms_timestamp = timestamp
@@ -199,9 +212,23 @@ class MessageProducer:
         sent.jms_priority = urgency
         sent.jms_delivery_mode = mode
         sent.jms_destination = target
+        if completion_listener is not None:
+            self._sends_asynchronously = True
+            send = AsynchronousSend(target, outgoing, sent, completion_listener, outgoing.size)
+            self._session._send_asynchronously(send)
 
     def close(self) -> None:
-        """Send no more. What was sent in a transaction is still committed with it. Closing again does nothing."""
+        """Send no more. What was sent in a transaction is still committed with it. Closing again does nothing.
+
+        It waits until the completion listeners of what it has sent have returned.
+
+        Raises:
+            IllegalStateException: It is called from such a listener.
+        """
+        if self._closed:
+            return
+        if self._sends_asynchronously:
+            self._session._complete_sends("close")
         self._closed = True
 
     def _target(self, destination: Destination | None) -> Destination:

@@ -15,6 +15,7 @@ from jmsql.client.session import Session
 from jmsql.destinations import Topic, require_topic
 
 if TYPE_CHECKING:
+    from jmsql.client.completion import CompletionListener
     from jmsql.client.consumer import TopicSubscriber
     from jmsql.messages import ForeignMessage, Message
 
@@ -128,6 +129,7 @@ class TopicPublisher(MessageProducer):
         delivery_mode: int | None = None,
         priority: int | None = None,
         time_to_live: float | timedelta | None = None,
+        completion_listener: CompletionListener | None = None,
     ) -> None:
         """Publish a message, as [`MessageProducer.send`][jmsql.MessageProducer.send] sends it.
 
@@ -137,6 +139,7 @@ class TopicPublisher(MessageProducer):
             delivery_mode: PERSISTENT or NON_PERSISTENT; None: the publisher's.
             priority: 0 (lowest) to 9; None: the publisher's.
             time_to_live: After how many seconds (or a `timedelta`) it expires, 0: never; None: the publisher's.
+            completion_listener: What is told what became of it; None: wait.
 
         Raises:
             UnsupportedOperationException: The publisher has a topic and one is given, or neither.
@@ -144,4 +147,11 @@ class TopicPublisher(MessageProducer):
             MessageFormatException: The message is none.
             JMSException: It was not published; the message says why.
         """
-        self.send(message, topic, delivery_mode=delivery_mode, priority=priority, time_to_live=time_to_live)
+        self.send(
+            message,
+            topic,
+            delivery_mode=delivery_mode,
+            priority=priority,
+            time_to_live=time_to_live,
+            completion_listener=completion_listener,
+        )

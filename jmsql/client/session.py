@@ -13,9 +13,11 @@ import sqlalchemy
 
 from jmsql.client.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.asynchronous_sender import AsynchronousSender
 from jmsql.client.consumer import MessageConsumer, MessageListener, TopicSubscriber, call_listener, require_listener
 from jmsql.client.delivery import ClaimedDelivery, Delivery, ImmediateDelivery, LockedDelivery
 from jmsql.client.inbox import Inbox
+from jmsql.client.insertions import BatchInsertion, TransactionInsertion
 from jmsql.client.listener_thread import ListenerThread
 from jmsql.client.outbox import News, Outbox
 from jmsql.client.polling import PollInterval
@@ -32,6 +34,7 @@ from jmsql.selectors import Selector
 from jmsql.store.session_connection import SessionConnection
 
 if TYPE_CHECKING:
+    from jmsql.client.completion import AsynchronousSend
     from jmsql.client.connection import Connection
     from jmsql.destinations import Queue
     from jmsql.store.reader import Fetch
@@ -62,6 +65,9 @@ class Session(AbstractSession):
         self._is_transacted = acknowledge_mode is AcknowledgeMode.TRANSACTED
         self._database = SessionConnection(connection._engine, connection._schema, transacted=self._is_transacted)
         self._outbox = Outbox()
+        # Not the session's lock, which a listener holds for as long as it runs.
+        self._outbox_lock = threading.RLock()
+        self._sender: AsynchronousSender | None = None
         self._locked = LockedDelivery(self._database, connection._record_attempts)
         self._claimed = ClaimedDelivery(self._database, lambda: connection._control.connection_id)
         self._consumers: set[MessageConsumer] = set()
@@ -101,7 +107,7 @@ class Session(AbstractSession):
         self._check_open()
         if not self._is_transacted:
             raise IllegalStateException("Only a transacted session has a transaction to share.")
-        with self._lock:
+        with self._lock, self._outbox_lock:
             self._flush()
             self._is_shared = True
             return self._database.sqlalchemy
@@ -153,6 +159,7 @@ class Session(AbstractSession):
             JMSException: The connection was cut during the commit, and the outcome is not known.
         """
         self._check_transacted("commit")
+        self._complete_sends("commit")
         with self._lock:
             try:
                 if self._database.is_lost:
@@ -180,6 +187,7 @@ class Session(AbstractSession):
             IllegalStateException: The session is not transacted, or is closed.
         """
         self._check_transacted("rollback")
+        self._complete_sends("rollback")
         with self._lock:
             self._roll_back()
 
@@ -215,11 +223,16 @@ class Session(AbstractSession):
 
         It waits for a listener that is running, which keeps the use of the session until it returns. Called from that
         listener, it does not wait: the session closes when the listener returns. A `receive` that waits ends with None.
+        It waits until asynchronous sends are complete and their listeners have returned.
 
         Messages stay usable; only `acknowledge` on received ones raises IllegalStateException.
+
+        Raises:
+            IllegalStateException: It is called from a completion listener of the session's.
         """
         if self._closed:
             return
+        self._check_no_completion("close")
         self._closed = True
         self._wake()
         thread = self._listener_thread
@@ -236,6 +249,8 @@ class Session(AbstractSession):
 
     def _release(self) -> None:
         """Give back what the session holds, and its connection."""
+        if self._sender is not None:
+            self._sender.close()
         with self._lock:
             try:
                 if self._is_transacted:
@@ -317,12 +332,12 @@ class Session(AbstractSession):
                 logger.warning("Closing %r: %s", consumer, error)
 
     def _send(self, destination: Destination, message: OutgoingMessage) -> None:
+        if self._is_transacted:
+            self._send_in_transaction(destination, message)
+            return
+        if self._sender is not None:
+            self._sender.wait_until_sent()
         with self._lock:
-            if self._is_transacted:
-                self._outbox.add(destination, message)
-                if self._outbox.is_full:
-                    self._flush_outbox()
-                return
             flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
             if isinstance(destination, Topic):
                 publisher = self._connection._publisher
@@ -331,9 +346,16 @@ class Session(AbstractSession):
                 self._insert(lambda: self._database.store.send([message], flush=flush), {destination})
             self._connection._sent(News({destination}, message.jms_delivery_time is not None))
 
+    def _send_in_transaction(self, destination: Destination, message: OutgoingMessage) -> None:
+        with self._outbox_lock:
+            self._outbox.add(destination, message)
+            if self._outbox.is_full:
+                self._flush_outbox()
+
     def _flush_outbox(self) -> None:
         publisher = self._connection._publisher
-        self._insert(lambda: self._outbox.flush(self._database.store, publisher), self._outbox.destinations)
+        with self._outbox_lock:
+            self._insert(lambda: self._outbox.flush(self._database.store, publisher), self._outbox.destinations)
 
     def _insert(self, insert: Callable[[], None], destinations: set[Destination]) -> None:
         """Insert messages, and forget their destinations if one was removed since it was last used."""
@@ -342,6 +364,40 @@ class Session(AbstractSession):
         except InvalidDestinationException:
             self._connection._destinations.forget(destinations)
             raise
+
+    # Sending asynchronously
+
+    def _send_asynchronously(self, send: AsynchronousSend) -> None:
+        if self._is_transacted:
+            self._database.sqlalchemy  # noqa: B018 - begins the transaction, so that the sender finds it
+            self._send_in_transaction(send.destination, send.outgoing)
+            if self._is_shared:
+                self._flush_outbox()  # here, and not in the midst of what the application does meanwhile
+        if self._sender is None:
+            transacted = self._is_transacted
+            self._sender = AsynchronousSender(
+                TransactionInsertion(self._flush_unshared) if transacted else BatchInsertion(self._connection)
+            )
+        self._sender.submit(send)
+
+    def _flush_unshared(self) -> None:
+        with self._outbox_lock:
+            if not self._is_shared:
+                self._flush_outbox()
+
+    def _complete_sends(self, method: str) -> None:
+        self._check_no_completion(method)
+        if self._sender is not None:
+            self._sender.wait_until_told()
+
+    def _check_no_completion(self, method: str) -> None:
+        if self._is_used_by_completion:
+            raise IllegalStateException(f"A completion listener does not call {method}(), which would wait for it.")
+
+    @property
+    def _is_used_by_completion(self) -> bool:
+        """Whether the caller is a running completion listener of the session's."""
+        return self._sender is not None and self._sender.is_current
 
     def _delivery(self, consumer: MessageConsumer | None) -> Delivery:
         if self._is_transacted:

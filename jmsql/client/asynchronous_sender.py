@@ -1,0 +1,144 @@
+"""The thread on which a session sends what need not be waited for, and tells completion listeners."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from jmsql.client.completion import AsynchronousSend
+from jmsql.exceptions import IllegalStateException, JMSException
+
+__all__ = ["AsynchronousSender", "Insertion"]
+
+logger = logging.getLogger("jmsql")
+
+_BATCH_MESSAGES = 500
+_BATCH_BYTES = 4 * 1024 * 1024
+_MOST_MESSAGES = 10_000
+_MOST_BYTES = 64 * 1024 * 1024
+
+
+class Insertion(Protocol):
+    """How a sender's messages come into the store."""
+
+    def insert(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
+        """Insert messages in their order, and return what went wrong with each."""
+
+    def close(self) -> None:
+        """Let go of what it has taken."""
+
+
+class AsynchronousSender:
+    """Sends the messages of one session in their order, in batches of whatever has come together.
+
+    A batch waits for the disk once. While it does, the next one collects. At most 10,000 messages, or 64 MiB, are on
+    their way; then `submit` waits. Listeners are called one at a time, in the order of the sends (Jakarta Messaging
+    3.1, chapter 7.3).
+
+    Args:
+        insertion: How messages come into the store.
+    """
+
+    def __init__(self, insertion: Insertion) -> None:
+        self._insertion = insertion
+        self._changed = threading.Condition()
+        self._unsent: deque[AsynchronousSend] = deque()
+        self._untold: deque[tuple[AsynchronousSend, JMSException | None]] = deque()
+        self._unsent_count = 0  # those that are just being inserted count as well
+        self._untold_count = 0
+        self._bytes = 0
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="jmsql-sender", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on the sender's thread: in a completion listener."""
+        return threading.current_thread() is self._thread
+
+    def submit(self, send: AsynchronousSend) -> None:
+        """Have a message sent; wait while too many are on their way, except in a completion listener.
+
+        Raises:
+            IllegalStateException: The sender is closed.
+        """
+        with self._changed:
+            if not self.is_current:
+                self._changed.wait_for(lambda: self._closed or self._has_room)
+            if self._closed:
+                raise IllegalStateException("The session is closed.")
+            self._unsent.append(send)
+            self._unsent_count += 1
+            self._untold_count += 1
+            self._bytes += send.size
+            self._changed.notify_all()
+
+    def wait_until_sent(self) -> None:
+        """Wait until all that was submitted is in the store, or has failed."""
+        if self.is_current:
+            while self._unsent:
+                self._send_batch()
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: not self._unsent_count)
+
+    def wait_until_told(self) -> None:
+        """Wait until the listeners of all that was submitted have returned."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._untold_count)
+
+    def close(self) -> None:
+        """Send no more, once the listeners of all that was submitted have returned."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+        self._insertion.close()
+
+    @property
+    def _has_room(self) -> bool:
+        return self._untold_count < _MOST_MESSAGES and self._bytes < _MOST_BYTES
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._unsent)
+                if not self._unsent:
+                    return
+            self._send_batch()
+            while self._untold:
+                self._tell(*self._untold.popleft())
+
+    def _send_batch(self) -> None:
+        batch: list[AsynchronousSend] = []
+        size = 0
+        with self._changed:
+            while self._unsent and len(batch) < _BATCH_MESSAGES and size < _BATCH_BYTES:
+                batch.append(self._unsent.popleft())
+                size += batch[-1].size
+        self._untold.extend(zip(batch, self._insert(batch), strict=True))
+        with self._changed:
+            self._unsent_count -= len(batch)
+            self._changed.notify_all()
+
+    def _insert(self, batch: list[AsynchronousSend]) -> list[JMSException | None]:
+        try:
+            return self._insertion.insert(batch)
+        except Exception as error:
+            logger.exception("Sending failed unexpectedly.")
+            failure = JMSException(f"sending: {error!r}")
+            failure.__cause__ = error
+            return [failure] * len(batch)
+
+    def _tell(self, send: AsynchronousSend, error: JMSException | None) -> None:
+        try:
+            send.complete(error)
+        except Exception:
+            logger.exception("The completion listener %r failed with %r.", send.listener, send.message)
+        with self._changed:
+            self._untold_count -= 1
+            self._bytes -= send.size
+            self._changed.notify_all()
