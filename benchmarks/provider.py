@@ -7,9 +7,16 @@ from contextlib import contextmanager
 
 from benchmarks.database import BODY, Database
 from benchmarks.measurement import Work
-from jmsql import AcknowledgeMode, DeliveryMode, Message, MessageConsumer
+from jmsql import AcknowledgeMode, DeliveryMode, JMSException, Message, MessageConsumer
 
-__all__ = ["receive", "receive_in_batches", "receive_in_transactions", "send", "send_in_transactions"]
+__all__ = [
+    "receive",
+    "receive_in_batches",
+    "receive_in_transactions",
+    "send",
+    "send_asynchronously",
+    "send_in_transactions",
+]
 
 
 @contextmanager
@@ -37,6 +44,28 @@ def send(database: Database, queue: str, *, persistent: bool = True) -> Iterator
         def work(count: int) -> None:
             for _ in range(count):
                 producer.send(session.create_text_message(BODY))
+
+        yield work
+
+
+@contextmanager
+def send_asynchronously(database: Database, queue: str) -> Iterator[Work]:
+    """Send messages with a completion listener, and wait until it was told of all of them."""
+    with database.factory.create_connection() as connection, connection.create_session() as session:
+        destination = session.create_queue(queue)
+
+        def work(count: int) -> None:
+            failures: list[JMSException] = []
+
+            def listener(_: Message, error: JMSException | None) -> None:
+                if error is not None:
+                    failures.append(error)
+
+            with session.create_producer(destination) as producer:
+                for _ in range(count):
+                    producer.send(session.create_text_message(BODY), completion_listener=listener)
+            if failures:
+                raise SystemExit(f"{len(failures)} messages were not sent: {failures[0]}")
 
         yield work
 

@@ -251,10 +251,10 @@ class TestWaiting:
     def test_close_waits_for_the_listeners(
         self, connection: Connection, session: Session, producer: MessageProducer, gate: Gate, what: str
     ) -> None:
-        closable = {"producer": producer, "session": session, "connection": connection}[what]
+        close = {"producer": producer.close, "session": session.close, "connection": connection.close}[what]
         send_numbers(producer, 20, gate)
         assert gate.reached.wait(PATIENCE)
-        closing = threading.Thread(target=closable.close)
+        closing = threading.Thread(target=close)
         closing.start()
         closing.join(0.1)
         assert closing.is_alive()
@@ -282,12 +282,12 @@ class TestWaiting:
     def test_a_listener_does_not_close_what_waits_for_it(
         self, connection: Connection, session: Session, producer: MessageProducer, what: str
     ) -> None:
-        closable = {"producer": producer, "session": session, "connection": connection}[what]
+        close = {"producer": producer.close, "session": session.close, "connection": connection.close}[what]
         refused: list[Exception] = []
 
         def listener(*_: object) -> None:
             try:
-                closable.close()
+                close()
             except IllegalStateException as error:
                 refused.append(error)
 
@@ -463,7 +463,7 @@ class TestFailures:
         }
         assert set(in_store) <= {*completions.sent, *unknown}
 
-    def test_server_that_is_out_of_reach_fails_messages(
+    def test_what_the_server_refuses_is_told(
         self, producer: MessageProducer, completions: Completions, server: Server
     ) -> None:
         producer.send(TextMessage("first"), completion_listener=completions)
