@@ -11,7 +11,15 @@ import pytest
 import sqlalchemy
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/tutorial.md", "docs/messages.md", "docs/topics.md", "docs/enlist.md", "docs/selectors.md")
+PAGES = (
+    "README.md",
+    "docs/tutorial.md",
+    "docs/messages.md",
+    "docs/sessions.md",
+    "docs/topics.md",
+    "docs/enlist.md",
+    "docs/selectors.md",
+)
 PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLE_URL = "postgresql+psycopg://shop@db/shop"
 
