@@ -17,6 +17,7 @@ __all__ = [
     "SEND_COLUMNS",
     "SelectedStatement",
     "Statements",
+    "by_key",
     "insert_messages",
     "message_columns",
     "outgoing_messages",
@@ -101,6 +102,19 @@ def insert_messages(schema: str, table: str, columns: tuple[tuple[str, str], ...
             order by s.position"""
 
 
+def by_key(schema: str, table: str, alias: str, key: str) -> str:
+    """Return the look-up of a table's rows by the key of another relation's, with their addresses.
+
+    It is fenced (`offset 0`). While the planner takes a table for empty, as it was when it was last vacuumed, it would
+    join on part of the key, or begin with the table, and read all of it for each of the others.
+    """
+    return f"""lateral (
+                    select t.ctid as address, t.* from {schema}.{table} t
+                    where (t.queue_id, t.inverse_priority, t.sequence)
+                        = ({key}.queue_id, {key}.inverse_priority, {key}.sequence)
+                    offset 0) {alias}"""
+
+
 class SelectedStatement(NamedTuple):
     """A statement with a selector's condition in it, and the condition's parameters."""
 
@@ -144,18 +158,18 @@ class Statements:
         self.forget_deliveries = f"""
             delete from {schema}.delivery where ctid = any(array(
                 select d.address from {_KEYS}) as k (queue_id, inverse_priority, sequence)
-                cross join {self._by_key("delivery", "d", "k")}))"""
+                cross join {by_key(self._schema, "delivery", "d", "k")}))"""
 
         self.acknowledge = f"""
             with acknowledged as (
                 delete from {schema}.delivery d
                 using {_KEYS}, %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
-                cross join {self._by_key("delivery", "found", "k")}
+                cross join {by_key(self._schema, "delivery", "found", "k")}
                 where d.ctid = found.address and d.claim_id = k.claim_id
                 returning d.queue_id, d.inverse_priority, d.sequence),
             deleted as (
                 delete from {schema}.message where ctid = any(array(
-                    select m.address from acknowledged a cross join {self._by_key("message", "m", "a")})))
+                    select m.address from acknowledged a cross join {by_key(self._schema, "message", "m", "a")})))
             select count(*) from acknowledged"""
         self.release = f"""
             with commit as materialized (select set_config('synchronous_commit', 'off', true)),
@@ -267,7 +281,7 @@ class Statements:
                 returning m.queue_id, m.inverse_priority, m.sequence),
             forgotten as (
                 delete from {schema}.delivery where ctid = any(array(
-                    select d.address from deleted m cross join {self._by_key("delivery", "d", "m")}))),
+                    select d.address from deleted m cross join {by_key(self._schema, "delivery", "d", "m")}))),
             moved as (
                 insert into {schema}.message (queue_id, body_id, {columns})
                 select e.expiry_queue_id, e.body_id, {moved}
@@ -276,18 +290,6 @@ class Statements:
                 where e.expiry_queue_id is not null
                 order by e.sequence)
             select count(*) from deleted"""
-
-    def _by_key(self, table: str, alias: str, key: str) -> str:
-        """Compose the look-up of a table's rows by the key of another relation's, with their addresses.
-
-        It is fenced (`offset 0`). While the planner takes a table for empty, as it was when it was last vacuumed, it
-        would join on part of the key, or begin with the table, and read all of it for each of the others.
-        """
-        return f"""lateral (
-                    select t.ctid as address, t.* from {self._schema}.{table} t
-                    where (t.queue_id, t.inverse_priority, t.sequence)
-                        = ({key}.queue_id, {key}.inverse_priority, {key}.sequence)
-                    offset 0) {alias}"""
 
     def _candidates(self, selector: Selector | None, condition: str = "") -> SelectedStatement:
         """Compose the scan in the order of delivery, from the consumer's bounds on.
@@ -309,7 +311,7 @@ class Statements:
                 cross join lateral (
                     select m.ctid as address, m.*
                     from {schema}.message m
-                    left join {self._by_key("delivery", "d", "m")} on true
+                    left join {by_key(self._schema, "delivery", "d", "m")} on true
                     where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
                       and m.sequence between b.lowest and {_LAST_SEQUENCE}
                       and (m.jms_expiration is null or m.jms_expiration > (select {schema}.current_milliseconds()))
@@ -359,7 +361,7 @@ class Statements:
                     from candidate c),
                 forgotten as (
                     delete from {self._schema}.delivery where ctid = any(array(
-                        select d.address from free f cross join {self._by_key("delivery", "d", "f")}
+                        select d.address from free f cross join {by_key(self._schema, "delivery", "d", "f")}
                         where f.delivery_count is not null)))
                 delete from {self._schema}.message m using free f
                 where m.ctid = f.address and f.delivery_count is not null
@@ -396,7 +398,7 @@ class Statements:
                       and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                     returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.claim_id)
                 select {self._message_columns}, d.delivery_count, d.claim_id
-                from claimed d cross join {self._by_key("message", "m", "d")}
+                from claimed d cross join {by_key(self._schema, "message", "m", "d")}
                 order by m.inverse_priority, m.sequence""",
             parameters,
         )
@@ -416,7 +418,7 @@ class Statements:
                     cross join lateral (
                         select m.*, d.delivery_count
                         from {self._schema}.message m
-                        left join {self._by_key("delivery", "d", "m")} on true
+                        left join {by_key(self._schema, "delivery", "d", "m")} on true
                         where m.queue_id = %(queue_id)s and m.inverse_priority = p.inverse_priority
                           and m.sequence between
                               case when p.inverse_priority = %(inverse_priority)s::smallint

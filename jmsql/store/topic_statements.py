@@ -12,6 +12,7 @@ from jmsql.store.statements import (
     DELAYED_COLUMNS,
     SEND_COLUMNS,
     SelectedStatement,
+    by_key,
     outgoing_messages,
 )
 
@@ -108,23 +109,28 @@ class TopicStatements:
               and not exists (select from {schema}.connection c where c.connection_id = q.connection_id)"""
         self.purge_deleted = f"""
             with candidate as materialized (
-                select m.ctid as address, m.queue_id, m.inverse_priority, m.sequence
+                select found.*
                 from {schema}.queue q
-                join {schema}.message m using (queue_id)
-                left join {schema}.delivery d using (queue_id, inverse_priority, sequence)
-                where q.deleted_at is not null and d.claim_id is null
-                limit %(limit)s
-                for update of m skip locked),
+                cross join lateral (
+                    select m.ctid as address, m.queue_id, m.inverse_priority, m.sequence, d.address as delivery
+                    from {schema}.message m
+                    left join {by_key(schema, "delivery", "d", "m")} on true
+                    where m.queue_id = q.queue_id and d.claim_id is null
+                    order by m.queue_id, m.inverse_priority, m.sequence
+                    limit %(limit)s
+                    for update of m skip locked) found
+                where q.deleted_at is not null
+                limit %(limit)s),
             forgotten as (
-                delete from {schema}.delivery d using candidate c
-                where (d.queue_id, d.inverse_priority, d.sequence) = (c.queue_id, c.inverse_priority, c.sequence))
-            delete from {schema}.message m using candidate c where m.ctid = c.address"""
+                delete from {schema}.delivery where ctid = any(array(select delivery from candidate)))
+            delete from {schema}.message where ctid = any(array(select address from candidate))"""
         # A transaction that is older than the deletion may still send to the queue. It is not always to be seen: see
         # `find_lost`.
         self.forget_deleted = f"""
             delete from {schema}.queue q
             where q.deleted_at is not null
-              and not exists (select from {schema}.message m where m.queue_id = q.queue_id)
+              and (select m.sequence from {schema}.message m where m.queue_id = q.queue_id
+                   order by m.queue_id, m.inverse_priority, m.sequence limit 1) is null
               and not exists (select from {schema}.delayed_message d where d.queue_id = q.queue_id)
               and not exists (select from pg_catalog.pg_stat_activity a
                               where a.datname = current_database() and a.xact_start <= q.deleted_at

@@ -43,7 +43,7 @@ create table {schema}.subscription (
     check (name is not null or not (durable or shared))
 );
 create index subscription_topic on {schema}.subscription (topic_id);
-create unique index subscription_name on {schema}.subscription (durable, client_id, name) nulls not distinct
+create unique index subscription_name on {schema}.subscription (name, client_id, durable) nulls not distinct
     where name is not null;
 comment on table {schema}.subscription is 'What is wanted of a topic, and by whom.';
 
