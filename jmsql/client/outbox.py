@@ -65,24 +65,27 @@ class Outbox:
     def flush(self, store: MessageStore, publisher: Publisher, *, flush: bool = True) -> None:
         """Insert what is collected, in the open transaction. Each destination gets its messages in their order.
 
+        After an error only what was not inserted is still collected, for another attempt.
+
         Args:
             store: The store, in the open transaction.
             publisher: Who sends.
             flush: False lets the transaction commit without waiting for the disk.
         """
-        if not self._messages:
-            return
         batches: dict[tuple[Topic | None, bool], list[OutgoingMessage]] = {}
         for destination, message in self._messages:
-            topic = destination if isinstance(destination, Topic) else None
-            batches.setdefault((topic, message.jms_delivery_time is not None), []).append(message)
-        for (topic, _), messages in batches.items():
-            if topic is None:
-                store.send(messages, flush=flush)
-            else:
-                store.publish(topic, messages, publisher, flush=flush)
-        self._messages.clear()
-        self._bytes = 0
+            batches.setdefault(_batch(destination, message), []).append(message)
+        try:
+            for batch in list(batches):
+                topic, _ = batch
+                if topic is None:
+                    store.send(batches[batch], flush=flush)
+                else:
+                    store.publish(topic, batches[batch], publisher, flush=flush)
+                del batches[batch]
+        finally:
+            self._messages = [each for each in self._messages if _batch(*each) in batches] if batches else []
+            self._bytes = sum(message.size for _, message in self._messages)
 
     def ended(self) -> News:
         """Forget the transaction, and return what it has sent."""
@@ -92,3 +95,8 @@ class Outbox:
         self._messages.clear()
         self._bytes = 0
         return news
+
+
+def _batch(destination: Destination, message: OutgoingMessage) -> tuple[Topic | None, bool]:
+    """Tell which messages go to the server together: those to queues, or those to one topic; delayed ones apart."""
+    return destination if isinstance(destination, Topic) else None, message.jms_delivery_time is not None
