@@ -58,18 +58,18 @@ def main() -> None:
             comparisons += found
             for comparison in found:
                 console.print(f"{name}: {comparison.subject} / {comparison.reference} = {comparison.ratio:.2f}")
+            if arguments.json is not None:  # each time, so that an interrupted run keeps what it has
+                write_json(
+                    arguments.json,
+                    comparisons,
+                    machine=machine,
+                    effort=dataclasses.asdict(effort),
+                    skipped=skipped,
+                    started=started,
+                )
     console.print(table(comparisons))
     for line in skipped:
         console.print(f"Skipped {line}.")
-    if arguments.json is not None:
-        write_json(
-            arguments.json,
-            comparisons,
-            machine=machine,
-            effort=dataclasses.asdict(effort),
-            skipped=skipped,
-            started=started,
-        )
 
 
 def _arguments() -> argparse.Namespace:
