@@ -20,6 +20,7 @@ from jmsql.client.requestor import QueueRequestor, TopicRequestor
 from jmsql.client.server_session_pool import ThreadServerSessionPool
 from jmsql.client.server_sessions import ServerSession, ServerSessionPool
 from jmsql.client.session import Session
+from jmsql.client.xa import XAConnection, XAConnectionFactory, XASession
 from jmsql.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.exceptions import (
     IllegalStateException,
@@ -57,6 +58,7 @@ from jmsql.messages import (
     register_type,
 )
 from jmsql.messages.pickled_types import register_pickled_type
+from jmsql.store.global_transactions import Xid
 from jmsql.store.migration import migrate
 
 __all__ = [
@@ -127,6 +129,10 @@ __all__ = [
     "TransactionInProgressException",
     "TransactionRolledBackException",
     "UnsupportedOperationException",
+    "XAConnection",
+    "XAConnectionFactory",
+    "XASession",
+    "Xid",
     "enlist",
     "migrate",
     "register_codec",

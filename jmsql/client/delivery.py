@@ -64,6 +64,7 @@ class LockedDelivery:
         self._undeleted: list[MessageRow] = []
         self._redelivered: list[MessageKey] = []
         self._delivered: list[tuple[Inbox, MessageRow]] = []
+        self._are_counted = False
 
     @property
     def has_delivered(self) -> bool:
@@ -118,6 +119,7 @@ class LockedDelivery:
 
     def committed(self) -> list[MessageKey]:
         """Note that the transaction is over: what was delivered is gone. Return the rest, which is unlocked."""
+        self._are_counted = False
         self._delivered.clear()
         self._undeleted.clear()
         self._redelivered.clear()
@@ -130,8 +132,23 @@ class LockedDelivery:
 
     def before_rollback(self) -> None:
         """Count the deliveries, so that no other consumer sees the messages without their redelivered flag."""
-        if self._delivered and self._record is not None:
-            self._record([inbox.key(row) for inbox, row in self._delivered])
+        if self._delivered and self._record is not None and not self._are_counted:
+            self._record(self.delivered)
+            self._are_counted = True
+
+    def before_prepare(self) -> None:
+        """Delete what was delivered, and count the deliveries as before a rollback, since this may become one.
+
+        Who rolls a prepared transaction back need not know what it had delivered. If it is committed instead, what is
+        known of the deliveries goes later: the prepared transaction would hold up who counts.
+        """
+        self.flush()
+        self.before_rollback()
+
+    @property
+    def delivered(self) -> list[MessageKey]:
+        """The messages that the transaction has delivered."""
+        return [inbox.key(row) for inbox, row in self._delivered]
 
     def rolled_back(self) -> list[MessageKey]:
         """Note that the transaction is undone, and return the messages that it had locked."""

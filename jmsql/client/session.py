@@ -161,24 +161,31 @@ class Session(AbstractSession):
         self._check_transacted("commit")
         self._complete_sends("commit")
         with self._lock:
-            try:
-                if self._database.is_lost:
-                    raise TransactionRolledBackException(
-                        "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
-                    )
-                self._flush_outbox()
-                self._locked.before_commit()
-                self._database.commit()
-            except JMSException as error:
-                self._roll_back()
-                if isinstance(error, TransactionRolledBackException) or error.error_code == "08007":
-                    raise
+            self._end_transaction(self._locked.before_commit, self._database.commit)
+            self._committed()
+
+    def _end_transaction(self, before: Callable[[], None], end: Callable[[], None]) -> None:
+        """Insert what is to be sent, then call both; roll back if anything fails."""
+        try:
+            if self._database.is_lost:
                 raise TransactionRolledBackException(
-                    f"The transaction was rolled back: {error}", error.error_code
-                ) from error
-            self._is_shared = False
-            self._connection._returned(self._locked.committed())
-            self._connection._sent(self._outbox.ended())
+                    "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
+                )
+            self._flush_outbox()
+            before()
+            end()
+        except JMSException as error:
+            self._roll_back()
+            if isinstance(error, TransactionRolledBackException) or error.error_code == "08007":
+                raise
+            raise TransactionRolledBackException(
+                f"The transaction was rolled back: {error}", error.error_code
+            ) from error
+        self._is_shared = False
+
+    def _committed(self) -> None:
+        self._connection._returned(self._locked.committed())
+        self._connection._sent(self._outbox.ended())
 
     def rollback(self) -> None:
         """Roll back: what was sent is forgotten, what was received is delivered again, the application's SQL undone.

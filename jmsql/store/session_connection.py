@@ -80,24 +80,45 @@ class SessionConnection:
             TransactionRolledBackException: It was lost: an earlier statement failed, or PostgreSQL refused to commit.
             JMSException: The connection was cut while it committed, and nobody knows the outcome.
         """
-        if self._connection is None or self._driver_connection is None:
-            return
+        if self._connection is not None:
+            self._end(
+                "committing", self._connection.commit, "Look for the transaction's effects before doing it again."
+            )
+
+    def prepare(self, identifier: str) -> None:
+        """Prepare the transaction, so that any client can commit it or roll it back, and have none open then.
+
+        Args:
+            identifier: What PostgreSQL is to call it: digits, letters, and _+/= alone.
+
+        Raises:
+            TransactionRolledBackException: It was lost: an earlier statement failed, or PostgreSQL refused to prepare.
+            JMSException: The connection was cut meanwhile, and nobody knows the outcome.
+        """
+        connection = self.sqlalchemy
+
+        def prepare() -> None:
+            connection.exec_driver_sql(f"prepare transaction '{identifier}'")
+            connection.rollback()  # does nothing on the server, which has no transaction open now
+
+        self._end("preparing", prepare, "If tpc_recover() returns the transaction, it is prepared.")
+
+    def _end(self, doing: str, end: Callable[[], None], advice: str) -> None:
+        assert self._driver_connection is not None
         if self._driver_connection.info.transaction_status == TransactionStatus.INERROR:
             self.rollback()
             raise TransactionRolledBackException(
                 "The transaction was rolled back: one of its statements had failed before. Do it again.", "25P02"
             )
         try:
-            self._connection.commit()
+            end()
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             if is_connection_lost(error):
                 self.discard()
                 raise JMSException(
-                    "The connection was cut during the commit; whether it took effect is not known. "
-                    "Look for the transaction's effects before doing it again.",
-                    "08007",
+                    f"The connection was cut while {doing}; whether it took effect is not known. {advice}", "08007"
                 ) from error
-            failure = translate(error, "committing")
+            failure = translate(error, doing)
             self.rollback()
             raise TransactionRolledBackException(str(failure), failure.error_code) from error
 

@@ -1,0 +1,51 @@
+"""Global transactions and the server: its restart, and one that prepares none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jmsql import Queue, ResourceAllocationException, XAConnectionFactory, Xid, migrate
+from jmsql.embedded import cluster, start_server
+from tests.integration.embedded.server_processes import kill_server
+from tests.texts import messages_left, send_texts
+
+QUEUE = Queue("orders")
+XID = Xid(7, "purchase 1", "messages")
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("commits", [False, True])
+def test_prepared_transaction_survives_the_server(data_directory: Path, *, killed: bool, commits: bool) -> None:
+    server = start_server(data_directory)
+    migrate(server.url)
+    with XAConnectionFactory(server.url).create_xa_connection() as connection:
+        connection.start()
+        send_texts(connection.create_session(), QUEUE, "a")
+        session = connection.create_xa_session()
+        session.tpc_begin(XID)
+        assert session.create_consumer(QUEUE).receive(timeout=5) is not None
+        session.tpc_prepare()
+    if killed:
+        kill_server(data_directory)
+    server.stop()
+    with start_server(data_directory) as server:
+        factory = XAConnectionFactory(server.url)
+        assert messages_left(factory, QUEUE) == []
+        with factory.create_xa_connection() as connection:
+            session = connection.create_xa_session()
+            assert session.tpc_recover() == [XID]
+            (session.tpc_commit if commits else session.tpc_rollback)(XID)
+        left = messages_left(factory, QUEUE)
+        assert [message.jms_redelivered for message in left] == ([] if commits else [True])
+
+
+def test_server_that_prepares_none_is_told_of(data_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cluster._PARAMETERS, "max_prepared_transactions", "0")
+    with start_server(data_directory) as server:
+        migrate(server.url)
+        with XAConnectionFactory(server.url).create_xa_connection() as connection:
+            with pytest.raises(ResourceAllocationException, match="max_prepared_transactions") as refused:
+                connection.create_xa_session()
+            assert refused.value.error_code == "55000"
