@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from jmsql.store.global_transactions import GlobalTransactions, Xid
 if TYPE_CHECKING:
     import sqlalchemy
 
+    from jmsql.client.completion import AsynchronousSend
     from jmsql.client.consumer import MessageConsumer
     from jmsql.client.inbox import Inbox
     from jmsql.destinations import Destination
@@ -96,7 +98,7 @@ class XASession(Session):
 
     def __init__(self, connection: Connection, acknowledge_mode: AcknowledgeMode) -> None:
         super().__init__(connection, acknowledge_mode)
-        self._locked = _FrugalDelivery(self._database, connection._record_attempts)
+        self._locked = _FrugalDelivery(self._database, self._outbox_lock, connection._record_attempts)
         self._global = GlobalTransactions(connection._engine)
         self._xid: Xid | None = None
         self._phase = _Phase.NONE
@@ -126,6 +128,7 @@ class XASession(Session):
                 received something that it has neither committed nor rolled back.
         """
         self._check_open()
+        self._complete_sends("tpc_begin")
         checked = Xid.checked(*xid)
         with self._lock:
             self._check_no_global_transaction("Finish it before you begin another.")
@@ -148,6 +151,7 @@ class XASession(Session):
             JMSException: The connection was cut meanwhile, and the outcome is not known (`error_code` "08007").
         """
         self._check_open()
+        self._complete_sends("tpc_prepare")
         with self._lock:
             xid = self._require(_Phase.ACTIVE)
             try:
@@ -176,6 +180,7 @@ class XASession(Session):
                 was prepared, call `tpc_commit` again: IllegalStateException then says that it is done.
         """
         self._check_open()
+        self._complete_sends("tpc_commit")
         with self._lock:
             if xid is not None:
                 self._check_no_global_transaction("Leave out the identifier to commit that one.")
@@ -204,6 +209,7 @@ class XASession(Session):
                 again.
         """
         self._check_open()
+        self._complete_sends("tpc_rollback")
         with self._lock:
             if xid is not None:
                 self._check_no_global_transaction("Leave out the identifier to roll that one back.")
@@ -262,6 +268,10 @@ class XASession(Session):
     def _send(self, destination: Destination, message: OutgoingMessage) -> None:
         self._check_not_ended()
         super()._send(destination, message)
+
+    def _send_asynchronously(self, send: AsynchronousSend) -> None:
+        self._check_not_ended()
+        super()._send_asynchronously(send)
 
     def _receive(self, consumer: MessageConsumer, timeout: float | None) -> Message | None:
         self._check_not_ended()
@@ -330,18 +340,30 @@ class XASession(Session):
 
 
 class _FrugalDelivery(LockedDelivery):
-    """Locks what it delivers and nothing else: a prepared transaction may hold its locks for long."""
+    """Locks what it delivers and nothing else: a prepared transaction may hold its locks for long.
 
-    def __init__(self, database: SessionConnection, record: Callable[[Sequence[MessageKey]], None]) -> None:
+    Args:
+        database: The transaction.
+        sending: Held by whoever inserts messages in the transaction meanwhile.
+        record: Counts the deliveries of messages that are about to be given back.
+    """
+
+    def __init__(
+        self,
+        database: SessionConnection,
+        sending: AbstractContextManager[bool],
+        record: Callable[[Sequence[MessageKey]], None],
+    ) -> None:
         super().__init__(database, record)
         self._database = database
+        self._sending = sending
 
     def next(self, inbox: Inbox) -> MessageRow | None:
         row = self.next_held(inbox)
         if row is not None:
             return row
         self.flush()  # not within the savepoint, which may be undone
-        with jms_errors("receiving"), self._database.sqlalchemy.begin_nested() as savepoint:
+        with self._sending, jms_errors("receiving"), self._database.sqlalchemy.begin_nested() as savepoint:
             self.fetch(inbox, 1)
             row = self.next_held(inbox)
             if row is None:

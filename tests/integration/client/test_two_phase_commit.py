@@ -430,6 +430,35 @@ def test_published_messages_reach_subscriptions_with_the_second_phase(
     assert receive_texts(consumer, 1) == ["a"]
 
 
+class Completions:
+    """Counts what is complete."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_completion(self, message: Message) -> None:
+        self.count += 1
+
+    def on_exception(self, message: Message, error: JMSException) -> None:
+        raise AssertionError(error)
+
+
+def test_asynchronous_sends_are_complete_before_it_is_prepared(
+    xa_session: XASession, others: Session, queue: Queue
+) -> None:
+    completions = Completions()
+    xa_session.tpc_begin(XID)
+    with xa_session.create_producer(queue) as producer:
+        for text in "abc":
+            producer.send(xa_session.create_text_message(text), completion_listener=completions)
+        xa_session.tpc_prepare()
+        assert completions.count == 3
+        with pytest.raises(IllegalStateException, match=r"tpc_commit\(\)"):
+            producer.send(xa_session.create_text_message("late"), completion_listener=completions)
+        xa_session.tpc_commit()
+    assert texts_there(others, queue) == ["a", "b", "c"]
+
+
 def test_transaction_of_others_with_another_form_of_name_is_left_alone(
     xa_session: XASession, jmsql_clean_url: str
 ) -> None:
