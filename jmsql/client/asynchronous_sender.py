@@ -66,15 +66,16 @@ class AsynchronousSender:
             IllegalStateException: The sender is closed.
         """
         with self._changed:
-            if not self.is_current:
+            if not (self._has_room or self.is_current):
                 self._changed.wait_for(lambda: self._closed or self._has_room)
             if self._closed:
                 raise IllegalStateException("The session is closed.")
+            if not self._unsent:
+                self._changed.notify_all()
             self._unsent.append(send)
             self._unsent_count += 1
             self._untold_count += 1
             self._bytes += send.size
-            self._changed.notify_all()
 
     def wait_until_sent(self) -> None:
         """Wait until all that was submitted is in the store, or has failed."""
@@ -109,8 +110,7 @@ class AsynchronousSender:
                 if not self._unsent:
                     return
             self._send_batch()
-            while self._untold:
-                self._tell(*self._untold.popleft())
+            self._tell_listeners()
 
     def _send_batch(self) -> None:
         batch: list[AsynchronousSend] = []
@@ -133,12 +133,17 @@ class AsynchronousSender:
             failure.__cause__ = error
             return [failure] * len(batch)
 
-    def _tell(self, send: AsynchronousSend, error: JMSException | None) -> None:
-        try:
-            send.complete(error)
-        except Exception:
-            logger.exception("The completion listener %r failed with %r.", send.listener, send.message)
+    def _tell_listeners(self) -> None:
+        told, size = 0, 0
+        while self._untold:
+            send, error = self._untold.popleft()
+            try:
+                send.complete(error)
+            except Exception:
+                logger.exception("The completion listener %r failed with %r.", send.listener, send.message)
+            told += 1
+            size += send.size
         with self._changed:
-            self._untold_count -= 1
-            self._bytes -= send.size
+            self._untold_count -= told
+            self._bytes -= size
             self._changed.notify_all()

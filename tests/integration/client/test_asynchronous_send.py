@@ -26,6 +26,7 @@ from jmsql import (
     TransactionRolledBackException,
 )
 from jmsql.testing import wait_for
+from tests.integration.client.sending_process import SendingProcess
 from tests.integration.client.server import SESSIONS, Server
 
 PATIENCE = 10.0
@@ -462,6 +463,16 @@ class TestFailures:
             message.get_body(str) for message, error in completions.told if error and error.error_code == "08007"
         }
         assert set(in_store) <= {*completions.sent, *unknown}
+
+    def test_what_was_told_outlives_its_client(self, jmsql_clean_url: str, queue: Queue, server: Server) -> None:
+        with SendingProcess(jmsql_clean_url, queue.name) as process:
+            complete = process.completed(2000)
+            complete += process.kill()
+        wait_for(lambda: server.connections("jmsql") == 0)
+        in_store = stored(server)
+        assert complete == numbers(len(complete))
+        assert in_store == numbers(len(in_store))
+        assert len(in_store) >= len(complete)
 
     def test_what_the_server_refuses_is_told(
         self, producer: MessageProducer, completions: Completions, server: Server
