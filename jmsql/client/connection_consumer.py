@@ -128,7 +128,12 @@ class ConnectionConsumer:
     def _look(self) -> MessageKey | None:
         """Return the key of the first message that can be had now."""
         inbox = self._consumer._inbox
-        for row in self._connection._side.run(lambda store: inbox.fetch(store, 1)):
+        # Who closes the session waits for its lock: nothing is asked of the server after that.
+        with self._session._lock:
+            if self._session._closed:
+                return None
+            rows = self._connection._side.run(lambda store: inbox.fetch(store, 1))
+        for row in rows:
             key = inbox.key(row)
             inbox.returned(key)
             return key

@@ -16,6 +16,8 @@ PAGES = (
     "docs/tutorial.md",
     "docs/messages.md",
     "docs/sessions.md",
+    "docs/two-phase-commit.md",
+    "docs/connection-consumers.md",
     "docs/topics.md",
     "docs/enlist.md",
     "docs/selectors.md",
