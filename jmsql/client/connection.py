@@ -307,7 +307,11 @@ class Connection:
         for subscriber in [each for session in self._snapshot() for each in session._subscribers()]:
             inbox = subscriber._inbox
             if inbox.source not in kept:
-                inbox.move(self._destinations.join(subscriber._subscription))
+                try:
+                    inbox.move(self._destinations.join(subscriber._subscription))
+                except IllegalStateException as error:  # somebody else has the name now, and wants something else
+                    logger.warning("%r receives nothing any more: %s", subscriber, error)
+                    self._failed(error)
                 self._listen(inbox)
 
     def _check_unused(self, destination: Destination) -> None:

@@ -6,7 +6,7 @@ from typing import LiteralString
 
 import pytest
 
-from jmsql import Connection, Message, MessageConsumer, Session, Topic
+from jmsql import Connection, IllegalStateException, JMSException, Message, MessageConsumer, Session, Topic
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import CONTROL, Server
 from tests.integration.topics.rows import count, wait_until_empty
@@ -25,6 +25,12 @@ BOUND: dict[str, LiteralString] = {
     from jmsql.{table} where connection_id is not null"""
     for table in ("queue", "topic")
 }
+
+
+TAKE_OVER = """
+    with q as (insert into jmsql.queue (name) values (null) returning queue_id)
+    insert into jmsql.subscription (queue_id, topic_id, client_id, name, durable, shared, no_local)
+    select queue_id, topic_id, 'reader', %s, true, false, false from q, jmsql.topic t where t.name = %s"""
 
 
 class Interruption:
@@ -148,6 +154,23 @@ def test_subscription_that_was_removed_meanwhile_is_made_anew(
     send_texts(others, topic, "a")
     send_texts(others, consumers["temporary"].destination, "a")
     assert [receive_texts(consumer, 1) for consumer in consumers.values()] == [["a"]] * len(consumers)
+
+
+def test_subscription_that_another_client_has_taken_over_does_not_hold_up_the_rest(
+    reader: Connection, server: Server, topic: Topic, interrupt: Interruption
+) -> None:
+    problems: list[JMSException] = []
+    reader.exception_listener = problems.append
+    session = reader.create_session()
+    shared = session.create_shared_durable_consumer(topic, NAME)
+    plain = session.create_consumer(topic)
+    server.rows("delete from jmsql.subscription; update jmsql.queue set deleted_at = now() where name is null")
+    server.rows(TAKE_OVER, NAME, topic.name)
+    interrupt(joined=1)
+    wait_for(lambda: any(isinstance(problem, IllegalStateException) for problem in problems))
+    send_texts(session, topic, "a")
+    assert receive_texts(plain, 1) == ["a"]
+    assert shared.receive(timeout=0) is None
 
 
 @pytest.mark.parametrize("interruptions", [1, 2])
