@@ -38,7 +38,7 @@ FILL = f"""
         select 1, {PRIORITY}, 2, 'TextMessage', repeat('x', 200),
                case when n <= {LONG // 2} then n else {SCHEMA}.current_milliseconds() + 3600000 + n end
         from generate_series(1, {LONG}) as n;
-    select setval('{SCHEMA}.message_sequence', 10 * {LONG});
+    select setval('{SCHEMA}.message_sequence', last_value + {LONG}) from {SCHEMA}.message_sequence;
     """
 EMPTY = f"delete from {SCHEMA}.message; delete from {SCHEMA}.delivery; delete from {SCHEMA}.delayed_message"
 VACUUM = f"vacuum (analyze) {SCHEMA}.message, {SCHEMA}.delivery, {SCHEMA}.delayed_message"
