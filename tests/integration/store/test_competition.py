@@ -101,10 +101,8 @@ def test_a_message_that_waits_for_its_next_attempt_is_passed_over(fetch: Fetch, 
     ]
 
 
-@every_way
+@pytest.mark.parametrize("fetch", [lock, take])  # claims are made outside of transactions
 def test_a_transaction_does_not_receive_what_it_has_sent(fetch: Fetch, open_client: OpenClient, queue_id: int) -> None:
-    if fetch is claim:
-        pytest.skip("claims are made outside of transactions")
     sender = open_client(transactions=True)
     send(sender, "mine")
 
