@@ -35,7 +35,7 @@ from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.compliance.held_listener import HeldListener
 from tests.integration.client.server import SESSIONS, Server
-from tests.texts import receive_texts, send_texts, texts_left, texts_of
+from tests.texts import receive, receive_texts, send_texts, texts_left, texts_of
 
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 LISTENING = [mode for mode in AcknowledgeMode if mode is not AcknowledgeMode.CLIENT]
@@ -438,7 +438,10 @@ def test_load_of_a_thread_that_died_before_its_run_goes_back_with_the_session(
         assert pool.started.acquire(timeout=10)
         assert drain(others.create_consumer(queue)) == []
         mode_session.close()
-        assert receive_texts(others.create_consumer(queue), 2) == ["a", "b"]
+        consumer = others.create_consumer(queue)
+        messages = [receive(consumer), receive(consumer)]
+    assert texts_of(messages) == ["a", "b"]
+    assert not any(message.jms_redelivered for message in messages), "nobody has seen them"
     assert heard == []
 
 
