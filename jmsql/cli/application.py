@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from jmsql.cli import browse, doctor, migrate, purge, queues, receive, send, subscriptions
+from jmsql.cli import browse, doctor, migrate, purge, queues, receive, send, subscriptions, worker
 from jmsql.cli.demo.command import demo
 from jmsql.exceptions import InvalidSelectorException, JMSException
 
@@ -96,6 +96,7 @@ for command in (
     subscriptions.unsubscribe,
     queues.clients,
     purge.purge,
+    worker.worker,
     doctor.doctor,
 ):
     app.command()(command)

@@ -20,6 +20,7 @@ PAGES = (
     "docs/connection-consumers.md",
     "docs/topics.md",
     "docs/enlist.md",
+    "docs/worker.md",
     "docs/selectors.md",
 )
 PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -1,0 +1,88 @@
+"""`jmsql worker`."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jmsql.cli.options import Url, check_duration
+from jmsql.worker.health import health_endpoint
+from jmsql.worker.loading import RefusalError
+from jmsql.worker.logs import LogFormat, start_log
+from jmsql.worker.settings import Settings
+from jmsql.worker.source_files import SourceFiles
+from jmsql.worker.supervisor import Supervisor
+
+__all__ = ["worker"]
+
+_USAGE_ERROR = 2
+
+logger = logging.getLogger("jmsql.worker")
+
+
+def worker(
+    application: Annotated[
+        str, typer.Argument(metavar="MODULE:NAME", help="Where the jmsql.worker.Application is.", show_default=False)
+    ],
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", "-c", min=1, help="So many messages of each listener at a time, a process.")
+    ] = 1,
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, help="So many processes.")] = 1,
+    drain_timeout: Annotated[
+        float,
+        typer.Option(
+            callback=check_duration, metavar="SECONDS", help="How long handlers may run on when the worker ends."
+        ),
+    ] = 30.0,
+    long_transaction_seconds: Annotated[
+        float,
+        typer.Option(
+            callback=check_duration, metavar="SECONDS", help="Warn of handlers that hold a transaction for longer."
+        ),
+    ] = 10.0,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start anew when Python files below this directory change.")
+    ] = False,
+    health_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Answer /health and /ready there, over HTTP.", show_default=False),
+    ] = None,
+    health_host: Annotated[str, typer.Option(help="The address of that; 0.0.0.0 for all.")] = "127.0.0.1",
+    log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON for programs.")] = LogFormat.text,
+    url: Url = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            envvar="JMSQL_SCHEMA", show_envvar=False, help="The schema of jmsql's tables.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    r"""Handle messages with the listeners of an application.
+
+    --url and --schema go before those of the application's own factory. SIGTERM and Ctrl-C end the worker: no more
+    messages are taken, and handlers that run have --drain-timeout seconds; a second signal ends it at once. SIGHUP has
+    new processes, with new code, take the places of the old.
+
+    Exits with 0 when all handlers have finished, 1 when some were cut off, 2 or 3 if it cannot begin.
+
+    Example: `jmsql worker shop.messaging:app --concurrency 4 --processes 2`
+    """
+    start_log(log_format, "supervisor")
+    settings = Settings(
+        application, url is not None, schema, concurrency, drain_timeout, long_transaction_seconds, log_format
+    )
+    supervisor = Supervisor(settings, processes, url, SourceFiles(Path.cwd()) if reload else None)
+    with ExitStack() as exits:
+        if health_port is not None:
+            try:
+                port = exits.enter_context(health_endpoint(health_host, health_port, supervisor.document))
+            except RefusalError as error:
+                typer.echo(f"jmsql: {error}", err=True)
+                raise typer.Exit(_USAGE_ERROR) from error
+            logger.info("Health is told on http://%s:%d/health.", health_host, port)
+        exit_code = supervisor.run()
+    raise typer.Exit(exit_code)

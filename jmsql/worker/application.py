@@ -1,0 +1,138 @@
+"""What a worker handles: listeners, registered with their destinations."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from jmsql.client.consumer import MessageConsumer
+from jmsql.client.factory import ConnectionFactory
+from jmsql.client.session import Session
+from jmsql.destinations import Destination, Queue, Topic, require_destination
+from jmsql.exceptions import InvalidSelectorException
+from jmsql.selectors import Selector
+from jmsql.worker.parameters import Parameter, read_parameters
+
+__all__ = ["Application", "Listener"]
+
+Handler = TypeVar("Handler", bound=Callable[..., object])
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A handler, and which messages it is called with."""
+
+    name: str
+    handler: Callable[..., object]
+    parameters: tuple[Parameter, ...]
+    destination: Queue | Topic
+    selector: str | None
+    transacted: bool
+    concurrency: int | None
+    subscription: str | None
+    durable: bool
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the handler is a coroutine function."""
+        call = getattr(self.handler, "__call__", None)  # noqa: B004 - of an object whose call is one
+        return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call)
+
+    @property
+    def shares_transaction(self) -> bool:
+        """Whether the handler can do something in the transaction in which its message is received."""
+        return any(parameter.shares_transaction for parameter in self.parameters)
+
+    def create_consumer(self, session: Session) -> MessageConsumer:
+        """Make a consumer of the listener's messages; it competes with all others of this listener."""
+        if isinstance(self.destination, Queue):
+            return session.create_consumer(self.destination, self.selector)
+        assert self.subscription is not None
+        create = session.create_shared_durable_consumer if self.durable else session.create_shared_consumer
+        return create(self.destination, self.subscription, self.selector)
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.destination}"
+
+
+class Application:
+    """The listeners that a worker runs: ``jmsql worker package.module:name``.
+
+    Args:
+        factory: Where the messages are. None: the database that the worker is given, which is that of the environment
+            variable ``JMSQL_URL``, else the embedded server.
+    """
+
+    def __init__(self, factory: ConnectionFactory | None = None) -> None:
+        self.factory = factory
+        self.listeners: list[Listener] = []
+
+    def listener(
+        self,
+        destination: str | Destination,
+        *,
+        selector: str | None = None,
+        transacted: bool = True,
+        concurrency: int | None = None,
+        subscription: str | None = None,
+        durable: bool = True,
+    ) -> Callable[[Handler], Handler]:
+        """Register a handler: a function, or a coroutine function, which is called with one message at a time.
+
+        Its parameters say what it wants of each message; see [the worker](worker.md#what-a-handler-is-given).
+
+        Args:
+            destination: A queue, the name of one, or a topic.
+            selector: Which of its messages are wanted; None or "": all.
+            transacted: Whether receiving the message, what the handler does with its `database`, and what it sends with
+                its `session` or `context`, are one transaction. If not, the message is acknowledged when the handler
+                returns, and no transaction is open while it runs.
+            concurrency: How many of its messages each process handles at a time; None: what the worker is told.
+            subscription: The name of the subscription to the topic, which all workers share.
+            durable: Whether that subscription collects messages while no worker runs.
+
+        Returns:
+            What registers the handler, and returns it unchanged.
+
+        Raises:
+            InvalidDestinationException: The destination is none.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            TypeError: The handler asks for something that it cannot be given.
+            ValueError: A topic needs a subscription, a queue has none; or the concurrency is less than 1.
+        """
+        found = Queue(destination) if isinstance(destination, str) else require_destination(destination)
+        assert isinstance(found, Queue | Topic)
+
+        def register(handler: Handler) -> Handler:
+            name = _name(handler)
+            _check(name, found, concurrency, subscription)
+            try:
+                Selector.parse(selector)
+            except InvalidSelectorException as error:
+                raise InvalidSelectorException(f"The selector of the handler {name}: {error}") from error
+            parameters = read_parameters(handler, name, transacted=transacted)
+            self.listeners.append(
+                Listener(name, handler, parameters, found, selector, transacted, concurrency, subscription, durable)
+            )
+            return handler
+
+        return register
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(map(str, self.listeners)) or 'without listeners'}>"
+
+
+def _name(handler: object) -> str:
+    owner = handler if hasattr(handler, "__qualname__") else type(handler)
+    return f"{owner.__module__}.{getattr(owner, '__qualname__', '?')}"
+
+
+def _check(name: str, destination: Destination, concurrency: int | None, subscription: str | None) -> None:
+    if isinstance(destination, Topic) and not subscription:
+        raise ValueError(f"The handler {name} listens to {destination}: name its subscription, subscription='…'.")
+    if isinstance(destination, Queue) and subscription is not None:
+        raise ValueError(f"The handler {name} listens to {destination}, and only topics have subscriptions.")
+    if concurrency is not None and concurrency < 1:
+        raise ValueError(f"The concurrency of the handler {name} is at least 1, not {concurrency}.")

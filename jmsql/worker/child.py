@@ -1,0 +1,176 @@
+"""A process of a worker: ``python -m jmsql.worker.child NAME DESCRIPTOR SETTINGS``, started by the supervisor."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import NoReturn
+
+from jmsql.client.connection import Connection
+from jmsql.exceptions import JMSException
+from jmsql.worker.application import Application
+from jmsql.worker.handler_thread import HandlerThread, Handling
+from jmsql.worker.loading import RefusalError, load_application
+from jmsql.worker.logs import start_log
+from jmsql.worker.reports import Progress, Refusal, send_report
+from jmsql.worker.settings import Settings
+
+__all__ = ["CUT_OFF", "Child"]
+
+logger = logging.getLogger("jmsql.worker")
+
+CUT_OFF = 1
+"""The exit code where handlers were still running at the deadline."""
+
+_USAGE_ERROR = 2
+_JMS_ERROR = 3
+_HEARTBEAT = 1.0
+_LOOK = 0.25
+_ROLLBACK_TIMEOUT = 5.0
+
+
+class Child:
+    """Runs the listeners of an application until it is told to stop.
+
+    Args:
+        channel: Leads to the supervisor.
+        stop_signal: Becomes readable with the signal to stop.
+        settings: What to do.
+    """
+
+    def __init__(self, channel: socket.socket, stop_signal: socket.socket, settings: Settings) -> None:
+        self._channel = channel
+        self._stop_signal = stop_signal
+        self._settings = settings
+        self._threads: list[HandlerThread] = []
+        self._named: set[Handling] = set()
+        self._next_heartbeat = 0.0
+
+    def run(self) -> int:
+        """Work, and return the exit code."""
+        try:
+            application = load_application(self._settings.application)
+            connection = self._settings.factory(application.factory).create_connection()
+        except RefusalError as error:
+            return self._refuse(error, _USAGE_ERROR)
+        except JMSException as error:
+            return self._refuse(error, _JMS_ERROR)
+        try:
+            self._threads = self._open(connection, application)
+        except JMSException as error:
+            connection.close()
+            return self._refuse(error, _JMS_ERROR)
+        self._report()  # the supervisor is to know that it can work before it does
+        for thread in self._threads:
+            thread.start()
+        connection.start()
+        while self._is_wanted():
+            self._look()
+        is_whole = len(self._running()) == len(self._threads)
+        return max(self._drain(connection), 0 if is_whole else CUT_OFF)
+
+    def _refuse(self, error: Exception, exit_code: int) -> int:
+        logger.debug("Refused.", exc_info=error)
+        send_report(self._channel, Refusal(" ".join(str(error).split()), exit_code))
+        return exit_code
+
+    def _open(self, connection: Connection, application: Application) -> list[HandlerThread]:
+        return [
+            HandlerThread(connection, listener, number)
+            for listener in application.listeners
+            for number in range(1, (listener.concurrency or self._settings.concurrency) + 1)
+        ]
+
+    def _is_wanted(self) -> bool:
+        """Wait a moment; return whether all threads run, and neither a signal nor the supervisor's end says to stop."""
+        told, _, _ = select.select([self._channel, self._stop_signal], [], [], _LOOK)
+        return not told and all(thread.is_alive() for thread in self._threads)
+
+    def _look(self) -> None:
+        """Report, and look after the threads."""
+        now = time.monotonic()
+        for thread in self._threads:
+            handling = thread.handling
+            if handling is not None and thread.listener.transacted and handling not in self._named:
+                self._warn_if_long(thread, handling, now - handling.started)
+        self._named.intersection_update([thread.handling for thread in self._threads if thread.handling is not None])
+        if now >= self._next_heartbeat:
+            self._next_heartbeat = now + _HEARTBEAT
+            self._report()
+
+    def _warn_if_long(self, thread: HandlerThread, handling: Handling, seconds: float) -> None:
+        if seconds < self._settings.long_transaction:
+            return
+        self._named.add(handling)
+        logger.warning(
+            "%s has held a transaction open for %.0f s, for the message %s. That keeps its locks, and vacuum from its "
+            "work; do what takes long elsewhere, or register the handler with transacted=False.",
+            thread.listener,
+            seconds,
+            handling.message_id,
+            extra={"listener": thread.listener.name, "message_id": handling.message_id, "seconds": seconds},
+        )
+
+    def _report(self) -> None:
+        handled, failed = (sum(getattr(thread, name) for thread in self._threads) for name in ("handled", "failed"))
+        running = sum(thread.handling is not None for thread in self._threads)
+        send_report(self._channel, Progress(handled, failed, running))
+
+    def _drain(self, connection: Connection) -> int:
+        """Let the handlers that run finish, until the deadline; return the exit code."""
+        deadline = time.monotonic() + self._settings.drain_timeout
+        connection.stop()
+        for thread in self._threads:
+            thread.stop()
+        while self._running() and time.monotonic() < deadline:
+            self._running()[0].join(min(_LOOK, max(0.0, deadline - time.monotonic())))
+            self._look()
+        left = self._running()
+        for thread in left:
+            logger.warning(
+                "%s has not finished within %g s; its transaction is rolled back, and the message is delivered again.",
+                thread.listener,
+                self._settings.drain_timeout,
+                extra={"listener": thread.listener.name},
+            )
+        closing = threading.Thread(target=_close, args=[connection, left], daemon=True)
+        closing.start()
+        closing.join(_ROLLBACK_TIMEOUT)
+        self._report()
+        return CUT_OFF if left else 0
+
+    def _running(self) -> list[HandlerThread]:
+        return [thread for thread in self._threads if thread.is_alive()]
+
+
+def _close(connection: Connection, running: list[HandlerThread]) -> None:
+    for thread in running:
+        thread.cancel()
+    connection.close()
+
+
+def main() -> NoReturn:
+    """Run the process that the arguments describe, and end it with its threads."""
+    name, descriptor, text = sys.argv[1:]
+    settings = Settings.from_json(text)
+    stop_signal, stop = socket.socketpair()
+    signal.signal(signal.SIGTERM, lambda *_: stop.send(b"\0"))
+    start_log(settings.log_format, name)
+    channel = socket.socket(fileno=int(descriptor))
+    channel.set_inheritable(False)
+    exit_code = Child(channel, stop_signal, settings).run()
+    if exit_code == CUT_OFF:  # Python would wait at its exit for what the handler has started
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(exit_code)
+    sys.exit(exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""A session and its thread: receive a message, call the handler, commit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import psycopg
+import sqlalchemy
+
+from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.connection import Connection
+from jmsql.exceptions import JMSException
+from jmsql.messages import Message
+from jmsql.worker.application import Listener
+from jmsql.worker.parameters import Delivery
+
+__all__ = ["HandlerThread", "Handling"]
+
+logger = logging.getLogger("jmsql.worker")
+
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 10.0
+_PAUSE_WITHOUT_SERVER = 1.0
+_CANCEL_TIMEOUT = 2.0
+
+
+class Handling(NamedTuple):
+    """A call of a handler that has not ended yet."""
+
+    message_id: str | None
+    started: float
+    """When, on the monotonic clock."""
+    database: sqlalchemy.Connection | None
+    """The transaction, if the handler can do something in it."""
+
+
+class HandlerThread(threading.Thread):
+    """Calls the handler of one listener with one message after the other, in a session of its own.
+
+    Args:
+        connection: Where the session comes from.
+        listener: The listener.
+        number: Which of the listener's threads it is.
+
+    Raises:
+        JMSException: There is no session, or no consumer, to be had.
+    """
+
+    def __init__(self, connection: Connection, listener: Listener, number: int) -> None:
+        super().__init__(name=f"{listener.name} {number}", daemon=True)
+        self.listener = listener
+        self.handled = 0
+        self.failed = 0
+        self.handling: Handling | None = None
+        self._stopping = threading.Event()
+        self._session = connection.create_session(listener.transacted, AcknowledgeMode.CLIENT)
+        self._consumer = listener.create_consumer(self._session)
+
+    def run(self) -> None:
+        """Handle messages until `stop`."""
+        with ExitStack() as exits:
+            runner = exits.enter_context(asyncio.Runner()) if self.listener.is_async else None
+            while not self._stopping.is_set():
+                message = self._receive()
+                if message is not None:
+                    self._handle(message, runner)
+            self._close()
+
+    def stop(self) -> None:
+        """Take no more messages. The connection is stopped already, so that none comes meanwhile."""
+        self._stopping.set()
+        if self.handling is None or not self.listener.transacted:
+            # A transaction that is open may hold what closing a subscription waits for; its thread closes it later.
+            self._consumer.close()
+
+    def cancel(self) -> None:
+        """Interrupt the statement that the handler runs in the session's transaction, if there is one."""
+        handling = self.handling
+        if handling is None or handling.database is None:
+            return
+        try:
+            driver_connection = handling.database.connection.driver_connection
+            assert isinstance(driver_connection, psycopg.Connection)
+            driver_connection.cancel_safe(timeout=_CANCEL_TIMEOUT)
+        except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
+            logger.warning("%s: its statement cannot be interrupted: %s", self.listener, error)
+
+    def _receive(self) -> Message | None:
+        try:
+            return self._consumer.receive()
+        except JMSException as error:
+            if not self._stopping.is_set():
+                logger.warning("%s: no message can be received: %s", self.listener, error)
+                self._give_back()
+                self._stopping.wait(_PAUSE_WITHOUT_SERVER)
+            return None
+
+    def _handle(self, message: Message, runner: asyncio.Runner | None) -> None:
+        try:
+            self._begin(message)
+            self._call(message, runner)
+            if self.listener.transacted:
+                self._session.commit()
+            else:
+                message.acknowledge()
+            self.handled += 1
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises, sys.exit() too, is its failure
+            self._fail(message, error)
+        finally:
+            self.handling = None
+
+    def _begin(self, message: Message) -> None:
+        self.handling = Handling(message.jms_message_id, time.monotonic(), None)
+        if self.listener.shares_transaction:
+            self.handling = self.handling._replace(database=self._session.database)
+
+    def _call(self, message: Message, runner: asyncio.Runner | None) -> None:
+        with ExitStack() as exits:
+            delivery = Delivery(message, self._session, exits)
+            arguments = {parameter.name: parameter.value(delivery) for parameter in self.listener.parameters}
+            result: Any = self.listener.handler(**arguments)
+            if runner is not None:
+                runner.run(result)
+
+    def _fail(self, message: Message, error: BaseException) -> None:
+        self.failed += 1
+        count = message.get_int_property("JMSXDeliveryCount")
+        logger.error(
+            "%s failed with %s: %s. The message %s, delivered %d times by now, is delivered again.",
+            self.listener,
+            type(error).__name__,
+            str(error).partition("\n")[0],
+            message.jms_message_id,
+            count,
+            exc_info=error,
+            extra={"listener": self.listener.name, "message_id": message.jms_message_id, "delivery_count": count},
+        )
+        self._give_back()
+        self.handling = None
+        self._stopping.wait(min(_FIRST_PAUSE * 2.0 ** min(count - 1, 10), _LONGEST_PAUSE))
+
+    def _give_back(self) -> None:
+        try:
+            if self.listener.transacted:
+                self._session.rollback()
+            else:
+                self._session.recover()
+        except JMSException as error:  # also where the session was closed from outside, at the deadline
+            logger.warning("%s: %s", self.listener, error)
+
+    def _close(self) -> None:
+        try:
+            self._session.close()
+        except JMSException as error:
+            logger.warning("%s: %s", self.listener, error)

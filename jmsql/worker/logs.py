@@ -1,0 +1,62 @@
+"""The log of a worker's processes: lines for people, or JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+
+__all__ = ["LogFormat", "start_log"]
+
+
+class LogFormat(StrEnum):
+    """How the log is written."""
+
+    text = "text"
+    json = "json"
+
+
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+class JSONFormatter(logging.Formatter):
+    """Writes a record as a line of JSON, with what was given as `extra`.
+
+    Args:
+        process: The name of the process.
+    """
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        document: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            "logger": record.name,
+            "process": self._process,
+            "message": record.getMessage(),
+        }
+        document |= {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
+        if record.exc_info:
+            document["exception"] = self.formatException(record.exc_info)
+        return json.dumps(document, default=str)
+
+
+def start_log(form: LogFormat, process: str) -> None:
+    """Write the log to the standard error.
+
+    Args:
+        form: How.
+        process: The name of this process, which each line tells.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    if form is LogFormat.json:
+        handler.setFormatter(JSONFormatter(process))
+    else:
+        name = process.replace("%", "%%")
+        handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s {name}: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

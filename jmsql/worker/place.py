@@ -1,0 +1,69 @@
+"""A place for one process of a worker: there is always one in it, or about to be."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from jmsql.worker.child_process import ChildProcess
+
+__all__ = ["Place"]
+
+logger = logging.getLogger("jmsql.worker")
+
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 30.0
+_STEADY = 60.0
+
+
+class Place:
+    """Keeps a process running: starts it again when it dies, and has it succeeded by a new one.
+
+    Args:
+        start: Starts a process.
+    """
+
+    def __init__(self, start: Callable[[], ChildProcess]) -> None:
+        self._start = start
+        self.current: ChildProcess | None = start()
+        self.successor: ChildProcess | None = None
+        self.restarts = 0
+        self._pause = _FIRST_PAUSE
+        self._restart_at = 0.0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its process receives messages."""
+        return self.current is not None and self.current.is_ready
+
+    def succeed(self) -> None:
+        """Start a process that takes the place when it is ready."""
+        self.successor = self._start()
+
+    def hand_over(self) -> ChildProcess | None:
+        """Let the successor take the place if it is ready; return the process that had it."""
+        if self.successor is None or not self.successor.is_ready:
+            return None
+        former, self.current, self.successor = self.current, self.successor, None
+        return former
+
+    def lost(self, child: ChildProcess) -> None:
+        """Note that a process is gone."""
+        if child is self.successor:
+            self.successor = None
+        elif child is self.current:
+            if time.monotonic() - child.started > _STEADY:
+                self._pause = _FIRST_PAUSE
+            logger.info("A process takes the place of %s in %g s.", child.name, self._pause)
+            self.current = None
+            self._restart_at = time.monotonic() + self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def fill(self) -> ChildProcess | None:
+        """Start a process if there is none and it is time; return it."""
+        if self.current is not None or time.monotonic() < self._restart_at:
+            return None
+        self.restarts += 1
+        self.current = self._start()
+        return self.current

@@ -1,0 +1,55 @@
+"""What a worker's processes are told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+
+from jmsql.client.factory import ConnectionFactory
+from jmsql.worker.logs import LogFormat
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a process of a worker is to work.
+
+    Args:
+        application: The application: ``package.module:name``.
+        database_named: Whether JMSQL_URL goes before the factory of the application.
+        schema: The schema that goes before the factory's; None: none does.
+        concurrency: How many messages each listener handles at a time.
+        drain_timeout: For how many seconds handlers may run on when the process is to end.
+        long_transaction: After how many seconds a handler that holds a transaction open is named in the log.
+        log_format: How the log is written.
+    """
+
+    application: str
+    database_named: bool = False
+    schema: str | None = None
+    concurrency: int = 1
+    drain_timeout: float = 30.0
+    long_transaction: float = 10.0
+    log_format: LogFormat = LogFormat.text
+
+    def to_json(self) -> str:
+        """Write the settings as text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        """Read what `to_json` wrote."""
+        document = json.loads(text)
+        return cls(**document | {"log_format": LogFormat(document["log_format"])})
+
+    def factory(self, of_application: ConnectionFactory | None) -> ConnectionFactory:
+        """Return what makes the connections.
+
+        Args:
+            of_application: The application's own factory, if it has one.
+        """
+        factory = of_application or ConnectionFactory()
+        if self.database_named:
+            factory = replace(factory, url=None, control_url=None)
+        return factory if self.schema is None else replace(factory, schema=self.schema)

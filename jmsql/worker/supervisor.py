@@ -1,0 +1,200 @@
+"""The worker's first process, which starts the others, looks after them, and ends them. It handles no messages."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jmsql.worker.child_process import ChildProcess
+from jmsql.worker.place import Place
+from jmsql.worker.settings import Settings
+from jmsql.worker.source_files import SourceFiles
+
+__all__ = ["Supervisor"]
+
+logger = logging.getLogger("jmsql.worker")
+
+_LOOK = 0.2
+_SILENCE = 30.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Supervisor:
+    """Keeps the processes of a worker running.
+
+    Args:
+        settings: What each process does.
+        processes: How many there are.
+        url: The database, if one was named.
+        source_files: The files that start new processes when they change; None: none do.
+    """
+
+    def __init__(
+        self, settings: Settings, processes: int, url: str | None = None, source_files: SourceFiles | None = None
+    ) -> None:
+        self._settings = settings
+        self._process_count = processes
+        self._url = url
+        self._source_files = source_files
+        self._selector = selectors.DefaultSelector()
+        self._started = 0
+        self._children: list[ChildProcess] = []
+        self._places: list[Place] = []
+        self._to_renew: list[Place] = []
+        self._has_begun = False
+        self._exit_code: int | None = None
+        self._was_cut_off = False
+        self._handled_before = 0
+        self._failed_before = 0
+        self._lock = threading.Lock()
+
+    # Running
+
+    def run(self) -> int:
+        """Work until a signal says to stop, and return the exit code."""
+        with self._signals():
+            try:
+                self._places = [Place(self._start) for _ in range(self._process_count)]
+                while self._children or self._exit_code is None:
+                    self._look()
+            finally:
+                for child in self._children:
+                    child.kill()
+                    child.wait()
+                self._selector.close()
+        assert self._exit_code is not None
+        return self._exit_code or int(self._was_cut_off)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Read signals as they come, instead of being interrupted by them."""
+        received, wakeup = socket.socketpair()
+        with received, wakeup:
+            wakeup.settimeout(0)
+            handlers = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+            former = signal.set_wakeup_fd(wakeup.fileno())
+            self._selector.register(received, selectors.EVENT_READ)
+            try:
+                yield
+            finally:
+                signal.set_wakeup_fd(former)
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
+
+    def _start(self) -> ChildProcess:
+        self._started += 1
+        child = ChildProcess(f"worker {self._started}", self._settings, self._url)
+        with self._lock:
+            self._children.append(child)
+        self._selector.register(child.channel, selectors.EVENT_READ, child)
+        return child
+
+    def _look(self) -> None:
+        for key, _ in self._selector.select(_LOOK):
+            if key.data is None:
+                assert isinstance(key.fileobj, socket.socket)
+                for number in key.fileobj.recv(64):
+                    self._signalled(number)
+            elif not key.data.read_reports():
+                self._selector.unregister(key.fileobj)
+                self._ended(key.data)
+        for child in self._children:
+            child.kill_if_overdue()
+        if self._exit_code is None:
+            self._keep_up()
+
+    def _keep_up(self) -> None:
+        if not self._has_begun and all(place.is_ready for place in self._places):
+            self._has_begun = True
+            number = self._process_count
+            logger.info("Handling messages with %d process%s.", number, "" if number == 1 else "es")
+        for place in self._places:
+            place.fill()
+            former = place.hand_over()
+            if former is not None:
+                former.drain()
+        if self._source_files is not None and self._source_files.have_changed():
+            logger.info("Files have changed.")
+            self._renew()
+        if self._has_begun and self._to_renew and not any(place.successor for place in self._places):
+            self._to_renew.pop(0).succeed()
+
+    # What happens
+
+    def _signalled(self, number: int) -> None:
+        if number == signal.SIGHUP:
+            if self._exit_code is None:
+                logger.info("Hang-up: new processes take the places of the old.")
+                self._renew()
+        elif number in _SIGNALS and self._exit_code is None:
+            logger.info("%s: no more messages; what runs has %g s.", _name(number), self._settings.drain_timeout)
+            self._drain(0)
+        elif number in _SIGNALS:
+            logger.warning("%s again: ending at once.", _name(number))
+            self._exit_code = 128 + number
+            for child in self._children:
+                child.kill()
+
+    def _renew(self) -> None:
+        self._to_renew = list(self._places)
+
+    def _drain(self, exit_code: int) -> None:
+        self._exit_code = exit_code
+        for child in self._children:
+            child.drain()
+
+    def _ended(self, child: ChildProcess) -> None:
+        exit_code = child.wait()
+        with self._lock:
+            self._children.remove(child)
+            self._handled_before += child.progress.handled
+            self._failed_before += child.progress.failed
+        if child.is_draining:
+            self._was_cut_off |= child.is_ready and exit_code != 0
+            logger.info("%s has ended.", child.name)
+            return
+        reason = _reason(child, exit_code)
+        if not (self._has_begun or child.is_ready):
+            logger.error("%s", reason)
+            self._drain(1 if child.refusal is None else child.refusal.exit_code)
+            return
+        is_successor = any(place.successor is child for place in self._places)
+        logger.error("%s", f"The old processes go on: {reason}" if is_successor else reason)
+        if is_successor:
+            self._to_renew.clear()
+        for place in self._places:
+            place.lost(child)
+
+    # For the health endpoint, from its threads
+
+    def document(self) -> dict[str, Any]:
+        """Return the state of the worker."""
+        with self._lock:
+            children = list(self._children)
+            handled, failed = self._handled_before, self._failed_before
+        return {
+            "healthy": all(child.silence < _SILENCE for child in children),
+            "ready": self._exit_code is None and self._has_begun and all(place.is_ready for place in self._places),
+            "draining": self._exit_code is not None,
+            "restarts": sum(place.restarts for place in self._places),
+            "handled": handled + sum(child.progress.handled for child in children),
+            "failed": failed + sum(child.progress.failed for child in children),
+            "children": [child.document() for child in children],
+        }
+
+
+def _name(number: int) -> str:
+    return signal.Signals(number).name
+
+
+def _reason(child: ChildProcess, exit_code: int) -> str:
+    if child.refusal is not None:
+        return child.refusal.reason
+    how = f"was killed by {_name(-exit_code)}" if exit_code < 0 else f"ended with exit code {exit_code}"
+    return f"{child.name}, process {child.process_id}, {how}."

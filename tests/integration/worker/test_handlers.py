@@ -1,0 +1,165 @@
+"""What handlers are called with, and what takes effect when."""
+
+from __future__ import annotations
+
+import pytest
+
+from jmsql import ConnectionFactory, Queue, Topic, register_type
+from jmsql.testing import drain, wait_for
+from tests.integration.worker.conftest import PATIENCE, Database, StartWorker
+
+
+def send(factory: ConnectionFactory, queue: str, *bodies: object) -> None:
+    with factory.create_context() as context:
+        for body in bodies:
+            context.create_producer().send(Queue(queue), body)
+
+
+def texts_in(factory: ConnectionFactory, queue: str) -> list[str | None]:
+    with factory.create_context() as context:
+        return [message.get_body(str) for message in drain(context.create_consumer(Queue(queue)))]
+
+
+HANDLERS = """
+from dataclasses import dataclass
+from sqlalchemy import orm
+
+
+@jmsql.register_type(name="worker test order")
+@dataclass
+class Order:
+    number: int
+
+
+class Base(orm.DeclarativeBase):
+    pass
+
+
+class Handled(Base):
+    __tablename__ = "handled"
+    text: orm.Mapped[str] = orm.mapped_column(primary_key=True)
+
+
+@app.listener("plain", selector="JMSPriority = 4")
+def plain(message, database):
+    store(database, message)
+    if message.get_int_property("JMSXDeliveryCount") == 1:
+        raise RuntimeError("the first attempt fails")
+
+
+@app.listener(jmsql.Queue("asynchronous"))
+async def asynchronous(message: jmsql.TextMessage, database: sqlalchemy.Connection) -> None:
+    import asyncio
+    await asyncio.sleep(0)
+    store(database, message)
+
+
+@app.listener("bodies")
+def bodies(body: dict, context: jmsql.JMSContext, limit: int = 5):
+    context.create_producer().send(jmsql.Queue("answers"), f"{body['number']} of {limit}")
+
+
+@app.listener("objects")
+def objects(order: Order, session):
+    session.create_producer(jmsql.Queue("answers")).send(session.create_text_message(f"order {order.number}"))
+
+
+@app.listener("orm")
+def of_orm(text: str, database: orm.Session):
+    database.add(Handled(text=text))
+    database.flush()
+    if text == "undone":
+        database.rollback()
+
+
+@app.listener("alone", transacted=False)
+def alone(message):
+    if message.get_int_property("JMSXDeliveryCount") == 1:
+        raise RuntimeError("the first attempt fails")
+    Path(message.get_body(str)).touch()
+
+
+@app.listener(jmsql.Topic("news"), subscription="desk", selector="JMSPriority > 3")
+def news(message, database):
+    store(database, message)
+"""
+
+
+def test_handlers_are_given_what_they_ask_for(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+) -> None:
+    worker = start_worker(HANDLERS, "--concurrency", "2")
+    worker.wait_until_ready()
+
+    send(jmsql_factory, "plain", "twice")
+    send(jmsql_factory, "asynchronous", "async")
+    send(jmsql_factory, "orm", "stored", "undone")
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(Topic("news"), "published once")
+    database.wait_until_handled(4)
+    rows = dict(database.handled())
+    assert rows == {"twice": 2, "async": 1, "stored": None, "published once": 1}
+    assert len(database.handled()) == len(rows), "the rows of a failed attempt are undone"
+    assert "plain on queue://plain failed with RuntimeError: the first attempt fails" in worker.log
+
+    send(jmsql_factory, "bodies", {"number": 3})
+    wait_for(lambda: texts_in(jmsql_factory, "answers") == ["3 of 5"], PATIENCE)
+
+    send(jmsql_factory, "alone", "acknowledged")
+    wait_for(lambda: (worker.directory / "acknowledged").exists() and database.queued() == 0, PATIENCE)
+    assert worker.stop() == 0
+
+
+def test_a_handler_is_given_an_object_of_a_registered_class(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory
+) -> None:
+    from dataclasses import dataclass
+
+    @register_type(name="worker test order")
+    @dataclass
+    class Order:
+        number: int
+
+    worker = start_worker(HANDLERS)
+    send(jmsql_factory, "objects", Order(7))
+    wait_for(lambda: texts_in(jmsql_factory, "answers") == ["order 7"], PATIENCE)
+    assert worker.stop() == 0
+
+
+def test_a_body_of_another_type_fails_and_stays(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+) -> None:
+    worker = start_worker(
+        """
+@app.listener("bodies")
+def bodies(body: dict):
+    pass
+"""
+    )
+    send(jmsql_factory, "bodies", "a text")
+    worker.wait_for_log("failed with MessageFormatException: The body of this TextMessage")
+    assert worker.stop() == 0
+    assert database.queued() == 1
+
+
+@pytest.mark.parametrize("options", [["--concurrency", "3"], ["--concurrency", "1"]])
+def test_so_many_messages_are_handled_at_a_time(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database, options: list[str]
+) -> None:
+    own = "" if options[1] == "3" else ", concurrency=3"
+    worker = start_worker(
+        f"""
+barrier = threading.Barrier(3, timeout={PATIENCE})
+
+
+@app.listener("orders"{own})
+def handle(message, database):
+    barrier.wait()
+    store(database, message)
+""",
+        *options,
+    )
+    send(jmsql_factory, "orders", "a", "b", "c")
+    database.wait_until_handled(3)
+    assert database.handled() == [("a", 1), ("b", 1), ("c", 1)]
+    assert worker.stop() == 0

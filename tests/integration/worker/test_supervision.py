@@ -1,0 +1,113 @@
+"""Processes that die are replaced, and those with old code too."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from jmsql import ConnectionFactory
+from jmsql.testing import wait_for
+from tests.integration.worker.conftest import PATIENCE, Database, StartWorker
+from tests.integration.worker.test_draining import WAITING, is_alive, wait_until_begun
+from tests.integration.worker.test_handlers import send
+
+
+def stamping(version: str) -> str:
+    return f"""
+@app.listener("orders")
+def handle(message, database):
+    database.execute(sqlalchemy.text("insert into handled values (:text)"), {{
+        "text": message.get_body(str) + " by {version}"
+    }})
+"""
+
+
+def test_a_killed_process_is_replaced_and_loses_nothing(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+) -> None:
+    worker = start_worker(WAITING)
+    send(jmsql_factory, "orders", "a", "b", "c")
+    child = wait_until_begun(worker)
+    os.kill(child, signal.SIGKILL)
+    wait_for(lambda: len({process for _, process in worker.began()}) == 2, PATIENCE)
+    worker.give_leave()
+    database.wait_until_handled(3)
+    assert [text for text, _ in database.handled()] == ["a", "b", "c"]
+    assert f"process {child}, was killed by SIGKILL" in worker.log
+    assert worker.stop() == 0
+
+
+def test_a_hang_up_brings_new_code(
+    start_worker: StartWorker, write_application: Any, jmsql_factory: ConnectionFactory, database: Database
+) -> None:
+    worker = start_worker(stamping("the old"), "--processes", "2")
+    send(jmsql_factory, "orders", "a")
+    database.wait_until_handled(1)
+    worker.wait_until_ready()
+    write_application(stamping("the new"))
+    worker.send_signal(signal.SIGHUP)
+    worker.wait_for_log("worker [12] has ended", times=2)
+    send(jmsql_factory, "orders", "b")
+    database.wait_until_handled(2)
+    assert [text for text, _ in database.handled()] == ["a by the old", "b by the new"]
+    assert worker.stop() == 0
+
+
+def test_what_runs_at_a_hang_up_finishes(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+) -> None:
+    worker = start_worker(WAITING)
+    send(jmsql_factory, "orders", "a")
+    worker.wait_until_ready()
+    child = wait_until_begun(worker)
+    worker.send_signal(signal.SIGHUP)
+    send(jmsql_factory, "orders", "b")
+    other = wait_until_begun(worker, "b")
+    assert child != other
+    worker.give_leave()
+    database.wait_until_handled(2)
+    assert database.handled() == [("a", 1), ("b", 1)]
+    wait_for(lambda: not is_alive(child), PATIENCE)
+    assert worker.stop() == 0
+
+
+def test_code_that_does_not_start_leaves_the_old_processes_at_work(
+    start_worker: StartWorker, write_application: Any, jmsql_factory: ConnectionFactory, database: Database
+) -> None:
+    worker = start_worker(stamping("the old"))
+    worker.wait_until_ready()
+    write_application("this is no Python")
+    worker.send_signal(signal.SIGHUP)
+    worker.wait_for_log("The old processes go on: messaging cannot be imported: SyntaxError")
+    send(jmsql_factory, "orders", "a")
+    database.wait_until_handled(1)
+    assert worker.stop() == 0
+
+
+def test_changed_files_bring_new_code_if_that_is_wanted(
+    start_worker: StartWorker, write_application: Any, jmsql_factory: ConnectionFactory, database: Database
+) -> None:
+    worker = start_worker(stamping("the old"), "--reload")
+    worker.wait_until_ready()
+    write_application(stamping("the new"))
+    worker.wait_for_log("Files have changed")
+    worker.wait_for_log("worker 1 has ended")
+    send(jmsql_factory, "orders", "a")
+    database.wait_until_handled(1)
+    assert [text for text, _ in database.handled()] == ["a by the new"]
+    assert worker.stop() == 0
+
+
+def test_handlers_go_on_when_the_server_has_cut_their_connections(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+) -> None:
+    worker = start_worker(stamping("the worker"))
+    worker.wait_until_ready()
+    database.rows(
+        "select pg_terminate_backend(pid) from pg_stat_activity "
+        "where datname = current_database() and starts_with(application_name, 'jmsql worker')"
+    )
+    send(jmsql_factory, "orders", "a")
+    database.wait_until_handled(1)
+    assert worker.stop() == 0

@@ -1,0 +1,167 @@
+"""Handlers are checked when they are registered."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import sqlalchemy
+from sqlalchemy import orm
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from jmsql import (
+    InvalidDestinationException,
+    InvalidSelectorException,
+    JMSContext,
+    Message,
+    MessageFormatException,
+    Queue,
+    Session,
+    TextMessage,
+    Topic,
+)
+from jmsql.worker import Application
+from jmsql.worker.parameters import Delivery
+
+
+class Unregistered:
+    """A class whose objects no message may hold."""
+
+
+def named(message, database, session, context) -> None: ...  # type: ignore[no-untyped-def]
+
+
+def annotated(
+    text: TextMessage, db: sqlalchemy.Connection, rows: orm.Session, jms: Session, more: JMSContext
+) -> None: ...
+
+
+async def coroutine(body: dict[str, Any] | None) -> None: ...
+
+
+class Callable_:  # noqa: N801
+    async def __call__(self, message: Message) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [named, annotated, coroutine, Callable_(), functools.partial(named)])
+def test_a_handler_is_returned_as_it_was(handler: Callable[..., object]) -> None:
+    application = Application()
+    assert application.listener("orders")(handler) is handler
+    (listener,) = application.listeners
+    assert listener.destination == Queue("orders")
+
+
+def test_coroutine_functions_are_known() -> None:
+    application = Application()
+    for handler in (named, coroutine, Callable_()):
+        application.listener("orders")(handler)
+    assert [listener.is_async for listener in application.listeners] == [False, True, True]
+
+
+def test_parameters_with_a_default_keep_it() -> None:
+    application = Application()
+
+    @application.listener("orders")
+    def handle(message: Message, limit: int = 5, *, color: str = "blue") -> None: ...
+
+    assert [parameter.name for parameter in application.listeners[0].parameters] == ["message"]
+
+
+def unknown_name(order) -> None: ...  # type: ignore[no-untyped-def]
+def unknown_class(order: Unregistered) -> None: ...
+def asynchronous_session(database: AsyncSession) -> None: ...
+def choice(body: str | bytes) -> None: ...
+def everything(*messages: Message) -> None: ...
+def anything(**facts: Any) -> None: ...
+def by_place(message: Message, /) -> None: ...
+def missing_name(message: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def generator(message: Message) -> Iterator[int]:
+    yield 1
+
+
+async def asynchronous_generator(message: Message) -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        unknown_name,
+        unknown_class,
+        asynchronous_session,
+        choice,
+        everything,
+        anything,
+        by_place,
+        missing_name,
+        generator,
+        asynchronous_generator,
+        5,
+    ],
+)
+def test_a_handler_that_asks_for_something_else_is_refused_by_name(handler: Any) -> None:
+    name = getattr(handler, "__name__", "int")
+    application = Application()
+    with pytest.raises(TypeError, match=rf"[Tt]he handler (\w+\.)*{name} "):
+        application.listener("orders")(handler)
+    assert application.listeners == []
+
+
+@pytest.mark.parametrize("annotation", [sqlalchemy.Connection, orm.Session])
+def test_without_a_transaction_there_is_no_database_to_ask_for(annotation: type) -> None:
+    def handle(database: object) -> None: ...
+
+    handle.__annotations__["database"] = annotation
+    with pytest.raises(TypeError, match="handle asks for the database of its transaction"):
+        Application().listener("orders", transacted=False)(handle)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "reason"),
+    [
+        ({"selector": "color ="}, InvalidSelectorException, "The selector of the handler .*named"),
+        ({"concurrency": 0}, ValueError, "concurrency of the handler .*named is at least 1"),
+        ({"subscription": "desk"}, ValueError, "named listens to queue://orders, and only topics"),
+        ({"destination": Topic("news")}, ValueError, "named listens to topic://news: name its subscription"),
+        ({"destination": 5}, InvalidDestinationException, "A destination is wanted"),
+    ],
+)
+def test_a_listener_that_cannot_be_is_refused(arguments: dict[str, Any], error: type[Exception], reason: str) -> None:
+    application = Application()
+    with pytest.raises(error, match=reason):
+        application.listener(**{"destination": "orders"} | arguments)(named)
+    assert application.listeners == []
+
+
+def arguments_for(handler: Callable[..., object], message: Message) -> dict[str, object]:
+    """What the handler would be called with, in a session that it does not ask for."""
+    application = Application()
+    application.listener("orders")(handler)
+    delivery = Delivery(message, session=None, exits=ExitStack())  # type: ignore[arg-type]
+    return {parameter.name: parameter.value(delivery) for parameter in application.listeners[0].parameters}
+
+
+def test_messages_and_bodies_are_those_of_the_delivery() -> None:
+    def handle(whole: TextMessage, message, text: str, body) -> None: ...  # type: ignore[no-untyped-def]
+
+    message = TextMessage("hello")
+    assert arguments_for(handle, message) == {"whole": message, "message": message, "text": "hello", "body": "hello"}
+
+
+def test_a_message_of_another_class_is_refused() -> None:
+    def handle(text: TextMessage) -> None: ...
+
+    with pytest.raises(MessageFormatException, match="wants a TextMessage, and this is a Message"):
+        arguments_for(handle, Message())
+
+
+def test_only_an_optional_body_may_be_missing() -> None:
+    def optional(text: str | None) -> None: ...
+    def required(text: str) -> None: ...
+
+    assert arguments_for(optional, TextMessage()) == {"text": None}
+    with pytest.raises(MessageFormatException, match="wants a str, and the message has no body"):
+        arguments_for(required, TextMessage())
