@@ -27,8 +27,8 @@ def browse(
 ) -> None:
     """Show the messages of a queue in the order of their delivery, and leave them there.
 
-    Those that clients have claimed, that wait or that have expired are shown too. With --json, each message is a line
-    with all that is known of it.
+    Those that clients have claimed, that wait or that have expired are shown too, and at last those that are delayed.
+    With --json, each message is a line with all that is known of it.
 
     Exits with 1 if there is none.
 

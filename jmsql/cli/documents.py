@@ -25,6 +25,7 @@ def message_document(message: Message) -> dict[str, Any]:
         "priority": message.jms_priority,
         "delivery_mode": message.jms_delivery_mode.name,
         "timestamp": message.jms_timestamp or None,
+        "delivery_time": message.jms_delivery_time or None,
         "expiration": message.jms_expiration or None,
         "correlation_id": message.jms_correlation_id,
         "reply_to": None if message.jms_reply_to is None else message.jms_reply_to.uri,

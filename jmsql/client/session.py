@@ -293,9 +293,10 @@ class Session(AbstractSession):
         self._end_rollback()
 
     def _end_rollback(self) -> None:
-        self._database.rollback()
-        self._is_shared = False
-        self._outbox.ended()
+        with self._outbox_lock:
+            self._database.rollback()
+            self._is_shared = False
+            self._outbox.ended()
         self._connection._returned(self._locked.rolled_back())
 
     # Sending and receiving, for producers and consumers

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from itertools import chain, islice
+from operator import attrgetter
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from jmsql.destinations import Queue
 from jmsql.exceptions import InvalidDestinationException
@@ -176,15 +178,18 @@ class Administration:
             return int(self._connection.rows(statement, queue_id=queue_id, **parameters)[0][0])
 
     def browse(self, queue: str, selector: Selector | None, limit: int) -> Iterator[BrowsedMessage]:
-        """Return the first messages of a queue in their order, whatever their state, but for those that are delayed.
+        """Return the first messages of a queue in their order, whatever their state; those that are delayed come last.
 
         Raises:
             InvalidDestinationException: There is no such queue.
         """
         condition, parameters = self._condition(selector)
-        statement = f"""
-            select {message_columns(self._schema)}, d.delivery_count, null,
-                   case when m.jms_expiration <= {self._schema}.current_milliseconds() then 'expired'
+        parameters |= {"queue_id": self.queue_id(queue), "limit": min(limit, _BROWSED_AT_ONCE)}
+        columns = message_columns(self._schema)
+        expired = f"m.jms_expiration <= {self._schema}.current_milliseconds()"
+        present = f"""
+            select {columns}, d.delivery_count, null,
+                   case when {expired} then 'expired'
                         when d.claim_id is not null then 'claimed'
                         when d.next_attempt > statement_timestamp() then 'waiting'
                         else 'ready' end,
@@ -193,24 +198,46 @@ class Administration:
             left join {self._schema}.delivery d
               on (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
             where m.queue_id = %(queue_id)s
-              and (m.inverse_priority, m.sequence) > (%(inverse_priority)s::smallint, %(sequence)s::bigint)
+              and (m.inverse_priority, m.sequence) > (%(first)s::smallint, %(sequence)s::bigint)
               {condition}
             order by m.queue_id, m.inverse_priority, m.sequence
             limit %(limit)s"""
+        delayed = f"""
+            select {columns}, null, null, case when {expired} then 'expired' else 'delayed' end, 0, null, null, null
+            from {self._schema}.delayed_message m
+            where m.queue_id = %(queue_id)s
+              and (m.jms_delivery_time, m.sequence) > (%(first)s::bigint, %(sequence)s::bigint)
+              {condition}
+            order by m.queue_id, m.jms_delivery_time, m.sequence
+            limit %(limit)s"""
+        found = chain(
+            self._pages(present, parameters, attrgetter("inverse_priority")),
+            self._pages(delayed, parameters, attrgetter("jms_delivery_time")),
+        )
+        for row, state in islice(found, limit):
+            yield BrowsedMessage(row.message(Queue(queue)), state)
+
+    def _pages(
+        self, statement: str, parameters: dict[str, Any], first: Callable[[MessageRow], int]
+    ) -> Iterator[tuple[MessageRow, DeliveryState]]:
+        """Return messages page by page.
+
+        Args:
+            statement: Returns a page of them, from a place on.
+            parameters: Its parameters, but for the place.
+            first: The first half of a message's place; the other is its sequence.
+        """
         width = len(MessageRow._fields)
-        place = {"queue_id": self.queue_id(queue), "inverse_priority": -1, "sequence": 0}
-        destination = Queue(queue)
-        while limit > 0:
-            page = min(limit, _BROWSED_AT_ONCE)
+        place = {"first": -1, "sequence": 0}
+        while True:
             with jms_errors("browsing"):
-                rows = self._connection.rows(statement, limit=page, **place, **parameters)
-            for row in rows:
-                message = MessageRow._make(row[:width])
-                place |= {"inverse_priority": message.inverse_priority, "sequence": message.sequence}
-                yield BrowsedMessage(message.message(destination), DeliveryState._make(row[width:]))
-            if len(rows) < page:
+                rows = self._connection.rows(statement, **place, **parameters)
+            for values in rows:
+                row = MessageRow._make(values[:width])
+                place = {"first": first(row), "sequence": row.sequence}
+                yield row, DeliveryState._make(values[width:])
+            if len(rows) < parameters["limit"]:
                 return
-            limit -= page
 
     def purge(self, queue: str, selector: Selector | None) -> Iterator[int]:
         """Delete the messages that are in a queue now, but for those that a session holds.

@@ -227,6 +227,17 @@ class TestBrowse:
             assert states == ["claimed", "ready"]
         assert [line["delivery_count"] for line in jmsql("browse", "orders", "--json").lines] == [1, 0]
 
+    def test_delayed_messages_come_last_by_delivery_time(
+        self, jmsql: Command, jmsql_factory: library.ConnectionFactory
+    ) -> None:
+        with jmsql_factory.create_context() as context:
+            for hours in (2, 1):
+                context.create_producer(delivery_delay=3600 * hours).send(ORDERS, f"in {hours} h")
+        jmsql("send", "orders", "now", "--priority", "0")
+        shown = [(line["state"], line["body"]) for line in jmsql("browse", "orders", "--json").lines]
+        assert shown == [("ready", "now"), ("delayed", "in 1 h"), ("delayed", "in 2 h")]
+        assert len(jmsql("browse", "orders", "--json", "--limit", "2").lines) == 2
+
     def test_a_limit_and_a_selector_choose(self, jmsql: Command) -> None:
         jmsql("send", "orders", "x", "--count", "250", "-p", "color=red")
         jmsql("send", "orders", "x", "-p", "color=blue")
