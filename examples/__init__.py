@@ -1,0 +1,1 @@
+"""Programs that show jmsql at work; each is run by a test."""

@@ -1,0 +1,27 @@
+"""What the backend and the worker store."""
+
+from __future__ import annotations
+
+import os
+
+import sqlalchemy
+from sqlalchemy import orm
+
+
+class Base(orm.DeclarativeBase):
+    """The tables of the example."""
+
+
+class Order(Base):
+    """An order, under the reference that the customer gave it."""
+
+    __tablename__ = "example_order"
+
+    reference: orm.Mapped[str] = orm.mapped_column(primary_key=True)
+    goods: orm.Mapped[str]
+    state: orm.Mapped[str] = orm.mapped_column(default="placed")
+
+
+def database_url() -> sqlalchemy.URL:
+    """Return where the database is, for SQLAlchemy."""
+    return sqlalchemy.make_url(os.environ["JMSQL_URL"]).set(drivername="postgresql+psycopg")
