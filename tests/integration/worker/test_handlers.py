@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from jmsql import ConnectionFactory, Queue, Topic, register_type
@@ -163,3 +165,25 @@ def handle(message, database):
     database.wait_until_handled(3)
     assert database.handled() == [("a", 1), ("b", 1), ("c", 1)]
     assert worker.stop() == 0
+
+
+def test_a_message_that_always_fails_does_not_spin(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+) -> None:
+    worker = start_worker(
+        """
+@app.listener("orders")
+def handle(message):
+    with Path("attempts").open("a") as attempts:
+        attempts.write(f"{time.monotonic()}\\n")
+    raise RuntimeError("it always fails")
+"""
+    )
+    send(jmsql_factory, "orders", "a")
+    attempts = worker.directory / "attempts"
+    wait_for(lambda: attempts.exists() and len(attempts.read_text().splitlines()) >= 5, PATIENCE)
+    times = [float(line) for line in attempts.read_text().splitlines()]
+    pauses = [after - before for before, after in itertools.pairwise(times)]
+    assert all(pause >= 0.1 * 2**number for number, pause in enumerate(pauses))
+    assert worker.stop() == 0
+    assert database.queued() == 1
