@@ -22,11 +22,11 @@ from sqlalchemy import Engine
 
 from jmsql.exceptions import InvalidClientIDException, JMSException
 from jmsql.postgresql_text import to_postgresql
+from jmsql.store.control_statements import control_statements
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import jms_errors, translate
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.message_store import DELAYED_CHANNEL, MessageKey
-from jmsql.store.statements import statements
 
 __all__ = ["ControlConnection", "WakeUp"]
 
@@ -64,7 +64,7 @@ class ControlConnection:
     ) -> None:
         self._engine = engine
         self._schema = schema
-        self._statements = statements(schema)
+        self._statements = control_statements(schema)
         self._on_failure = on_failure
         self._on_return = on_return
         self._lock = threading.Lock()

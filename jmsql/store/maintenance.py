@@ -9,8 +9,8 @@ from jmsql.store.delay_statements import delay_statements
 from jmsql.store.driver import Driver
 from jmsql.store.due_messages import DueMessages
 from jmsql.store.message_store import MessageKey
-from jmsql.store.statements import statements
 from jmsql.store.topic_statements import topic_statements
+from jmsql.store.upkeep_statements import upkeep_statements
 
 __all__ = ["Maintenance"]
 
@@ -32,7 +32,7 @@ class Maintenance:
     """
 
     def __init__(self, schema: str) -> None:
-        self._statements = statements(schema)
+        self._statements = upkeep_statements(schema)
         self._topics = topic_statements(schema)
         self._delays = delay_statements(schema)
         self._due_messages = DueMessages(schema)
@@ -76,15 +76,15 @@ class Maintenance:
         released = [MessageKey._make(row) for row in driver.execute(self._statements.release_dead_claims).rows]
         reaped: int = driver.execute(self._statements.reap_expired, {"limit": _REAP_LIMIT}).rows[0][0]
         self._end_abandoned(driver)
-        driver.execute(self._topics.forget_temporary)
-        purged = driver.execute(self._topics.purge_deleted, {"limit": _PURGE_LIMIT}).row_count
+        driver.execute(self._statements.forget_temporary)
+        purged = driver.execute(self._statements.purge_deleted, {"limit": _PURGE_LIMIT}).row_count
         purged_delayed = driver.execute(self._delays.purge_deleted, {"limit": _PURGE_LIMIT}).row_count
-        driver.execute(self._topics.forget_deleted)
+        driver.execute(self._statements.forget_deleted)
         bodies = {"after": self._last_body, "limit": _BODY_LIMIT}
-        self._last_body, forgotten = driver.execute(self._topics.forget_bodies, bodies).rows[0]
+        self._last_body, forgotten = driver.execute(self._statements.forget_bodies, bodies).rows[0]
         if now >= self._next_orphans:
             driver.execute(self._statements.forget_orphans)
-            driver.execute(self._topics.find_lost)
+            driver.execute(self._statements.find_lost)
             self._next_orphans = now + _ORPHAN_INTERVAL
         steps = (
             (reaped, _REAP_LIMIT),
@@ -98,7 +98,7 @@ class Maintenance:
 
     def _end_abandoned(self, driver: Driver) -> None:
         """End the subscriptions whose last consumers went without leaving them, each in a transaction of its own."""
-        for (queue_id,) in driver.execute(self._topics.find_abandoned).rows:
+        for (queue_id,) in driver.execute(self._statements.find_abandoned).rows:
             subscription = {"queue_id": queue_id}
             driver.execute("begin")
             driver.execute(self._topics.lock_subscription, subscription)

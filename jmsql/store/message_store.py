@@ -10,6 +10,7 @@ from jmsql.destinations import TemporaryTopic, Topic
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.selectors import Selector
+from jmsql.store.control_statements import control_statements
 from jmsql.store.delay_statements import delay_statements
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
@@ -173,7 +174,7 @@ class MessageStore:
         with jms_errors("notifying"):
             if delayed:
                 parameters = {"channel": self._schema, "payloads": [str(DELAYED_CHANNEL)]}
-                self._driver.execute(self._statements.notify, parameters)
+                self._driver.execute(control_statements(self._schema).notify, parameters)
             if queues:
                 self._driver.execute(self._statements.notify_queues, {"channel": self._schema, "names": list(queues)})
             if topics:

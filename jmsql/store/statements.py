@@ -1,4 +1,4 @@
-"""Every SQL statement on queues and messages, made once for each schema and selector.
+"""Every SQL statement that sends, delivers and acknowledges messages, made once for each schema and selector.
 
 The texts go to psycopg as they are, and are prepared on the server. All values travel as parameters.
 """
@@ -138,7 +138,6 @@ class Statements:
         types = [kind if kind != "message_type" else f"{schema}.message_type" for _, kind in SEND_COLUMNS]
         names = [name for name, _ in SEND_COLUMNS]
         columns = ", ".join(names[1:])
-        moved = ", ".join("null" if name == "jms_expiration" else f"e.{name}" for name in names[1:])
 
         self.send = insert_messages(schema, "message", SEND_COLUMNS, flush=True)
         self.send_without_flush = insert_messages(schema, "message", SEND_COLUMNS, flush=False)
@@ -211,85 +210,9 @@ class Statements:
                                  order by m.queue_id desc, m.inverse_priority desc, m.sequence desc limit 1), 0)
                 from generate_series(0, 9) as p (inverse_priority) order by p.inverse_priority)"""
 
-        self.listen = f"listen {schema}"
         self.notify_queues = f"""
             select pg_notify(%(channel)s, queue_id::text) from {schema}.queue where name = any(%(names)s::text[])"""
         self.isolation = "select current_setting('transaction_isolation')"
-        self.notify = "select pg_notify(%(channel)s, payload) from unnest(%(payloads)s::text[]) as payload"
-        self.connect = f"""
-            insert into {schema}.connection (host, process_id) values (%(host)s, %(process_id)s)
-            returning connection_id"""
-        self.lock_connection = f"""
-            select pg_try_advisory_lock(
-                {schema}.advisory_class(), (%(connection_id)s::bigint %% 2147483647)::integer)"""
-        self.disconnect = f"delete from {schema}.connection where connection_id = %(connection_id)s"
-        # The rest of it stays for the same client to take over; upkeep forgets what nobody wants.
-        self.free_client_id = f"""
-            update {schema}.connection set client_id = null
-            where client_id = %(client_id)s and not {schema}.is_connected(connection_id)"""
-        self.set_client_id = f"""
-            update {schema}.connection set client_id = %(client_id)s where connection_id = %(connection_id)s"""
-
-        # Upkeep, done by the one connection that holds the lock.
-        self.lead = f"select pg_try_advisory_lock({schema}.advisory_class(), 0)"
-        self.forget_dead_connections = f"""
-            delete from {schema}.connection c
-            where c.connection_id <> %(connection_id)s and c.started_at < statement_timestamp() - interval '2 seconds'
-              and c.connection_id %% 2147483647 not in (
-                select l.objid::bigint from pg_catalog.pg_locks l
-                where l.locktype = 'advisory' and l.granted and l.objsubid = 2
-                  and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
-                  and l.classid::bigint = (select {schema}.advisory_class()))"""
-        self.release_dead_claims = f"""
-            update {schema}.delivery d
-            set claim_id = null, connection_id = null, claimed_at = null, delivery_count = d.delivery_count + 1,
-                last_error = 'the client went away without acknowledging'
-            where d.claim_id is not null
-              and not exists (select from {schema}.connection c where c.connection_id = d.connection_id)
-            returning d.queue_id, d.inverse_priority, d.sequence"""
-        self.forget_orphans = f"""
-            delete from {schema}.delivery d
-            where d.claim_id is null
-              and not exists (
-                select from {schema}.message m
-                where (m.queue_id, m.inverse_priority, m.sequence) = (d.queue_id, d.inverse_priority, d.sequence)
-                offset 0)"""
-        self.reap_expired = f"""
-            with expired as materialized (
-                select m.ctid as address, m.*, q.expiry_queue_id
-                from {schema}.message m
-                join {schema}.queue q using (queue_id)
-                where m.jms_expiration between 0 and (select {schema}.current_milliseconds())
-                  and not exists (
-                    select from {schema}.delivery d
-                    where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
-                      and d.claim_id is not null
-                    offset 0)
-                order by m.jms_expiration
-                limit %(limit)s
-                for update of m skip locked),
-            state as materialized (
-                select d.* from (select queue_id, array_agg(inverse_priority) as inverse_priorities,
-                                        array_agg(sequence) as sequences from expired group by queue_id) e
-                cross join lateral {schema}.delivery_state(e.queue_id, e.inverse_priorities, e.sequences) d),
-            deleted as (
-                delete from {schema}.message m using expired e
-                where m.ctid = e.address and not exists (
-                    select from state s
-                    where (s.queue_id, s.inverse_priority, s.sequence) = (e.queue_id, e.inverse_priority, e.sequence)
-                      and s.claim_id is not null)
-                returning m.queue_id, m.inverse_priority, m.sequence),
-            forgotten as (
-                delete from {schema}.delivery where ctid = any(array(
-                    select d.address from deleted m cross join {by_key(self._schema, "delivery", "d", "m")}))),
-            moved as (
-                insert into {schema}.message (queue_id, body_id, {columns})
-                select e.expiry_queue_id, e.body_id, {moved}
-                from expired e
-                join deleted d using (queue_id, inverse_priority, sequence)
-                where e.expiry_queue_id is not null
-                order by e.sequence)
-            select count(*) from deleted"""
 
     def _candidates(self, selector: Selector | None, condition: str = "") -> SelectedStatement:
         """Compose the scan in the order of delivery, from the consumer's bounds on.

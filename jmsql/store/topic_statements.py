@@ -12,7 +12,6 @@ from jmsql.store.statements import (
     DELAYED_COLUMNS,
     SEND_COLUMNS,
     SelectedStatement,
-    by_key,
     outgoing_messages,
 )
 
@@ -93,80 +92,6 @@ class TopicStatements:
                  - (select count(*) from (
                         select from {schema}.message where queue_id = %(queue_id)s for update skip locked) as unlocked)
                  + (select count(*) from {schema}.delivery where queue_id = %(queue_id)s and claim_id is not null)"""
-
-        # Upkeep
-        self.find_abandoned = f"""
-            select s.queue_id from {schema}.subscription s
-            where not s.durable and not exists (select from {schema}.subscriber c where c.queue_id = s.queue_id)"""
-        self.forget_temporary = f"""
-            with topics as (
-                delete from {schema}.topic t
-                where t.connection_id is not null
-                  and not exists (select from {schema}.connection c where c.connection_id = t.connection_id)
-                  and not exists (select from {schema}.subscription s where s.topic_id = t.topic_id))
-            update {schema}.queue q set name = null, connection_id = null, deleted_at = statement_timestamp()
-            where q.connection_id is not null
-              and not exists (select from {schema}.connection c where c.connection_id = q.connection_id)"""
-        self.purge_deleted = f"""
-            with candidate as materialized (
-                select found.*
-                from {schema}.queue q
-                cross join lateral (
-                    select m.ctid as address, m.queue_id, m.inverse_priority, m.sequence, d.address as delivery
-                    from {schema}.message m
-                    left join {by_key(schema, "delivery", "d", "m")} on true
-                    where m.queue_id = q.queue_id and d.claim_id is null
-                    order by m.queue_id, m.inverse_priority, m.sequence
-                    limit %(limit)s
-                    for update of m skip locked) found
-                where q.deleted_at is not null
-                limit %(limit)s),
-            forgotten as (
-                delete from {schema}.delivery where ctid = any(array(select delivery from candidate)))
-            delete from {schema}.message where ctid = any(array(select address from candidate))"""
-        # A transaction that is older than the deletion may still send to the queue. It is not always to be seen: see
-        # `find_lost`.
-        self.forget_deleted = f"""
-            delete from {schema}.queue q
-            where q.deleted_at is not null
-              and (select m.sequence from {schema}.message m where m.queue_id = q.queue_id
-                   order by m.queue_id, m.inverse_priority, m.sequence limit 1) is null
-              and not exists (select from {schema}.delayed_message d where d.queue_id = q.queue_id)
-              and not exists (select from pg_catalog.pg_stat_activity a
-                              where a.datname = current_database() and a.xact_start <= q.deleted_at
-                                and a.pid <> pg_backend_pid())"""
-
-        # What was sent by a transaction that saw the queue, and committed after the queue was forgotten. The queues'
-        # numbers are read from the indexes by leaps.
-        self.find_lost = f"""
-            with recursive {self._queue_ids("message")}, {self._queue_ids("delayed_message")}
-            insert into {schema}.queue (queue_id, deleted_at) overriding system value
-            select found.queue_id, statement_timestamp()
-            from (select queue_id from message_queue union select queue_id from delayed_message_queue) as found
-            where found.queue_id is not null
-              and not exists (select from {schema}.queue q where q.queue_id = found.queue_id)
-            on conflict do nothing"""
-
-        # In windows of the key, so that a run takes little time however many there are.
-        self.forget_bodies = f"""
-            with looked_at as materialized (
-                select body_id from {schema}.body where body_id > %(after)s::bigint order by body_id limit %(limit)s),
-            forgotten as (
-                delete from {schema}.body b using looked_at l
-                where b.body_id = l.body_id
-                  and not exists (select from {schema}.message m where m.body_id = b.body_id)
-                  and not exists (select from {schema}.delayed_message d where d.body_id = b.body_id)
-                returning b.body_id)
-            select coalesce(max(body_id), 0), (select count(*) from forgotten) from looked_at"""
-
-    def _queue_ids(self, table: str) -> str:
-        """Compose the part of a recursive query that finds the numbers of the queues with rows in a table."""
-        rows = f"{self._schema}.{table}"
-        return f"""{table}_queue (queue_id) as (
-                select min(queue_id) from {rows}
-                union all
-                select (select min(m.queue_id) from {rows} m where m.queue_id > q.queue_id)
-                from {table}_queue q where q.queue_id is not null)"""
 
     @lru_cache(maxsize=256)  # noqa: B019 - one TopicStatements a schema, kept for the life of the process
     def publish(self, selectors: tuple[str, ...], *, flush: bool, delayed: bool = False) -> SelectedStatement:

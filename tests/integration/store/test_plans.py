@@ -18,6 +18,7 @@ import jmsql
 from jmsql.selectors import Selector
 from jmsql.store.delay_statements import delay_statements
 from jmsql.store.statements import SEND_COLUMNS, statements
+from jmsql.store.upkeep_statements import upkeep_statements
 from tests.integration.store.plans import Plan, PlannedStatement
 
 SCHEMA = "jmsql_plans"
@@ -100,7 +101,7 @@ CASES = {
     "count deliveries": Case(STATEMENTS.record_attempts, KEYS, 1500),
     "forget deliveries": Case(STATEMENTS.forget_deliveries, KEYS, 800),
     "find the end of the queue": Case(STATEMENTS.highest_sequences, {"queue_id": 1}, 200, 10),
-    "reap what has expired": Case(STATEMENTS.reap_expired, {"limit": 500}, 60),
+    "reap what has expired": Case(upkeep_statements(SCHEMA).reap_expired, {"limit": 500}, 60),
     "send a delayed batch": Case(
         DELAYS.send, {name: [value] * BATCH for name, value in (MESSAGE | {"jms_delivery_time": 1}).items()}, 2000
     ),

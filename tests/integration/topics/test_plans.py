@@ -12,10 +12,12 @@ import pytest
 import jmsql
 from jmsql.store.statements import SEND_COLUMNS
 from jmsql.store.topic_statements import topic_statements
+from jmsql.store.upkeep_statements import upkeep_statements
 from tests.integration.store.plans import PlannedStatement
 
 SCHEMA = "jmsql_topic_plans"
 STATEMENTS = topic_statements(SCHEMA)
+UPKEEP = upkeep_statements(SCHEMA)
 TOPICS = 1000
 SUBSCRIPTIONS = 5
 """How many each topic has; the first has a selector of its own, the second another."""
@@ -74,8 +76,8 @@ CASES = {
     "find a topic": Case(STATEMENTS.find_topic, {"name": "topic 500"}, 10, 1),
     "find a subscription": Case(STATEMENTS.find_subscription, NAMED, 150, 5),
     "lock a subscription": Case(STATEMENTS.lock_named_subscription, NAMED, 20, 1),
-    "purge deleted queues": Case(STATEMENTS.purge_deleted, {"limit": 5000}, 2000, QUEUES),
-    "forget deleted queues": Case(STATEMENTS.forget_deleted, {}, 200, QUEUES),
+    "purge deleted queues": Case(UPKEEP.purge_deleted, {"limit": 5000}, 2000, QUEUES),
+    "forget deleted queues": Case(UPKEEP.forget_deleted, {}, 200, QUEUES),
 }
 
 

@@ -1,0 +1,41 @@
+"""Every SQL statement of a control connection, made once for each schema."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from jmsql.store.identifier import quote_identifier
+
+__all__ = ["ControlStatements", "control_statements"]
+
+
+class ControlStatements:
+    """The statements for one schema.
+
+    Args:
+        schema_name: The plain name of the schema.
+    """
+
+    def __init__(self, schema_name: str) -> None:
+        schema = quote_identifier(schema_name)
+        self.listen = f"listen {schema}"
+        self.notify = "select pg_notify(%(channel)s, payload) from unnest(%(payloads)s::text[]) as payload"
+        self.connect = f"""
+            insert into {schema}.connection (host, process_id) values (%(host)s, %(process_id)s)
+            returning connection_id"""
+        self.lock_connection = f"""
+            select pg_try_advisory_lock(
+                {schema}.advisory_class(), (%(connection_id)s::bigint %% 2147483647)::integer)"""
+        self.disconnect = f"delete from {schema}.connection where connection_id = %(connection_id)s"
+        # The rest of it stays for the same client to take over; upkeep forgets what nobody wants.
+        self.free_client_id = f"""
+            update {schema}.connection set client_id = null
+            where client_id = %(client_id)s and not {schema}.is_connected(connection_id)"""
+        self.set_client_id = f"""
+            update {schema}.connection set client_id = %(client_id)s where connection_id = %(connection_id)s"""
+
+
+@cache
+def control_statements(schema_name: str) -> ControlStatements:
+    """Return the statements for a schema."""
+    return ControlStatements(schema_name)

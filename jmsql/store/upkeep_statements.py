@@ -1,0 +1,165 @@
+"""Every SQL statement of the upkeep, which one control connection does for all, made once for each schema."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from jmsql.store.identifier import quote_identifier
+from jmsql.store.statements import SEND_COLUMNS, by_key
+
+__all__ = ["UpkeepStatements", "upkeep_statements"]
+
+
+class UpkeepStatements:
+    """The statements for one schema.
+
+    Args:
+        schema_name: The plain name of the schema.
+    """
+
+    def __init__(self, schema_name: str) -> None:
+        schema = quote_identifier(schema_name)
+        names = [name for name, _ in SEND_COLUMNS[1:]]
+        columns = ", ".join(names)
+        moved = ", ".join("null" if name == "jms_expiration" else f"e.{name}" for name in names)
+
+        # Who gets this lock does it.
+        self.lead = f"select pg_try_advisory_lock({schema}.advisory_class(), 0)"
+        self.forget_dead_connections = f"""
+            delete from {schema}.connection c
+            where c.connection_id <> %(connection_id)s and c.started_at < statement_timestamp() - interval '2 seconds'
+              and c.connection_id %% 2147483647 not in (
+                select l.objid::bigint from pg_catalog.pg_locks l
+                where l.locktype = 'advisory' and l.granted and l.objsubid = 2
+                  and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
+                  and l.classid::bigint = (select {schema}.advisory_class()))"""
+        self.release_dead_claims = f"""
+            update {schema}.delivery d
+            set claim_id = null, connection_id = null, claimed_at = null, delivery_count = d.delivery_count + 1,
+                last_error = 'the client went away without acknowledging'
+            where d.claim_id is not null
+              and not exists (select from {schema}.connection c where c.connection_id = d.connection_id)
+            returning d.queue_id, d.inverse_priority, d.sequence"""
+        self.forget_orphans = f"""
+            delete from {schema}.delivery d
+            where d.claim_id is null
+              and not exists (
+                select from {schema}.message m
+                where (m.queue_id, m.inverse_priority, m.sequence) = (d.queue_id, d.inverse_priority, d.sequence)
+                offset 0)"""
+        self.reap_expired = f"""
+            with expired as materialized (
+                select m.ctid as address, m.*, q.expiry_queue_id
+                from {schema}.message m
+                join {schema}.queue q using (queue_id)
+                where m.jms_expiration between 0 and (select {schema}.current_milliseconds())
+                  and not exists (
+                    select from {schema}.delivery d
+                    where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
+                      and d.claim_id is not null
+                    offset 0)
+                order by m.jms_expiration
+                limit %(limit)s
+                for update of m skip locked),
+            state as materialized (
+                select d.* from (select queue_id, array_agg(inverse_priority) as inverse_priorities,
+                                        array_agg(sequence) as sequences from expired group by queue_id) e
+                cross join lateral {schema}.delivery_state(e.queue_id, e.inverse_priorities, e.sequences) d),
+            deleted as (
+                delete from {schema}.message m using expired e
+                where m.ctid = e.address and not exists (
+                    select from state s
+                    where (s.queue_id, s.inverse_priority, s.sequence) = (e.queue_id, e.inverse_priority, e.sequence)
+                      and s.claim_id is not null)
+                returning m.queue_id, m.inverse_priority, m.sequence),
+            forgotten as (
+                delete from {schema}.delivery where ctid = any(array(
+                    select d.address from deleted m cross join {by_key(schema, "delivery", "d", "m")}))),
+            moved as (
+                insert into {schema}.message (queue_id, body_id, {columns})
+                select e.expiry_queue_id, e.body_id, {moved}
+                from expired e
+                join deleted d using (queue_id, inverse_priority, sequence)
+                where e.expiry_queue_id is not null
+                order by e.sequence)
+            select count(*) from deleted"""
+
+        self.find_abandoned = f"""
+            select s.queue_id from {schema}.subscription s
+            where not s.durable and not exists (select from {schema}.subscriber c where c.queue_id = s.queue_id)"""
+        self.forget_temporary = f"""
+            with topics as (
+                delete from {schema}.topic t
+                where t.connection_id is not null
+                  and not exists (select from {schema}.connection c where c.connection_id = t.connection_id)
+                  and not exists (select from {schema}.subscription s where s.topic_id = t.topic_id))
+            update {schema}.queue q set name = null, connection_id = null, deleted_at = statement_timestamp()
+            where q.connection_id is not null
+              and not exists (select from {schema}.connection c where c.connection_id = q.connection_id)"""
+        self.purge_deleted = f"""
+            with candidate as materialized (
+                select found.*
+                from {schema}.queue q
+                cross join lateral (
+                    select m.ctid as address, m.queue_id, m.inverse_priority, m.sequence, d.address as delivery
+                    from {schema}.message m
+                    left join {by_key(schema, "delivery", "d", "m")} on true
+                    where m.queue_id = q.queue_id and d.claim_id is null
+                    order by m.queue_id, m.inverse_priority, m.sequence
+                    limit %(limit)s
+                    for update of m skip locked) found
+                where q.deleted_at is not null
+                limit %(limit)s),
+            forgotten as (
+                delete from {schema}.delivery where ctid = any(array(select delivery from candidate)))
+            delete from {schema}.message where ctid = any(array(select address from candidate))"""
+        # A transaction that is older than the deletion may still send to the queue. It is not always to be seen: see
+        # `find_lost`.
+        self.forget_deleted = f"""
+            delete from {schema}.queue q
+            where q.deleted_at is not null
+              and (select m.sequence from {schema}.message m where m.queue_id = q.queue_id
+                   order by m.queue_id, m.inverse_priority, m.sequence limit 1) is null
+              and not exists (select from {schema}.delayed_message d where d.queue_id = q.queue_id)
+              and not exists (select from pg_catalog.pg_stat_activity a
+                              where a.datname = current_database() and a.xact_start <= q.deleted_at
+                                and a.pid <> pg_backend_pid())"""
+
+        # What was sent by a transaction that saw the queue, and committed after the queue was forgotten. The queues'
+        # numbers are read from the indexes by leaps.
+        self.find_lost = f"""
+            with recursive {_queue_ids(schema, "message")}, {_queue_ids(schema, "delayed_message")}
+            insert into {schema}.queue (queue_id, deleted_at) overriding system value
+            select found.queue_id, statement_timestamp()
+            from (select queue_id from message_queue union select queue_id from delayed_message_queue) as found
+            where found.queue_id is not null
+              and not exists (select from {schema}.queue q where q.queue_id = found.queue_id)
+            on conflict do nothing"""
+
+        # In windows of the key, so that a run takes little time however many there are.
+        self.forget_bodies = f"""
+            with looked_at as materialized (
+                select body_id from {schema}.body where body_id > %(after)s::bigint order by body_id limit %(limit)s),
+            forgotten as (
+                delete from {schema}.body b using looked_at l
+                where b.body_id = l.body_id
+                  and not exists (select from {schema}.message m where m.body_id = b.body_id)
+                  and not exists (select from {schema}.delayed_message d where d.body_id = b.body_id)
+                returning b.body_id)
+            select coalesce(max(body_id), 0), (select count(*) from forgotten) from looked_at"""
+
+
+def _queue_ids(schema: str, table: str) -> str:
+    """Return the part of a recursive query that finds the numbers of the queues with rows in a table."""
+    rows = f"{schema}.{table}"
+    return f"""{table}_queue (queue_id) as (
+                select min(queue_id) from {rows}
+                union all
+                select (select min(m.queue_id) from {rows} m where m.queue_id > q.queue_id)
+                from {table}_queue q where q.queue_id is not null)"""
+
+
+@cache
+def upkeep_statements(schema_name: str) -> UpkeepStatements:
+    """Return the statements for a schema."""
+    return UpkeepStatements(schema_name)
