@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import sqlalchemy
@@ -57,7 +58,8 @@ def open_engine(url: str | URL, **options: Any) -> Engine:
         options: What [`sqlalchemy.create_engine`][] takes.
     """
     parsed = url if isinstance(url, URL) else parse_url(url)
-    arguments: dict[str, Any] = {"application_name": "jmsql"} if "application_name" not in parsed.query else {}
+    is_named = "application_name" in parsed.query or "PGAPPNAME" in os.environ
+    arguments: dict[str, Any] = {} if is_named else {"application_name": "jmsql"}
     if "sslpassword" in parsed.query:  # SQLAlchemy would show it with the URL
         arguments["sslpassword"] = parsed.query["sslpassword"]
         parsed = parsed.difference_update_query(["sslpassword"])

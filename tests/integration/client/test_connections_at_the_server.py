@@ -81,3 +81,12 @@ def test_connections_tell_their_name(jmsql_factory: ConnectionFactory, server: S
     with jmsql_factory.create_connection():
         assert server.connections("jmsql") > before
     wait_for(lambda: server.connections("jmsql") == before)
+
+
+def test_connections_have_the_name_that_the_environment_gives(
+    jmsql_factory: ConnectionFactory, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert server.connections("shop") == 0
+    monkeypatch.setenv("PGAPPNAME", "shop")
+    with jmsql_factory.create_connection():
+        assert server.connections("shop") == 2
