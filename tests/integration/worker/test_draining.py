@@ -97,10 +97,13 @@ def test_processes_end_in_order_when_their_supervisor_is_killed(
     worker = start_worker(WAITING)
     send(jmsql_factory, "orders", "a", "b")
     wait_until_begun(worker)
+    clients = (
+        "select 1 from pg_stat_activity where datname = current_database() and application_name = 'jmsql worker 1'"
+    )
+    assert database.rows(clients)
     worker.send_signal(signal.SIGKILL)
     worker.exit_code()
     worker.give_leave()
-    clients = "select from pg_stat_activity where datname = current_database() and application_name ~ '^jmsql worker'"
     wait_for(lambda: not database.rows(clients), PATIENCE)
     assert database.handled()[0] == ("a", 1)
     assert len(database.handled()) + database.queued() == 2

@@ -104,10 +104,11 @@ def test_handlers_go_on_when_the_server_has_cut_their_connections(
 ) -> None:
     worker = start_worker(stamping("the worker"))
     worker.wait_until_ready()
-    database.rows(
+    ended = database.rows(
         "select pg_terminate_backend(pid) from pg_stat_activity "
-        "where datname = current_database() and starts_with(application_name, 'jmsql worker')"
+        "where datname = current_database() and application_name = 'jmsql worker 1'"
     )
+    assert len(ended) >= 2, "that of a session, and that of the client"
     send(jmsql_factory, "orders", "a")
     database.wait_until_handled(1)
     assert worker.stop() == 0
