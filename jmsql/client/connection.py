@@ -259,7 +259,7 @@ class Connection:
             IllegalStateException: It is called from a completion listener of one of its sessions.
         """
         for session in self._snapshot():
-            session._check_no_completion("close")
+            session._sending.check_no_completion("close")
         with self._lock:
             if self._closed:
                 return

@@ -13,14 +13,12 @@ import sqlalchemy
 
 from jmsql.client.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.asynchronous_sender import AsynchronousSender
 from jmsql.client.consumer import MessageConsumer, MessageListener, TopicSubscriber, call_listener, require_listener
 from jmsql.client.delivery import ClaimedDelivery, Delivery, ImmediateDelivery, LockedDelivery
 from jmsql.client.inbox import Inbox
-from jmsql.client.insertions import BatchInsertion, TransactionInsertion
 from jmsql.client.listener_thread import ListenerThread
-from jmsql.client.outbox import News, Outbox
 from jmsql.client.polling import PollInterval
+from jmsql.client.sending import Sending
 from jmsql.client.session_load import ListenerRun, SessionLoad
 from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.exceptions import (
@@ -29,7 +27,7 @@ from jmsql.exceptions import (
     JMSException,
     TransactionRolledBackException,
 )
-from jmsql.messages import DeliveryMode, Message
+from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.session_connection import SessionConnection
 
@@ -64,10 +62,6 @@ class Session(AbstractSession):
         self._acknowledge_mode = acknowledge_mode
         self._is_transacted = acknowledge_mode is AcknowledgeMode.TRANSACTED
         self._database = SessionConnection(connection._engine, connection._schema, transacted=self._is_transacted)
-        self._outbox = Outbox()
-        # Not the session's lock, which a listener holds for as long as it runs.
-        self._outbox_lock = threading.RLock()
-        self._sender: AsynchronousSender | None = None
         self._locked = LockedDelivery(self._database, connection._record_attempts)
         self._claimed = ClaimedDelivery(self._database, lambda: connection._control.connection_id)
         self._consumers: set[MessageConsumer] = set()
@@ -75,10 +69,9 @@ class Session(AbstractSession):
         self._message_listener: MessageListener | None = None
         self._load = SessionLoad(self)
         self._closed_by_listener = False
-        # Whether the application has a part in the open transaction.
-        self._is_shared = False
         # Held while the session is in use: by a call, or by a listener for as long as it runs.
         self._lock = threading.RLock()
+        self._sending = Sending(connection, self._database, self._lock, transacted=self._is_transacted)
         self._news = threading.Condition()
         self._news_count = 0
 
@@ -107,10 +100,8 @@ class Session(AbstractSession):
         self._check_open()
         if not self._is_transacted:
             raise IllegalStateException("Only a transacted session has a transaction to share.")
-        with self._lock, self._outbox_lock:
-            self._flush()
-            self._is_shared = True
-            return self._database.sqlalchemy
+        with self._lock:
+            return self._sending.share(self._flush)
 
     # For application servers
 
@@ -171,7 +162,7 @@ class Session(AbstractSession):
                 raise TransactionRolledBackException(
                     "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
                 )
-            self._flush_outbox()
+            self._sending.flush()
             before()
             end()
         except JMSException as error:
@@ -181,11 +172,10 @@ class Session(AbstractSession):
             raise TransactionRolledBackException(
                 f"The transaction was rolled back: {error}", error.error_code
             ) from error
-        self._is_shared = False
 
     def _committed(self) -> None:
         self._connection._returned(self._locked.committed())
-        self._connection._sent(self._outbox.ended())
+        self._connection._sent(self._sending.transaction_ended())
 
     def rollback(self) -> None:
         """Roll back: what was sent is forgotten, what was received is delivered again, the application's SQL undone.
@@ -239,7 +229,7 @@ class Session(AbstractSession):
         """
         if self._closed:
             return
-        self._check_no_completion("close")
+        self._sending.check_no_completion("close")
         self._closed = True
         self._wake()
         thread = self._listener_thread
@@ -256,8 +246,7 @@ class Session(AbstractSession):
 
     def _release(self) -> None:
         """Give back what the session holds, and its connection."""
-        if self._sender is not None:
-            self._sender.close()
+        self._sending.close()
         with self._lock:
             try:
                 if self._is_transacted:
@@ -282,7 +271,7 @@ class Session(AbstractSession):
 
     def _flush(self) -> None:
         """Bring the store, in the open transaction, to where the session is."""
-        self._flush_outbox()
+        self._sending.flush()
         self._locked.flush()
 
     def _roll_back(self) -> None:
@@ -293,10 +282,9 @@ class Session(AbstractSession):
         self._end_rollback()
 
     def _end_rollback(self) -> None:
-        with self._outbox_lock:
+        with self._sending.lock:
             self._database.rollback()
-            self._is_shared = False
-            self._outbox.ended()
+            self._sending.transaction_ended()
         self._connection._returned(self._locked.rolled_back())
 
     # Sending and receiving, for producers and consumers
@@ -340,72 +328,13 @@ class Session(AbstractSession):
                 logger.warning("Closing %r: %s", consumer, error)
 
     def _send(self, destination: Destination, message: OutgoingMessage) -> None:
-        if self._is_transacted:
-            self._send_in_transaction(destination, message)
-            return
-        if self._sender is not None:
-            self._sender.wait_until_sent()
-        with self._lock:
-            flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
-            if isinstance(destination, Topic):
-                publisher = self._connection._publisher
-                self._database.store.publish(destination, [message], publisher, flush=flush)
-            else:
-                self._insert(lambda: self._database.store.send([message], flush=flush), {destination})
-            self._connection._sent(News({destination}, message.jms_delivery_time is not None))
-
-    def _send_in_transaction(self, destination: Destination, message: OutgoingMessage) -> None:
-        with self._outbox_lock:
-            self._outbox.add(destination, message)
-            if self._outbox.is_full:
-                self._flush_outbox()
-
-    def _flush_outbox(self) -> None:
-        publisher = self._connection._publisher
-        with self._outbox_lock:
-            self._insert(lambda: self._outbox.flush(self._database.store, publisher), self._outbox.destinations)
-
-    def _insert(self, insert: Callable[[], None], destinations: set[Destination]) -> None:
-        """Insert messages, and forget their destinations if one was removed since it was last used."""
-        try:
-            insert()
-        except InvalidDestinationException:
-            self._connection._destinations.forget(destinations)
-            raise
-
-    # Sending asynchronously
+        self._sending.send(destination, message)
 
     def _send_asynchronously(self, send: AsynchronousSend) -> None:
-        if self._is_transacted:
-            self._database.sqlalchemy  # noqa: B018 - begins the transaction, so that the sender finds it
-            self._send_in_transaction(send.destination, send.outgoing)
-            if self._is_shared:
-                self._flush_outbox()  # here, and not in the midst of what the application does meanwhile
-        if self._sender is None:
-            transacted = self._is_transacted
-            self._sender = AsynchronousSender(
-                TransactionInsertion(self._flush_unshared) if transacted else BatchInsertion(self._connection)
-            )
-        self._sender.submit(send)
-
-    def _flush_unshared(self) -> None:
-        with self._outbox_lock:
-            if not self._is_shared:
-                self._flush_outbox()
+        self._sending.send_asynchronously(send)
 
     def _complete_sends(self, method: str) -> None:
-        self._check_no_completion(method)
-        if self._sender is not None:
-            self._sender.wait_until_told()
-
-    def _check_no_completion(self, method: str) -> None:
-        if self._is_used_by_completion:
-            raise IllegalStateException(f"A completion listener does not call {method}(), which would wait for it.")
-
-    @property
-    def _is_used_by_completion(self) -> bool:
-        """Whether the caller is a running completion listener of the session's."""
-        return self._sender is not None and self._sender.is_current
+        self._sending.complete(method)
 
     def _delivery(self, consumer: MessageConsumer | None) -> Delivery:
         if self._is_transacted:
@@ -447,7 +376,7 @@ class Session(AbstractSession):
 
     def _end_unused_transaction(self) -> None:
         """Keep no transaction open, while the session waits, in which nothing has happened."""
-        if not (self._locked.has_delivered or self._outbox.destinations or self._is_shared):
+        if not (self._locked.has_delivered or self._sending.has_part_in_transaction):
             self._database.rollback()
             self._connection._returned(self._locked.committed())
 

@@ -98,7 +98,7 @@ class XASession(Session):
 
     def __init__(self, connection: Connection, acknowledge_mode: AcknowledgeMode) -> None:
         super().__init__(connection, acknowledge_mode)
-        self._locked = _FrugalDelivery(self._database, self._outbox_lock, connection._record_attempts)
+        self._locked = _FrugalDelivery(self._database, self._sending.lock, connection._record_attempts)
         self._global = GlobalTransactions(connection._engine)
         self._xid: Xid | None = None
         self._phase = _Phase.NONE
@@ -132,7 +132,7 @@ class XASession(Session):
         checked = Xid.checked(*xid)
         with self._lock:
             self._check_no_global_transaction("Finish it before you begin another.")
-            if self._locked.has_delivered or self._outbox.destinations or self._is_shared:
+            if self._locked.has_delivered or self._sending.has_part_in_transaction:
                 raise TransactionInProgressException(
                     "The session has a transaction of its own open; commit() or rollback() it first."
                 )

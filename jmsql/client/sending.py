@@ -1,0 +1,141 @@
+"""What a session sends: at once, with its transaction, or asynchronously."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import sqlalchemy
+
+from jmsql.client.asynchronous_sender import AsynchronousSender
+from jmsql.client.insertions import BatchInsertion, TransactionInsertion
+from jmsql.client.outbox import News, Outbox
+from jmsql.destinations import Destination, Topic
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException
+from jmsql.messages import DeliveryMode
+
+if TYPE_CHECKING:
+    from jmsql.client.completion import AsynchronousSend
+    from jmsql.client.connection import Connection
+    from jmsql.store.rows import OutgoingMessage
+    from jmsql.store.session_connection import SessionConnection
+
+__all__ = ["Sending"]
+
+
+class Sending:
+    """The sends of one session.
+
+    Args:
+        connection: The session's connection.
+        database: The session's connection to PostgreSQL.
+        session_lock: Held while the session is in use.
+        transacted: Whether messages go out with the session's transaction.
+    """
+
+    def __init__(
+        self, connection: Connection, database: SessionConnection, session_lock: threading.RLock, *, transacted: bool
+    ) -> None:
+        self._connection = connection
+        self._database = database
+        self._session_lock = session_lock
+        self._transacted = transacted
+        self._outbox = Outbox()
+        self._sender: AsynchronousSender | None = None
+        self._is_shared = False
+        self.lock = threading.RLock()
+        """Held while messages are collected or inserted. Not the session's, which a listener holds while it runs."""
+
+    @property
+    def has_part_in_transaction(self) -> bool:
+        """Whether the transaction has sent something, or is shared with the application."""
+        return bool(self._outbox.destinations) or self._is_shared
+
+    @property
+    def is_used_by_completion(self) -> bool:
+        """Whether the caller is a running completion listener of the session's."""
+        return self._sender is not None and self._sender.is_current
+
+    def send(self, destination: Destination, message: OutgoingMessage) -> None:
+        """Send a message: now, or with the commit."""
+        if self._transacted:
+            self._collect(destination, message)
+            return
+        if self._sender is not None:
+            self._sender.wait_until_sent()
+        with self._session_lock:
+            flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
+            if isinstance(destination, Topic):
+                publisher = self._connection._publisher
+                self._database.store.publish(destination, [message], publisher, flush=flush)
+            else:
+                self._insert(lambda: self._database.store.send([message], flush=flush), {destination})
+            self._connection._sent(News({destination}, message.jms_delivery_time is not None))
+
+    def send_asynchronously(self, send: AsynchronousSend) -> None:
+        """Have a message sent, and its listener told, without waiting for it."""
+        if self._transacted:
+            self._database.sqlalchemy  # noqa: B018 - begins the transaction, so that the sender finds it
+            self._collect(send.destination, send.outgoing)
+            if self._is_shared:
+                self.flush()  # here, and not in the midst of what the application does meanwhile
+        if self._sender is None:
+            self._sender = AsynchronousSender(
+                TransactionInsertion(self._flush_unshared) if self._transacted else BatchInsertion(self._connection)
+            )
+        self._sender.submit(send)
+
+    def flush(self) -> None:
+        """Insert what is collected, in the open transaction."""
+        publisher = self._connection._publisher
+        with self.lock:
+            self._insert(lambda: self._outbox.flush(self._database.store, publisher), self._outbox.destinations)
+
+    def share(self, before: Callable[[], None]) -> sqlalchemy.Connection:
+        """Return the transaction, for the application to take part in it, after doing what is to be done before."""
+        with self.lock:
+            before()
+            self._is_shared = True
+            return self._database.sqlalchemy
+
+    def transaction_ended(self) -> News:
+        """Forget the transaction, and return what it has sent."""
+        with self.lock:
+            self._is_shared = False
+            return self._outbox.ended()
+
+    def complete(self, method: str) -> None:
+        """Wait until all listeners of asynchronous sends have returned, for a method that is called."""
+        self.check_no_completion(method)
+        if self._sender is not None:
+            self._sender.wait_until_told()
+
+    def check_no_completion(self, method: str) -> None:
+        """Refuse to a completion listener what would wait for it."""
+        if self.is_used_by_completion:
+            raise IllegalStateException(f"A completion listener does not call {method}(), which would wait for it.")
+
+    def close(self) -> None:
+        """Complete the asynchronous sends, and send no more."""
+        if self._sender is not None:
+            self._sender.close()
+
+    def _collect(self, destination: Destination, message: OutgoingMessage) -> None:
+        with self.lock:
+            self._outbox.add(destination, message)
+            if self._outbox.is_full:
+                self.flush()
+
+    def _flush_unshared(self) -> None:
+        with self.lock:
+            if not self._is_shared:
+                self.flush()
+
+    def _insert(self, insert: Callable[[], None], destinations: set[Destination]) -> None:
+        """Insert messages, and forget their destinations if one was removed since it was last used."""
+        try:
+            insert()
+        except InvalidDestinationException:
+            self._connection._destinations.forget(destinations)
+            raise
