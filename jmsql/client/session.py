@@ -377,7 +377,7 @@ class Session(AbstractSession):
     def _end_unused_transaction(self) -> None:
         """Keep no transaction open, while the session waits, in which nothing has happened."""
         if not (self._locked.has_delivered or self._sending.has_part_in_transaction):
-            self._database.rollback()
+            self._database.end_unused()
             self._connection._returned(self._locked.committed())
 
     def _deliver_next(self, consumer: MessageConsumer) -> Message | None:

@@ -132,6 +132,23 @@ class SessionConnection:
             logger.info("%s", translate(error, "rolling back"))
             self.discard()
 
+    def end_unused(self) -> None:
+        """End the transaction, which has changed nothing, if one is open.
+
+        By a commit where one can be: after a rollback psycopg prepares all statements anew, and planning the next
+        fetch takes longer than the fetch.
+        """
+        if self._connection is None or self._driver_connection is None:
+            return
+        if self._driver_connection.info.transaction_status == TransactionStatus.INTRANS:
+            try:
+                self._connection.commit()
+            except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
+                logger.info("%s", translate(error, "ending a transaction"))
+                self.discard()
+        else:
+            self.rollback()
+
     @contextmanager
     def receiving(self) -> Iterator[Callable[[], None]]:
         """Run statements in a transaction of their own, whose commit may fail unnoticed once something was received.

@@ -90,3 +90,21 @@ def test_connections_have_the_name_that_the_environment_gives(
     monkeypatch.setenv("PGAPPNAME", "shop")
     with jmsql_factory.create_connection():
         assert server.connections("shop") == 2
+
+
+def test_a_session_that_waits_keeps_its_prepared_statements(connection: Connection, queue: Queue) -> None:
+    transacted = connection.create_session(transacted=True)
+    consumer = transacted.create_consumer(queue)
+    connection.start()
+
+    def prepared() -> set[str]:
+        rows = transacted.database.exec_driver_sql("select name from pg_prepared_statements")
+        names = {name for (name,) in rows}
+        transacted.commit()
+        return names
+
+    assert consumer.receive(timeout=0) is None
+    before = prepared()
+    assert before
+    assert consumer.receive(timeout=0) is None
+    assert before <= prepared()
