@@ -5,7 +5,7 @@
 
 BIN := .venv/bin
 SETUP := .venv/.complete
-SOURCES := $(wildcard jmsql tests benchmarks migrations)
+SOURCES := $(wildcard jmsql tests benchmarks examples migrations)
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$candidate -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$candidate && break; done)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import subprocess
@@ -13,20 +12,21 @@ from typing import Any
 
 import pytest
 import sqlalchemy
+from fastapi.testclient import TestClient
 
+from jmsql import ConnectionFactory
 from jmsql.testing import wait_for
-
-pytest.importorskip("fastapi")
-testclient = pytest.importorskip("fastapi.testclient")
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def backend(jmsql_clean_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def backend(jmsql_clean_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     """A client of the running backend."""
     monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)
-    with testclient.TestClient(importlib.import_module("examples.fastapi_orders.backend").app) as client:
+    from examples.fastapi_orders.backend import app  # it reads the URL from the environment
+
+    with TestClient(app) as client:
         yield client
     engine = sqlalchemy.create_engine(sqlalchemy.make_url(jmsql_clean_url).set(drivername="postgresql+psycopg"))
     with engine.begin() as database:
@@ -35,7 +35,7 @@ def backend(jmsql_clean_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[A
 
 
 @pytest.fixture
-def worker(backend: Any) -> Iterator[None]:
+def worker(backend: TestClient) -> Iterator[None]:
     """The worker, until the test is over."""
     process = subprocess.Popen(
         [sys.executable, "-m", "jmsql.cli", "worker", "examples.fastapi_orders.messaging:app"],
@@ -48,12 +48,12 @@ def worker(backend: Any) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("worker")
-def test_orders_are_shipped(backend: Any) -> None:
+def test_orders_are_shipped(backend: TestClient) -> None:
     assert backend.post("/orders", json={"reference": "A1", "goods": "two kites"}).status_code == 201
     wait_for(lambda: backend.get("/orders/A1").json() == {"reference": "A1", "state": "shipped"}, 30.0)
 
 
-def test_an_order_that_is_refused_sends_nothing(backend: Any, jmsql_factory: Any) -> None:
+def test_an_order_that_is_refused_sends_nothing(backend: TestClient, jmsql_factory: ConnectionFactory) -> None:
     order = {"reference": "A1", "goods": "two kites"}
     answers = [backend.post("/orders", json=order).status_code for _ in range(2)]
     assert answers == [201, 409]
