@@ -12,7 +12,7 @@ import sqlalchemy
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine
 
-from jmsql.exceptions import JMSException, TransactionRolledBackException
+from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.message_store import MessageStore
@@ -35,6 +35,7 @@ class SessionConnection:
         self._engine = engine
         self._schema = schema
         self._transacted = transacted
+        self._closed = False
         self._connection: sqlalchemy.Connection | None = None
         self._store: MessageStore | None = None
         self._driver_connection: psycopg.Connection[Any] | None = None
@@ -50,7 +51,13 @@ class SessionConnection:
 
     @property
     def sqlalchemy(self) -> sqlalchemy.Connection:
-        """The SQLAlchemy connection, in its transaction if there is one."""
+        """The SQLAlchemy connection, in its transaction if there is one.
+
+        Raises:
+            IllegalStateException: It was closed, by another thread that did not wait for this one.
+        """
+        if self._closed:
+            raise IllegalStateException("The session is closed.")
         if self.is_lost and not self._in_transaction:
             self.discard()
         if self._connection is None:
@@ -183,7 +190,8 @@ class SessionConnection:
             connection.close()
 
     def close(self) -> None:
-        """Roll back and give the connection back to its pool."""
+        """Roll back and give the connection back to its pool, for good."""
+        self._closed = True
         if self.is_lost:
             self.discard()
             return

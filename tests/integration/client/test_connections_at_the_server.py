@@ -108,3 +108,15 @@ def test_a_session_that_waits_keeps_its_prepared_statements(connection: Connecti
     assert before
     assert consumer.receive(timeout=0) is None
     assert before <= prepared()
+
+
+def test_a_commit_that_comes_too_late_opens_no_connection(factory: ConnectionFactory, server: Server) -> None:
+    connection = factory.create_connection()
+    session = connection.create_session(transacted=True)
+    with session._lock:  # as a close of the connection that another thread has begun
+        committing = Background(session.commit)
+        committing.wait_until_it_waits()
+        connection.close()
+    with pytest.raises(JMSException, match="closed"):
+        committing.result()
+    assert server.connections(SESSIONS) == 0

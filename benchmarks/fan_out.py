@@ -1,0 +1,84 @@
+"""Messages that go to many subscriptions."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from benchmarks.database import BODY, Database
+from benchmarks.measurement import Comparison, Contender, Work, at_least, compare
+from benchmarks.setting import Setting
+from jmsql import Topic
+
+__all__ = ["fan_out"]
+
+_SUBSCRIPTIONS = 100
+_BATCH = 100
+_LARGE_BODY = "x" * 65_536
+_LARGE_BATCH = 10
+_TOPIC = Topic("prices")
+
+_COPY = """
+    insert into jmsql.message
+        (queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode, message_type, text_body)
+    select q.queue_id, 5, s.jms_message_id, s.jms_timestamp, 2, 'TextMessage', s.text_body
+    from unnest(%s::uuid[], %s::bigint[], %s::text[]) as s (jms_message_id, jms_timestamp, text_body)
+    cross join jmsql.subscription q"""
+
+
+def fan_out(setting: Setting) -> list[Comparison]:
+    """Publish to 100 durable subscriptions, 100 messages a commit; and bodies of 64 KiB, 10 a commit."""
+    database = setting.database
+    _subscribe(database)
+    found: list[Comparison] = []
+    for name, body, batch in (("", BODY, _BATCH), (", 64 KiB", _LARGE_BODY, _LARGE_BATCH)):
+        contenders = [
+            Contender(f"jmsql{name}", partial(_publish, database, body, batch), partial(_empty, database)),
+            Contender(f"floor{name}", partial(_copy, database, body, batch), partial(_empty, database)),
+        ]
+        samples = setting.measure(contenders, batch)
+        found += compare("fan-out", samples, f"jmsql{name}", {f"floor{name}": at_least(0.6)})
+    return found
+
+
+def _subscribe(database: Database) -> None:
+    with database.factory.create_connection() as connection:
+        connection.client_id = "subscribers"
+        with connection.create_session() as session:
+            for number in range(_SUBSCRIPTIONS):
+                session.create_durable_subscriber(_TOPIC, f"subscription {number}").close()
+
+
+def _empty(database: Database, _: int) -> None:
+    database.execute("truncate jmsql.message, jmsql.body")
+
+
+@contextmanager
+def _publish(database: Database, body: str, batch: int) -> Iterator[Work]:
+    with database.factory.create_connection() as connection, connection.create_session(transacted=True) as session:
+        producer = session.create_producer(_TOPIC)
+
+        def work(count: int) -> None:
+            for _ in range(count // batch):
+                for _ in range(batch):
+                    producer.send(session.create_text_message(body))
+                session.commit()
+
+        yield work
+
+
+@contextmanager
+def _copy(database: Database, body: str, batch: int) -> Iterator[Work]:
+    with database.connect(autocommit=False) as connection:
+
+        def work(count: int) -> None:
+            for _ in range(count // batch):
+                now = time.time_ns() // 1_000_000
+                parameters = ([uuid.uuid4() for _ in range(batch)], [now] * batch, [body] * batch)
+                connection.execute(_COPY, parameters, prepare=True)
+                connection.commit()
+
+        yield work
