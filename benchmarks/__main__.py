@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.status import Status
 
-from benchmarks import batches, endurance, latency, memory, peer_comparison, sending_later, singles
+from benchmarks import batches, endurance, fan_out, latency, memory, peer_comparison, sending_later, singles
 from benchmarks.database import database_on, server
 from benchmarks.machine import describe_machine
 from benchmarks.measurement import Comparison
@@ -30,6 +30,7 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "backlog": endurance.backlog,
     "selector": endurance.selector,
     "pinned-snapshot": endurance.pinned_snapshot,
+    "fan-out": fan_out.fan_out,
     "delayed-backlog": sending_later.delayed_backlog,
     "asynchronous-send": sending_later.asynchronous_send,
     "consumer-memory": memory.consumer_memory,
