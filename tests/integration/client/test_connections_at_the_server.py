@@ -21,9 +21,15 @@ def use(session: Session, queue: Queue) -> None:
     assert receive_texts(session.create_consumer(queue), 1) == ["a"]
 
 
+@pytest.fixture
+def other_threads() -> set[threading.Thread]:
+    """Those that were there before the connection."""
+    return set(threading.enumerate())
+
+
 @MODES
 def test_close_of_the_connection_ends_all(
-    connection: Connection, mode_session: Session, server: Server, queue: Queue
+    other_threads: set[threading.Thread], connection: Connection, mode_session: Session, server: Server, queue: Queue
 ) -> None:
     use(mode_session, queue)
     mode_session.create_consumer(Queue("other")).message_listener = lambda message: None
@@ -33,7 +39,7 @@ def test_close_of_the_connection_ends_all(
     connection.close()
     wait_for(lambda: server.connections(CONTROL) + server.connections(SESSIONS) == 0)
     assert server.rows("select count(*) from jmsql.connection") == [(0,)]
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("jmsql")]
+    assert not [thread for thread in threading.enumerate() if thread not in other_threads]
 
 
 @MODES
