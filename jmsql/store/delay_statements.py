@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from jmsql.store.identifier import quote_identifier
-from jmsql.store.statements import DELAYED_COLUMNS, insert_messages
+from jmsql.store.send_statements import DELAYED_COLUMNS, insert_messages
 
 __all__ = ["DelayStatements", "delay_statements"]
 

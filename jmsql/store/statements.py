@@ -10,59 +10,21 @@ from typing import NamedTuple
 
 from jmsql.selectors import Selector
 from jmsql.store.identifier import quote_identifier
+from jmsql.store.send_statements import BODY_COLUMNS, SEND_COLUMNS, insert_messages
 
 __all__ = [
-    "BODY_COLUMNS",
-    "DELAYED_COLUMNS",
-    "SEND_COLUMNS",
     "SelectedStatement",
     "Statements",
     "by_key",
-    "insert_messages",
     "message_columns",
-    "outgoing_messages",
     "statements",
 ]
-
-SEND_COLUMNS = (
-    ("destination", "text"),
-    ("inverse_priority", "smallint"),
-    ("jms_message_id", "uuid"),
-    ("jms_timestamp", "bigint"),
-    ("jms_expiration", "bigint"),
-    ("jms_delivery_mode", "smallint"),
-    ("message_type", "message_type"),
-    ("jms_correlation_id", "text"),
-    ("jms_reply_to", "text"),
-    ("jms_type", "text"),
-    ("properties", "jsonb"),
-    ("property_types", "jsonb"),
-    ("text_body", "text"),
-    ("json_body", "jsonb"),
-    ("body_types", "jsonb"),
-    ("bytes_body", "bytea"),
-)
-"""The parameters of a send, each an array with one element a message, and their types."""
-
-BODY_COLUMNS = ("text_body", "json_body", "body_types", "bytes_body")
-"""The parts of a body, of which a message has some."""
-
-DELAYED_COLUMNS = (*SEND_COLUMNS, ("jms_delivery_time", "bigint"))
-"""The parameters of a send of messages that are delivered later."""
 
 _KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[]"
 
 
 # The planner takes a range with two ends for short, and one with a single end for a third of the table: worth a sort.
 _LAST_SEQUENCE = 2**63 - 1
-
-
-def outgoing_messages(schema: str, alias: str, columns: tuple[tuple[str, str], ...] = SEND_COLUMNS) -> str:
-    """Return the parameters of a send as rows, with the columns given and `position`."""
-    types = (kind if kind != "message_type" else f"{schema}.message_type" for _, kind in columns)
-    arrays = ", ".join(f"%({name})s::{kind}[]" for (name, _), kind in zip(columns, types, strict=True))
-    names = ", ".join(name for name, _ in columns)
-    return f"unnest({arrays}) with ordinality as {alias} ({names}, position)"
 
 
 def message_columns(schema: str) -> str:
@@ -77,29 +39,6 @@ def message_columns(schema: str) -> str:
         m.inverse_priority, m.sequence, m.jms_message_id::text, m.jms_timestamp, m.jms_expiration, m.jms_delivery_mode,
         m.message_type::text, m.jms_correlation_id, m.jms_reply_to, m.jms_type, m.properties::text,
         m.property_types::text, {bodies}, m.jms_delivery_time"""
-
-
-def insert_messages(schema: str, table: str, columns: tuple[tuple[str, str], ...], *, flush: bool) -> str:
-    """Return the statement that inserts messages into a table for their queues: all, or none if a queue is missing.
-
-    Args:
-        schema: The schema, quoted.
-        table: Where they wait.
-        columns: The parameters.
-        flush: False lets the transaction of this statement alone commit without waiting for the disk: a crash of the
-            server may lose the messages.
-    """
-    names = [name for name, _ in columns[1:]]
-    commit = "" if flush else "with commit as materialized (select set_config('synchronous_commit', 'off', true))"
-    return f"""{commit}
-            insert into {schema}.{table} (queue_id, {", ".join(names)})
-            select q.queue_id, {", ".join("s." + name for name in names)}
-            from {"" if flush else "commit cross join "}{outgoing_messages(schema, "s", columns)}
-            join {schema}.queue q on q.name = s.destination
-            where not exists (
-                select from unnest(%(destination)s::text[]) as wanted (name)
-                where not exists (select from {schema}.queue e where e.name = wanted.name))
-            order by s.position"""
 
 
 def by_key(schema: str, table: str, alias: str, key: str) -> str:

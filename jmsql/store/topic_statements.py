@@ -7,13 +7,8 @@ from functools import cache, lru_cache
 from jmsql.postgresql_text import from_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.identifier import quote_identifier
-from jmsql.store.statements import (
-    BODY_COLUMNS,
-    DELAYED_COLUMNS,
-    SEND_COLUMNS,
-    SelectedStatement,
-    outgoing_messages,
-)
+from jmsql.store.send_statements import BODY_COLUMNS, DELAYED_COLUMNS, SEND_COLUMNS, outgoing_messages
+from jmsql.store.statements import SelectedStatement
 
 __all__ = ["TopicStatements", "topic_statements"]
 

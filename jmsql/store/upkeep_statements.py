@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from jmsql.store.identifier import quote_identifier
-from jmsql.store.statements import SEND_COLUMNS, by_key
+from jmsql.store.send_statements import SEND_COLUMNS
+from jmsql.store.statements import by_key
 
 __all__ = ["UpkeepStatements", "upkeep_statements"]
 

@@ -17,7 +17,8 @@ import pytest
 import jmsql
 from jmsql.selectors import Selector
 from jmsql.store.delay_statements import delay_statements
-from jmsql.store.statements import SEND_COLUMNS, statements
+from jmsql.store.send_statements import SEND_COLUMNS
+from jmsql.store.statements import statements
 from jmsql.store.upkeep_statements import upkeep_statements
 from tests.integration.store.plans import Plan, PlannedStatement
 

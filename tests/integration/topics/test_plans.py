@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import jmsql
-from jmsql.store.statements import SEND_COLUMNS
+from jmsql.store.send_statements import SEND_COLUMNS
 from jmsql.store.topic_statements import topic_statements
 from jmsql.store.upkeep_statements import upkeep_statements
 from tests.integration.store.plans import PlannedStatement
