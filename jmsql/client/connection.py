@@ -376,7 +376,7 @@ class Connection:
     @property
     def _is_used_by_listener(self) -> bool:
         """Whether the caller is a running listener of one of the sessions."""
-        return any(session._is_used_by_listener for session in self._snapshot())
+        return any(session._receiving.is_used_by_listener for session in self._snapshot())
 
     def _wait_for_listeners(self) -> None:
         if self._is_used_by_listener:

@@ -100,7 +100,7 @@ class ConnectionConsumer:
         poll = PollInterval()
         session = self._session
         while not session._closed:
-            news = session._news_count
+            news = session._wake_ups.count
             try:
                 dispatched = self._connection._started and self._dispatch()
             except Exception as error:  # noqa: BLE001 - the pool is not ours
@@ -109,7 +109,7 @@ class ConnectionConsumer:
             if dispatched:
                 poll.reset()
             else:
-                session._wait(news, poll.next() if self._connection._started else None)
+                session._wake_ups.wait(news, poll.next() if self._connection._started else None)
 
     def _dispatch(self) -> bool:
         """Have a server session deliver what is there, and return whether that was anything."""

@@ -46,22 +46,22 @@ class ListenerThread:
         poll = PollInterval()
         session = self._session
         while not session._closed:
-            news = session._news_count
+            news = session._wake_ups.count
             try:
                 delivered = self._deliver_round()
             except JMSException as error:
-                session._delivery_failed(error)
+                session._receiving.failed(error)
                 delivered = False
             if delivered:
                 poll.reset()
             else:
-                session._wait(news, poll.next() if session._connection._started else None)
+                session._wake_ups.wait(news, poll.next() if session._connection._started else None)
         self._at_end()
 
     def _deliver_round(self) -> bool:
         """Deliver one message to each listener that has one, and return whether there was any."""
         delivered = False
-        for consumer in self._session._listening_consumers():
+        for consumer in self._session._receiving.listening_consumers:
             # The flags are looked at under the lock: who stops or closes sets them first, then waits for the lock.
             with self._session._lock:
                 if self._session._closed or not self._session._connection._started or consumer._closed:
@@ -71,8 +71,8 @@ class ListenerThread:
 
     def _deliver(self, consumer: MessageConsumer) -> bool:
         listener = consumer._listener
-        message = self._session._next(consumer)
+        message = self._session._receiving.next(consumer)
         if message is None or listener is None:
             return False
-        self._session._call_listener(listener, message)
+        self._session._receiving.call_listener(listener, message)
         return True

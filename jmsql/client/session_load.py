@@ -84,7 +84,7 @@ class SessionLoad:
             if not session._connection._started:
                 return 0
             self._loaded = consumer
-            session._consumers.add(consumer)
+            session._receiving.consumers.add(consumer)
             consumer._inbox.give_up()  # what an earlier run has left, which the open transaction holds
             self._delivery.fetch(consumer._inbox, limit)
             return len(consumer._inbox)
@@ -92,19 +92,19 @@ class SessionLoad:
     def run(self) -> None:
         """Deliver what was fetched."""
         session = self._session
-        if session._listener_thread is not None:
+        if session._receiving.listener_thread is not None:
             raise IllegalStateException("A session with consumers that have listeners, or that runs, is not run.")
-        session._listener_thread = run = ListenerRun()
+        session._receiving.listener_thread = run = ListenerRun()
         try:
             while self._deliver_next():
                 pass
             if session._acknowledge_mode is AcknowledgeMode.DUPS_OK:
-                session._claimed.acknowledge()
+                session._receiving.claimed.acknowledge()
         except JMSException as error:
-            session._delivery_failed(error)
-            session._delivered_to_listener(f"The message could not be acknowledged: {error}")
+            session._receiving.failed(error)
+            session._receiving.delivered_to_listener(f"The message could not be acknowledged: {error}")
         finally:
-            session._listener_thread = None
+            session._receiving.listener_thread = None
             try:
                 self.give_back()
             finally:
@@ -117,15 +117,15 @@ class SessionLoad:
             consumer, self._loaded = self._loaded, None
             if consumer is None:
                 return
-            session._consumers.discard(consumer)
+            session._receiving.consumers.discard(consumer)
             if session._is_transacted:
-                session._end_unused_transaction()  # else it goes back when the transaction ends
+                session._receiving.end_unused_transaction()  # else it goes back when the transaction ends
             else:
-                session._connection._returned(session._claimed.closed(consumer._inbox))
+                session._connection._returned(session._receiving.claimed.closed(consumer._inbox))
 
     @property
     def _delivery(self) -> LockedDelivery | ClaimedDelivery:
-        return self._session._locked if self._session._is_transacted else self._session._claimed
+        return self._session._receiving.locked if self._session._is_transacted else self._session._receiving.claimed
 
     def _deliver_next(self) -> bool:
         session = self._session
@@ -137,5 +137,7 @@ class SessionLoad:
             row = self._delivery.next_held(consumer._inbox)
             if row is None:
                 return False
-            session._call_listener(listener, row.message(consumer._destination, session._acknowledge_received))
+            session._receiving.call_listener(
+                listener, row.message(consumer._destination, session._acknowledge_received)
+            )
             return True

@@ -98,7 +98,6 @@ class XASession(Session):
 
     def __init__(self, connection: Connection, acknowledge_mode: AcknowledgeMode) -> None:
         super().__init__(connection, acknowledge_mode)
-        self._locked = _FrugalDelivery(self._database, self._sending.lock, connection._record_attempts)
         self._global = GlobalTransactions(connection._engine)
         self._xid: Xid | None = None
         self._phase = _Phase.NONE
@@ -132,7 +131,7 @@ class XASession(Session):
         checked = Xid.checked(*xid)
         with self._lock:
             self._check_no_global_transaction("Finish it before you begin another.")
-            if self._locked.has_delivered or self._sending.has_part_in_transaction:
+            if self._receiving.locked.has_delivered or self._sending.has_part_in_transaction:
                 raise TransactionInProgressException(
                     "The session has a transaction of its own open; commit() or rollback() it first."
                 )
@@ -155,7 +154,9 @@ class XASession(Session):
         with self._lock:
             xid = self._require(_Phase.ACTIVE)
             try:
-                self._end_transaction(self._locked.before_prepare, lambda: self._database.prepare(xid.identifier))
+                self._end_transaction(
+                    self._receiving.locked.before_prepare, lambda: self._database.prepare(xid.identifier)
+                )
             except JMSException as error:
                 if error.error_code == "08007":
                     self._phase = _Phase.UNKNOWN
@@ -188,7 +189,7 @@ class XASession(Session):
                 return
             own = self._require(_Phase.ACTIVE, _Phase.PREPARED)
             if self._phase is _Phase.ACTIVE:
-                self._end_transaction(self._locked.before_commit, self._database.commit)
+                self._end_transaction(self._receiving.locked.before_commit, self._database.commit)
             else:
                 self._finish_prepared(self._global.commit, own)
                 self._forget_deliveries()
@@ -281,9 +282,8 @@ class XASession(Session):
         self._check_not_ended()
         return super()._browse(queue_id, selector, after, limit)
 
-    def _next(self, consumer: MessageConsumer) -> Message | None:
-        # Listeners wait until the session is free again.
-        return super()._next(consumer) if self._is_usable else None
+    def _locked_delivery(self) -> LockedDelivery:
+        return _FrugalDelivery(self._database, self._sending.lock, self._connection._record_attempts)
 
     def _end_rollback(self) -> None:
         super()._end_rollback()
@@ -300,7 +300,7 @@ class XASession(Session):
 
     def _forget_deliveries(self) -> None:
         """Forget the deliveries that were counted before the transaction was prepared; else upkeep does it later."""
-        delivered = self._locked.delivered
+        delivered = self._receiving.locked.delivered
         if delivered:
             try:
                 self._connection._side.run(lambda store: store.forget_deliveries(delivered))
@@ -322,6 +322,7 @@ class XASession(Session):
 
     @property
     def _is_usable(self) -> bool:
+        # Listeners wait until it is.
         return self._phase in {_Phase.NONE, _Phase.ACTIVE}
 
     def _check_not_ended(self) -> None:

@@ -1,0 +1,232 @@
+"""What a session receives: by calls of its consumers' `receive`, or by their listeners."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.consumer import MessageConsumer, MessageListener, TopicSubscriber, call_listener
+from jmsql.client.delivery import ClaimedDelivery, Delivery, ImmediateDelivery, LockedDelivery
+from jmsql.client.listener_thread import ListenerThread
+from jmsql.client.polling import PollInterval
+from jmsql.exceptions import JMSException, TransactionRolledBackException
+from jmsql.messages import Message
+
+if TYPE_CHECKING:
+    from jmsql.client.session import Session
+    from jmsql.client.session_load import ListenerRun
+    from jmsql.store.message_store import MessageKey
+
+__all__ = ["Receiving"]
+
+logger = logging.getLogger("jmsql")
+
+_LONGEST_ERROR = 10_000
+"""Characters kept of a listener's traceback."""
+
+
+class Receiving:
+    """The consumers of one session, and the way of their messages.
+
+    Args:
+        session: The session; its lock is held while messages are fetched, and while a listener runs.
+        locked: How messages come to it in a transaction.
+    """
+
+    def __init__(self, session: Session, locked: LockedDelivery) -> None:
+        connection = session._connection
+        self._session = session
+        self._connection = connection
+        self._mode = session._acknowledge_mode
+        self.locked = locked
+        self.claimed = ClaimedDelivery(session._database, lambda: connection._control.connection_id)
+        self.consumers: set[MessageConsumer] = set()
+        self.listener_thread: ListenerThread | ListenerRun | None = None
+        self._closed_by_listener = False
+
+    def delivery(self, consumer: MessageConsumer | None) -> Delivery:
+        """Return how a consumer's messages come; None: those of one without a listener."""
+        if self._mode is AcknowledgeMode.TRANSACTED:
+            return self.locked
+        if self._mode is AcknowledgeMode.AUTO and (consumer is None or consumer._listener is None):
+            return ImmediateDelivery(self._session._database)
+        return self.claimed
+
+    def opened(self, consumer: MessageConsumer) -> None:
+        """Note that there is a new consumer."""
+        with self._session._lock:
+            self.consumers.add(consumer)
+        self._connection._listen(consumer._inbox)
+
+    def closed(self, consumer: MessageConsumer) -> None:
+        """Note that a consumer is closed."""
+        with self._session._lock:
+            if consumer not in self.consumers:
+                return  # the session has closed, and parted with it
+            self.consumers.remove(consumer)
+            if not self._session._closed:
+                self._connection._returned(self.delivery(consumer).closed(consumer._inbox))
+            self._part_with(consumer)
+
+    def part_with_all(self) -> None:
+        """Close all consumers, as the session does."""
+        while self.consumers:
+            self._part_with(self.consumers.pop())
+
+    def _part_with(self, consumer: MessageConsumer) -> None:
+        """Hear no more of what comes in for a consumer, and leave its subscription."""
+        self._connection._unlisten(consumer._inbox)
+        if isinstance(consumer, TopicSubscriber):
+            try:
+                self._connection._destinations.leave(consumer._inbox.source)
+            except JMSException as error:
+                logger.warning("Closing %r: %s", consumer, error)
+
+    def give_back(self) -> list[MessageKey]:
+        """Give back what was claimed and not acknowledged, and return it."""
+        given_back = self.claimed.give_back()
+        for consumer in self.consumers:
+            given_back += self.claimed.closed(consumer._inbox)
+        return given_back
+
+    # By `receive`
+
+    def receive(self, consumer: MessageConsumer, timeout: float | None) -> Message | None:
+        """Return the consumer's next message, or None after `timeout` seconds."""
+        session = self._session
+        deadline = None if timeout is None else time.monotonic() + timeout
+        poll = PollInterval()
+        while True:
+            news = session._wake_ups.count
+            with session._lock:
+                if consumer._closed or (session._closed and not self.is_used_by_listener):
+                    return None
+                started = self._connection._started
+                message = self.next(consumer) if started else None
+            if message is not None:
+                return message
+            if session._closed or self._connection._closed:
+                return None  # a listener gets what is there, and does not make close() wait for what may come
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                return None
+            pause = poll.next() if started else None
+            session._wake_ups.wait(
+                news, remaining if pause is None or (remaining is not None and remaining < pause) else pause
+            )
+
+    def next(self, consumer: MessageConsumer) -> Message | None:
+        """Return the consumer's next message as delivered, if there is one now."""
+        if not self._session._is_usable:
+            return None
+        try:
+            return self._deliver_next(consumer)
+        finally:
+            if self._mode is AcknowledgeMode.TRANSACTED:
+                self.end_unused_transaction()
+
+    def end_unused_transaction(self) -> None:
+        """Keep no transaction open, while the session waits, in which nothing has happened."""
+        session = self._session
+        if not (self.locked.has_delivered or session._sending.has_part_in_transaction):
+            session._database.end_unused()
+            self._connection._returned(self.locked.committed())
+
+    def _deliver_next(self, consumer: MessageConsumer) -> Message | None:
+        is_lazy = self._mode is AcknowledgeMode.DUPS_OK
+        if is_lazy and self.claimed.acknowledgement_due:
+            self.claimed.acknowledge()
+        row = self.delivery(consumer).next(consumer._inbox)
+        if row is None:
+            if is_lazy:
+                self.claimed.acknowledge()
+            return None
+        return row.message(consumer._destination, self._session._acknowledge_received)
+
+    # By listeners
+
+    def set_listener(self, consumer: MessageConsumer, listener: MessageListener | None) -> None:
+        """Give the consumer's messages to a listener from now on."""
+        with self._session._lock:
+            self._connection._returned(self.delivery(consumer).closed(consumer._inbox))
+            consumer._listener = listener
+            consumer._inbox.fetch_by(self.delivery(consumer).operation)
+            if listener is not None and self.listener_thread is None:
+                self.listener_thread = ListenerThread(self._session)
+        self._session._wake()
+
+    @property
+    def listening_consumers(self) -> list[MessageConsumer]:
+        """The consumers with listeners."""
+        with self._session._lock:
+            return [consumer for consumer in self.consumers if consumer._listener is not None and not consumer._closed]
+
+    @property
+    def is_used_by_listener(self) -> bool:
+        """Whether the caller is the session's running listener, for which even close() waits."""
+        thread = self.listener_thread
+        return thread is not None and thread.is_current and not self._closed_by_listener
+
+    def call_listener(self, listener: MessageListener, message: Message) -> None:
+        """Give a listener a message, and settle it."""
+        error: str | None = "The listener's thread was ended."
+        try:
+            error = _failure(listener, message)
+        finally:
+            self.delivered_to_listener(error)
+
+    def delivered_to_listener(self, error: str | None) -> None:
+        """Acknowledge what a listener has handled, or give it back if it failed.
+
+        Args:
+            error: What went wrong, if something did.
+        """
+        if self._mode not in {AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK}:
+            return
+        if error is not None:
+            self._connection._returned(self.claimed.give_back(error))
+        elif self._mode is AcknowledgeMode.AUTO:
+            self.claimed.acknowledge()
+
+    def failed(self, error: JMSException) -> None:
+        """Tell of an error between listeners, and begin anew if it has cost the session its transaction."""
+        session = self._session
+        if self._mode is AcknowledgeMode.TRANSACTED and session._database.is_lost:
+            with session._lock:
+                session._roll_back()
+            lost = TransactionRolledBackException(
+                "The connection to PostgreSQL was lost, and with it the transaction; its messages are delivered again.",
+                error.error_code,
+            )
+            lost.__cause__ = error
+            error = lost
+        logger.warning("The listeners of %r wait: %s", session, error)
+        self._connection._failed(error)
+
+    def end_listeners(self, then: Callable[[], None]) -> None:
+        """Have the listeners called no more, and call `then` when none runs.
+
+        That is before this returns, unless it is called from a listener: then when that one returns.
+        """
+        thread = self.listener_thread
+        if thread is not None and thread.is_current:
+            self._closed_by_listener = True
+            thread.finally_call(then)
+            return
+        if thread is not None:
+            thread.join()
+        then()
+
+
+def _failure(listener: MessageListener, message: Message) -> str | None:
+    """Call a listener; return its traceback if it fails."""
+    try:
+        call_listener(listener, message)
+    except Exception:
+        logger.exception("The listener %r failed with %r.", listener, message)
+        return traceback.format_exc()[-_LONGEST_ERROR:]
+    return None
