@@ -4,6 +4,7 @@ All public names are listed here; import them from nowhere else.
 """
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.administration import Administration
 from jmsql.client.browser import QueueBrowser
 from jmsql.client.completion import CompletionListener
 from jmsql.client.connection import Connection, ExceptionListener
@@ -58,24 +59,32 @@ from jmsql.messages import (
     register_type,
 )
 from jmsql.messages.pickled_types import register_pickled_type
+from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
 from jmsql.store.global_transactions import Xid
+from jmsql.store.inspection import BrowsedMessage, ClientSummary, DeliveryState, QueueSummary, SubscriptionSummary
 from jmsql.store.migration import migrate
 
 __all__ = [
     "AcknowledgeMode",
+    "Administration",
     "AsyncJMSConsumer",
     "AsyncJMSContext",
     "AsyncJMSProducer",
+    "BrowsedMessage",
     "Byte",
     "BytesMessage",
     "Char",
+    "ClientSummary",
     "CompletionListener",
     "Connection",
     "ConnectionConsumer",
     "ConnectionFactory",
     "ConnectionMetaData",
     "DeliveryMode",
+    "DeliveryState",
     "Destination",
+    "DestinationSettings",
+    "DestinationSummary",
     "ExceptionListener",
     "Float",
     "ForeignMessage",
@@ -109,12 +118,14 @@ __all__ = [
     "QueueRequestor",
     "QueueSender",
     "QueueSession",
+    "QueueSummary",
     "ResourceAllocationException",
     "ServerSession",
     "ServerSessionPool",
     "Session",
     "Short",
     "StreamMessage",
+    "SubscriptionSummary",
     "TemporaryQueue",
     "TemporaryTopic",
     "TextMessage",

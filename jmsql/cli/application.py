@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from jmsql.cli import browse, doctor, migrate, purge, queues, receive, send, subscriptions, worker
+from jmsql.cli import browse, destination, doctor, migrate, purge, queues, receive, send, subscriptions, worker
 from jmsql.cli.demo.command import demo
 from jmsql.exceptions import InvalidSelectorException, JMSException
 
@@ -100,6 +100,7 @@ for command in (
     doctor.doctor,
 ):
     app.command()(command)
+app.add_typer(destination.application, name="destination")
 
 
 def run() -> NoReturn:

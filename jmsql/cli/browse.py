@@ -34,7 +34,7 @@ def browse(
 
     Example: `jmsql browse orders --selector "weight > 2500" --limit 5`
     """
-    parsed = parse_selector(selector)
+    parse_selector(selector)
     shown = 0
     listing = table(
         "state", "priority", "age", "delivered", "properties", "body", numbers=("priority", "age", "delivered")
@@ -42,7 +42,7 @@ def browse(
     for column in listing.columns[-2:]:
         column.no_wrap, column.overflow = True, "ellipsis"
     with open_database(url, schema).administration() as administration:
-        for message, delivery in administration.browse(queue, parsed, limit):
+        for message, delivery in administration.browse(queue, selector, limit=limit):
             shown += 1
             document = message_document(message)
             if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.output import console, print_json, working
 from jmsql.store import migration
-from jmsql.store.administration import schema_version
+from jmsql.store.inspection import schema_version
 
 __all__ = ["migrate"]
 

@@ -7,10 +7,10 @@ from typing import Annotated, NamedTuple
 import typer
 
 from jmsql.cli.output import working
+from jmsql.client.administration import Administration
 from jmsql.client.duration import seconds
 from jmsql.client.factory import ConnectionFactory
 from jmsql.selectors import Selector as ParsedSelector
-from jmsql.store.administration import Administration
 from jmsql.store.engine import parse_url
 
 __all__ = [
@@ -68,7 +68,7 @@ class Database(NamedTuple):
 
     def administration(self) -> Administration:
         """Connect to look at it, or to look after it."""
-        return Administration(self.url, self.schema)
+        return Administration(self.url, schema=self.schema)
 
 
 def open_database(url: str | None, schema: str) -> Database:

@@ -28,10 +28,10 @@ def purge(
 
     Example: `jmsql purge orders --selector "color = 'blue'"`
     """
-    parsed = parse_selector(selector)
+    parse_selector(selector)
     with open_database(url, schema).administration() as administration:
         with working("Counting ..."):
-            found = administration.count(queue, parsed)
+            found = administration.count(queue, selector)
         if found and not yes:
             if not sys.stdin.isatty():
                 raise typer.BadParameter("There is no terminal to ask on; say --yes.")
@@ -40,7 +40,7 @@ def purge(
         deleted = 0
         with progress() as display:
             task = display.add_task("Deleting", total=found)
-            for step in administration.purge(queue, parsed):
+            for step in administration.purge(queue, selector):
                 deleted += step
                 display.update(task, completed=deleted)
     if as_json:

@@ -73,7 +73,7 @@ def receive(
     parse_selector(selector)
     database = open_database(url, schema)
     with database.administration() as administration:
-        administration.queue_id(queue)
+        administration.destination(queue)
     limit = sys.maxsize if everything or follow else count
     with database.factory().create_connection() as connection:
         session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)

@@ -6,7 +6,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import psycopg
+from sqlalchemy import Engine
 
+from jmsql.exceptions import JMSException
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import open_engine
 from jmsql.store.errors import jms_errors
@@ -18,22 +20,27 @@ class AutocommitConnection:
     """Connects at once. A context manager.
 
     Args:
-        url: Where the database is.
+        database: Where it is: a URL, or an engine, which stays the caller's.
 
     Raises:
-        JMSException: The database cannot be reached.
+        JMSException: The database cannot be reached, or the engine does not use psycopg.
     """
 
-    def __init__(self, url: str) -> None:
-        self.engine = open_engine(url)
+    def __init__(self, database: str | Engine) -> None:
+        self._is_own = isinstance(database, str)
+        self.engine = open_engine(database) if isinstance(database, str) else database
         try:
             with jms_errors(f"connecting to {self.engine.url.render_as_string(hide_password=True)}"):
                 self.sqlalchemy = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         except BaseException:
-            self.engine.dispose()
+            self._dispose()
             raise
         connection = self.sqlalchemy.connection.driver_connection
-        assert isinstance(connection, psycopg.Connection)
+        if not isinstance(connection, psycopg.Connection):
+            self.close()
+            raise JMSException(
+                f"jmsql needs an engine that uses psycopg (postgresql+psycopg://…), not {self.engine.dialect.driver}."
+            )
         self.psycopg: psycopg.Connection[Any] = connection
         self._driver = PsycopgDriver(connection)
 
@@ -44,7 +51,7 @@ class AutocommitConnection:
     def close(self) -> None:
         """End the connection."""
         self.sqlalchemy.close()
-        self.engine.dispose()
+        self._dispose()
 
     def __enter__(self) -> Self:
         return self
@@ -53,3 +60,7 @@ class AutocommitConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _dispose(self) -> None:
+        if self._is_own:
+            self.engine.dispose()

@@ -11,10 +11,10 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from jmsql.store.administration import ClientSummary, client_summaries
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
+from jmsql.store.inspection import ClientSummary, client_summaries
 from jmsql.store.migration import current_version, newest_version
 
 __all__ = ["Diagnosis", "MessageTable", "ServerFacts", "SnapshotHolder", "UpkeepFacts"]

@@ -10,6 +10,7 @@ import sqlalchemy.exc
 
 from jmsql.exceptions import (
     IllegalStateException,
+    InvalidDestinationException,
     JMSException,
     JMSSecurityException,
     ResourceAllocationException,
@@ -45,6 +46,13 @@ _ADVICE: dict[str, tuple[type[JMSException], str]] = {
     "53": (ResourceAllocationException, "the server is out of a resource"),
     "54": (JMSException, "the message is larger than PostgreSQL can hold"),
     "22P05": (JMSException, "the server's encoding cannot hold the text; jmsql needs a database in UTF8"),
+}
+
+# Raised by jmsql's own functions, whose messages say it all.
+_OWN: dict[str, type[JMSException]] = {
+    "JMS01": InvalidDestinationException,
+    "JMS02": IllegalStateException,
+    "JMS03": JMSException,
 }
 
 _DRIVER_ERRORS = (psycopg.Error, sqlalchemy.exc.SQLAlchemyError)
@@ -83,6 +91,9 @@ def translate(error: BaseException, doing: str) -> JMSException:
         if isinstance(origin, sqlalchemy.exc.TimeoutError):
             return ResourceAllocationException(f"{doing}: no connection of the pool became free in time.")
         return JMSException(f"{doing}: {detail}")
+    if code in _OWN:
+        assert isinstance(origin, psycopg.Error)
+        return _OWN[code](" ".join(filter(None, (origin.diag.message_primary, origin.diag.message_hint))), code)
     kind, advice = _ADVICE.get(code) or _ADVICE.get(code[:2]) or (JMSException, "PostgreSQL refused the statement")
     return kind(f"{doing}: {advice} ({detail}).", code)
 

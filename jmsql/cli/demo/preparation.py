@@ -14,7 +14,7 @@ from jmsql.cli.demo.tables import APPLICATION_SCHEMA, metadata
 from jmsql.cli.demo.worker import APPLICATION_NAME
 from jmsql.cli.options import Database
 from jmsql.exceptions import ResourceAllocationException
-from jmsql.store.administration import schema_version
+from jmsql.store.inspection import schema_version
 from jmsql.store.migration import migrate
 
 __all__ = ["alone", "prepare"]

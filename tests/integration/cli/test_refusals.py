@@ -31,6 +31,7 @@ COMMANDS = (
     ("unsubscribe", "audit"),
     ("clients",),
     ("purge", "orders", "--yes"),
+    ("destination", "list"),
     ("doctor",),
     ("demo",),
 )
@@ -109,7 +110,7 @@ def test_a_schema_that_is_missing(jmsql: Command, arguments: tuple[str, ...]) ->
 def test_a_queue_that_does_not_exist(jmsql: Command, arguments: tuple[str, ...]) -> None:
     outcome = jmsql(*arguments, "nowhere")
     assert outcome.exit_code == 3
-    assert outcome.errors == "jmsql: There is no queue 'nowhere'. `jmsql queues` lists those there are.\n"
+    assert outcome.errors == "jmsql: There is no queue 'nowhere'. `jmsql destination list` lists those there are.\n"
     assert jmsql("queues", "--json").document == []
 
 

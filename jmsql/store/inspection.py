@@ -1,4 +1,4 @@
-"""What an administrator asks of the store: which queues and clients there are, what a queue holds, and to empty it."""
+"""What there is in the store: queues, subscriptions, clients, and the messages of a queue."""
 
 from __future__ import annotations
 
@@ -6,34 +6,32 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import chain, islice
 from operator import attrgetter
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from jmsql.destinations import Queue
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
-from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
-from jmsql.store.migration import check_schema, current_version
+from jmsql.store.migration import current_version
 from jmsql.store.rows import MessageRow
 from jmsql.store.statements import message_columns
-from jmsql.store.subscriptions import Subscriptions
 
 __all__ = [
-    "Administration",
     "BrowsedMessage",
     "ClientSummary",
+    "DeliveryState",
+    "Inspection",
     "QueueSummary",
     "SubscriptionSummary",
     "client_summaries",
     "schema_version",
+    "selector_condition",
 ]
 
 _BROWSED_AT_ONCE = 100
-_PURGED_AT_ONCE = 5000
 
 
 class QueueSummary(NamedTuple):
@@ -101,27 +99,18 @@ class BrowsedMessage(NamedTuple):
     delivery: DeliveryState
 
 
-class Administration:
-    """Looks at queues, and looks after them. Each statement commits by itself.
+class Inspection:
+    """Looks at the queues, subscriptions and clients.
 
     Args:
-        url: Where the database is.
+        connection: Where to ask.
         schema: The name of the schema.
-
-    Raises:
-        JMSException: The database cannot be reached, or the schema is missing or of another version.
     """
 
-    def __init__(self, url: str, schema: str) -> None:
+    def __init__(self, connection: AutocommitConnection, schema: str) -> None:
+        self._connection = connection
         self._schema_name = schema
         self._schema = quote_identifier(schema)
-        self._connection = AutocommitConnection(url)
-        try:
-            with jms_errors("looking at the schema"):
-                check_schema(self._connection.sqlalchemy, schema)
-        except BaseException:
-            self._connection.close()
-            raise
 
     def queues(self) -> list[QueueSummary]:
         """Return all queues, by name, with the number of their messages."""
@@ -139,16 +128,6 @@ class Administration:
         with jms_errors("looking at the subscriptions"):
             return [SubscriptionSummary._make(row) for row in self._connection.rows(statement)]
 
-    def unsubscribe(self, name: str, client_id: str | None) -> None:
-        """End a durable subscription, with its messages.
-
-        Raises:
-            InvalidDestinationException: There is none of that name for the client identifier.
-            IllegalStateException: It has a consumer, or messages that a session has not acknowledged.
-        """
-        with jms_errors("ending a subscription"), self._connection.psycopg.transaction():
-            Subscriptions(PsycopgDriver(self._connection.psycopg), self._schema_name).unsubscribe(name, client_id)
-
     def clients(self) -> list[ClientSummary]:
         """Return the connections of clients, the oldest first."""
         return client_summaries(self._connection, self._schema_name)
@@ -162,12 +141,14 @@ class Administration:
         with jms_errors(f"looking up the queue {queue!r}"):
             rows = self._connection.rows(f"select queue_id from {self._schema}.queue where name = %(name)s", name=queue)
         if not rows:
-            raise InvalidDestinationException(f"There is no queue {queue!r}. `jmsql queues` lists those there are.")
+            raise InvalidDestinationException(
+                f"There is no queue {queue!r}. `jmsql destination list` lists those there are."
+            )
         return int(rows[0][0])
 
     def count(self, queue: str, selector: Selector | None) -> int:
         """Return how many messages a queue holds that match a selector, whatever their state."""
-        condition, parameters = self._condition(selector)
+        condition, parameters = selector_condition(selector, self._schema_name)
         counts = (
             f"(select count(*) from {self._schema}.{table} m where m.queue_id = %(queue_id)s {condition})"
             for table in ("message", "delayed_message")
@@ -183,7 +164,7 @@ class Administration:
         Raises:
             InvalidDestinationException: There is no such queue.
         """
-        condition, parameters = self._condition(selector)
+        condition, parameters = selector_condition(selector, self._schema_name)
         parameters |= {"queue_id": self.queue_id(queue), "limit": min(limit, _BROWSED_AT_ONCE)}
         columns = message_columns(self._schema)
         expired = f"m.jms_expiration <= {self._schema}.current_milliseconds()"
@@ -239,86 +220,13 @@ class Administration:
             if len(rows) < parameters["limit"]:
                 return
 
-    def purge(self, queue: str, selector: Selector | None) -> Iterator[int]:
-        """Delete the messages that are in a queue now, but for those that a session holds.
 
-        Yields:
-            How many were deleted, after each step. Each step commits.
-
-        Raises:
-            InvalidDestinationException: There is no such queue.
-        """
-        condition, parameters = self._condition(selector)
-        # The state is read under the rows' locks: a claim cannot come in between.
-        statement = f"""
-            with candidate as materialized (
-                select m.ctid as address, m.inverse_priority, m.sequence
-                from {self._schema}.message m
-                where m.queue_id = %(queue_id)s and m.sequence <= %(newest)s
-                  and (m.inverse_priority, m.sequence) > (%(inverse_priority)s::smallint, %(sequence)s::bigint)
-                  {condition}
-                order by m.queue_id, m.inverse_priority, m.sequence
-                limit %(limit)s
-                for update of m skip locked),
-            state as materialized (
-                select s.* from {self._schema}.delivery_state(%(queue_id)s,
-                    (select array_agg(inverse_priority) from candidate),
-                    (select array_agg(sequence) from candidate)) s),
-            deleted as (
-                delete from {self._schema}.message m using candidate c
-                where m.ctid = c.address and not exists (
-                    select from state s where s.claim_id is not null
-                      and (s.inverse_priority, s.sequence) = (c.inverse_priority, c.sequence))
-                returning m.queue_id, m.inverse_priority, m.sequence),
-            forgotten as (
-                delete from {self._schema}.delivery d using deleted m
-                where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence))
-            select c.inverse_priority, c.sequence, (select count(*) from deleted)
-            from candidate c order by c.inverse_priority desc, c.sequence desc limit 1"""
-        place = {"queue_id": self.queue_id(queue), "inverse_priority": -1, "sequence": 0}
-        with jms_errors("purging"):
-            newest = self._connection.rows(f"select last_value from {self._schema}.message_sequence")[0][0]
-        while True:
-            with jms_errors("purging"):
-                rows = self._connection.rows(statement, newest=newest, limit=_PURGED_AT_ONCE, **place, **parameters)
-            if not rows:
-                break
-            place["inverse_priority"], place["sequence"], deleted = rows[0]
-            yield deleted
-        delayed = f"""
-            with deleted as (
-                delete from {self._schema}.delayed_message where ctid = any(array(
-                    select m.ctid from {self._schema}.delayed_message m
-                    where m.queue_id = %(queue_id)s and m.sequence <= %(newest)s {condition}
-                    limit %(limit)s
-                    for update skip locked))
-                returning queue_id)
-            select count(*) from deleted"""
-        parameters |= {"queue_id": place["queue_id"], "newest": newest, "limit": _PURGED_AT_ONCE}
-        while deleted := self._purge_delayed(delayed, parameters):
-            yield deleted
-
-    def _purge_delayed(self, statement: str, parameters: dict[str, object]) -> int:
-        with jms_errors("purging"):
-            return int(self._connection.rows(statement, **parameters)[0][0])
-
-    def close(self) -> None:
-        """End the connection."""
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _condition(self, selector: Selector | None) -> tuple[str, dict[str, object]]:
-        if selector is None:
-            return "", {}
-        chosen = selector.to_sql(self._schema_name)
-        return f"and ({chosen.condition})", chosen.parameters
+def selector_condition(selector: Selector | None, schema: str) -> tuple[str, dict[str, object]]:
+    """Return what a selector adds to the conditions on a message `m`, and its parameters."""
+    if selector is None:
+        return "", {}
+    chosen = selector.to_sql(schema)
+    return f"and ({chosen.condition})", chosen.parameters
 
 
 def client_summaries(connection: AutocommitConnection, schema: str) -> list[ClientSummary]:

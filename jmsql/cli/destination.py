@@ -1,0 +1,160 @@
+"""`jmsql destination`: queues and topics, made, changed and deleted."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from jmsql.cli.composition import read_destination
+from jmsql.cli.options import Json, Schema, Url, open_database
+from jmsql.cli.output import console, print_json, table
+from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
+
+__all__ = ["application"]
+
+application = typer.Typer(
+    help="Make, change and delete queues and topics, and see what is set for them.\n\n"
+    "Example: `jmsql destination set orders --expiry-queue expired`",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A queue's name, or queue://NAME or topic://NAME.", show_default=False),
+]
+
+
+@application.command()
+def create(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
+    """Make a queue or a topic, if it is not there.
+
+    `jmsql destination set` then changes how it works.
+
+    Example: `jmsql destination create topic://prices`
+    """
+    destination = read_destination(name)
+    with open_database(url, schema).administration() as administration:
+        made = administration.create(destination)
+        summary = administration.destination(destination)
+    if as_json:
+        print_json(summary._asdict() | {"made": made})
+    else:
+        console().print(f"{'Made' if made else 'There already is'} {destination}.", markup=False)
+
+
+@application.command("set")
+def set_settings(
+    name: Name,
+    expiry_queue: Annotated[
+        str | None, typer.Option(metavar="QUEUE", help="Where messages go that expire.", show_default=False)
+    ] = None,
+    reset: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SETTING", help="Set this to its default, such as expiry-queue.", show_default=False),
+    ] = None,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Change how a queue works, or a topic and all its subscriptions. What is not named stays.
+
+    Example: `jmsql destination set orders --expiry-queue expired`
+    """
+    destination = read_destination(name)
+    settings: DestinationSettings = {}
+    if expiry_queue is not None:
+        settings["expiry_queue"] = expiry_queue
+    if not settings and not reset:
+        raise typer.BadParameter("Nothing is to be set. See --help for what there is.")
+    with open_database(url, schema).administration() as administration:
+        administration.reset(destination, *(setting.replace("-", "_") for setting in reset or ()))
+        administration.alter(destination, **settings)
+        summary = administration.destination(destination)
+    _show(summary, as_json=as_json)
+
+
+@application.command()
+def show(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
+    """Show what is set for a queue or a topic.
+
+    Example: `jmsql destination show orders`
+    """
+    with open_database(url, schema).administration() as administration:
+        summary = administration.destination(read_destination(name))
+    _show(summary, as_json=as_json)
+
+
+@application.command("list")
+def list_destinations(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
+    """List the queues and topics, with what is set for them.
+
+    `jmsql queues` and `jmsql subscriptions` show how many messages there are.
+
+    Example: `jmsql destination list --json`
+    """
+    with open_database(url, schema).administration() as administration:
+        summaries = administration.destinations()
+    if as_json:
+        print_json([summary._asdict() for summary in summaries])
+        return
+    if not summaries:
+        console().print("There is no destination yet. The first send to a queue makes it.")
+        return
+    listing = table("kind", "destination", "settings")
+    for each in summaries:
+        kind = f"temporary {each.kind}" if each.temporary else each.kind
+        listing.add_row(kind, each.destination, ", ".join(f"{name} {value}" for name, value in _settings(each)))
+    console().print(listing)
+
+
+@application.command()
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Delete a queue with its messages, or a topic with its subscriptions and their messages.
+
+    It asks first; where there is no terminal to ask on, --yes is needed.
+
+    Example: `jmsql destination delete orders --yes`
+    """
+    destination = read_destination(name)
+    with open_database(url, schema).administration() as administration:
+        administration.destination(destination)
+        if not yes:
+            if not sys.stdin.isatty():
+                raise typer.BadParameter("There is no terminal to ask on; say --yes.")
+            typer.confirm(f"Delete {destination} and all its messages for good?", abort=True, err=True)
+        administration.delete(destination)
+    if as_json:
+        print_json({"destination": destination.uri})
+    else:
+        console().print(f"Deleted {destination}.", markup=False)
+
+
+def _settings(summary: DestinationSummary) -> list[tuple[str, str]]:
+    """Return what is set, in words."""
+    return [
+        (name.replace("_", " "), "yes" if value is True else str(value))
+        for name, value in sorted(summary.settings.items())
+    ]
+
+
+def _show(summary: DestinationSummary, *, as_json: bool) -> None:
+    if as_json:
+        print_json(summary._asdict())
+        return
+    listing = table(summary.kind, summary.destination)
+    listing.add_row("made at", f"{summary.created_at:%Y-%m-%d %H:%M:%S %z}")
+    if summary.temporary:
+        listing.add_row("temporary", "yes")
+    for name, value in _settings(summary):
+        listing.add_row(name, value)
+    console().print(listing)

@@ -1,0 +1,198 @@
+"""Administration from Python: destinations made, changed and deleted, and a look at what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self, Unpack
+
+from sqlalchemy import Engine
+
+from jmsql.client.factory import ConnectionFactory, default_url
+from jmsql.destinations import Destination, Queue, Topic, parse_destination, require_destination
+from jmsql.selectors import Selector
+from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.destination_settings import DestinationsAdministration, DestinationSettings, DestinationSummary
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.errors import jms_errors
+from jmsql.store.inspection import BrowsedMessage, ClientSummary, Inspection, QueueSummary, SubscriptionSummary
+from jmsql.store.migration import DEFAULT_SCHEMA, check_schema
+from jmsql.store.purge import Purge
+from jmsql.store.subscriptions import Subscriptions
+
+__all__ = ["Administration"]
+
+
+class Administration:
+    """Looks at what there is in a database, and looks after it. Each change commits by itself. A context manager.
+
+    A destination is given as an object, or as text: a queue's name, ``queue://NAME`` or ``topic://NAME``.
+
+    Args:
+        database: A URL, a connection factory, or a SQLAlchemy engine that uses psycopg. None: what the environment
+            variable ``JMSQL_URL`` says, else the embedded server.
+        schema: The PostgreSQL schema of jmsql's tables; None: the factory's, else ``jmsql``.
+
+    Raises:
+        JMSException: The database cannot be reached, or the schema is missing or of another version.
+    """
+
+    def __init__(self, database: str | ConnectionFactory | Engine | None = None, *, schema: str | None = None) -> None:
+        if isinstance(database, ConnectionFactory):
+            schema = schema or database.schema
+            database = database.url
+        self._schema = schema or DEFAULT_SCHEMA
+        self._connection = AutocommitConnection(database or default_url(self._schema))
+        try:
+            with jms_errors("looking at the schema"):
+                check_schema(self._connection.sqlalchemy, self._schema)
+        except BaseException:
+            self._connection.close()
+            raise
+        self._inspection = Inspection(self._connection, self._schema)
+        self._destinations = DestinationsAdministration(self._connection, self._schema)
+
+    # Destinations
+
+    def create(self, destination: Destination | str, **settings: Unpack[DestinationSettings]) -> bool:
+        """Make a queue or topic if it is not there, and change the settings that are given.
+
+        Returns:
+            Whether it was made.
+
+        Raises:
+            InvalidDestinationException: The name is none, or a queue that a setting names is not there.
+            JMSException: A setting cannot have the value.
+        """
+        return self._destinations.create(_destination(destination), settings)
+
+    def create_queue(self, name: str, **settings: Unpack[DestinationSettings]) -> Queue:
+        """Make a queue if it is not there, change the settings that are given, and return it; raises as `create`."""
+        queue = Queue(name)
+        self._destinations.create(queue, settings)
+        return queue
+
+    def create_topic(self, name: str, **settings: Unpack[DestinationSettings]) -> Topic:
+        """Make a topic if it is not there, change the settings that are given, and return it; raises as `create`."""
+        topic = Topic(name)
+        self._destinations.create(topic, settings)
+        return topic
+
+    def alter(self, destination: Destination | str, **settings: Unpack[DestinationSettings]) -> None:
+        """Change settings of a queue, or of a topic and all its subscriptions.
+
+        Raises:
+            InvalidDestinationException: There is no such destination, or no queue that a setting names.
+            JMSException: A setting cannot have the value.
+        """
+        self._destinations.alter(_destination(destination), settings)
+
+    def reset(self, destination: Destination | str, *settings: str) -> None:
+        """Change settings, given by their names, to what they are by default.
+
+        Raises:
+            InvalidDestinationException: There is no such destination.
+            JMSException: There is no such setting.
+        """
+        self._destinations.reset(_destination(destination), settings)
+
+    def delete(self, destination: Destination | str) -> None:
+        """Delete a queue with its messages, or a topic with its subscriptions and their messages.
+
+        Raises:
+            InvalidDestinationException: There is no such destination.
+        """
+        self._destinations.delete(_destination(destination))
+
+    def destinations(self) -> list[DestinationSummary]:
+        """Return all destinations, with what is set for them: queues first, by name."""
+        return self._destinations.summaries()
+
+    def destination(self, destination: Destination | str) -> DestinationSummary:
+        """Return a destination, with what is set for it.
+
+        Raises:
+            InvalidDestinationException: There is no such destination.
+        """
+        return self._destinations.summary(_destination(destination))
+
+    # What there is
+
+    def queues(self) -> list[QueueSummary]:
+        """Return all queues, by name, with the number of their messages."""
+        return self._inspection.queues()
+
+    def subscriptions(self) -> list[SubscriptionSummary]:
+        """Return all subscriptions, by topic and name, with the number of their messages."""
+        return self._inspection.subscriptions()
+
+    def clients(self) -> list[ClientSummary]:
+        """Return the connections of clients, the oldest first."""
+        return self._inspection.clients()
+
+    def count(self, queue: Queue | str, selector: str | None = None) -> int:
+        """Return how many messages a queue holds that match a selector, whatever their state.
+
+        Raises:
+            InvalidDestinationException: There is no such queue.
+            InvalidSelectorException: The selector has an error; the message shows where.
+        """
+        return self._inspection.count(_queue_name(queue), Selector.parse(selector))
+
+    def browse(self, queue: Queue | str, selector: str | None = None, *, limit: int = 100) -> Iterator[BrowsedMessage]:
+        """Return the first messages of a queue in their order, whatever their state; those that are delayed come last.
+
+        Raises:
+            InvalidDestinationException: There is no such queue.
+            InvalidSelectorException: The selector has an error; the message shows where.
+        """
+        return self._inspection.browse(_queue_name(queue), Selector.parse(selector), limit)
+
+    # Messages and subscriptions
+
+    def purge(self, queue: Queue | str, selector: str | None = None) -> Iterator[int]:
+        """Delete the messages that are in a queue now, but for those that a session holds.
+
+        Yields:
+            How many were deleted, after each step. Each step commits.
+
+        Raises:
+            InvalidDestinationException: There is no such queue.
+            InvalidSelectorException: The selector has an error; the message shows where.
+        """
+        return Purge(self._connection, self._schema).steps(_queue_name(queue), Selector.parse(selector))
+
+    def unsubscribe(self, name: str, client_id: str | None = None) -> None:
+        """End a durable subscription, with its messages.
+
+        Raises:
+            InvalidDestinationException: There is none of that name for the client identifier.
+            IllegalStateException: It has a consumer, or messages that a session has not acknowledged.
+        """
+        with jms_errors("ending a subscription"), self._connection.psycopg.transaction():
+            Subscriptions(PsycopgDriver(self._connection.psycopg), self._schema).unsubscribe(name, client_id)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._connection.engine.url.render_as_string(hide_password=True)}>"
+
+
+def _destination(destination: Destination | str) -> Destination:
+    if isinstance(destination, str):
+        return parse_destination(destination) if "://" in destination else Queue(destination)
+    return require_destination(destination)
+
+
+def _queue_name(queue: Queue | str) -> str:
+    return queue.name if isinstance(queue, Queue) else queue

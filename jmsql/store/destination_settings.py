@@ -1,0 +1,115 @@
+"""Making, changing and deleting queues and topics: a thin cover of the SQL functions that do it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, TypedDict
+
+from jmsql.destinations import Destination, Queue, Topic
+from jmsql.exceptions import InvalidDestinationException
+from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.errors import jms_errors
+from jmsql.store.identifier import quote_identifier
+
+__all__ = ["DestinationSettings", "DestinationSummary", "DestinationsAdministration"]
+
+
+class DestinationSettings(TypedDict, total=False):
+    """What can be set for a queue, or for the subscriptions of a topic. None: what it is by default.
+
+    Args:
+        expiry_queue: Where messages go that expire. By default they are gone.
+    """
+
+    expiry_queue: Queue | str | None
+
+
+class DestinationSummary(NamedTuple):
+    """A row of the view ``destinations``."""
+
+    kind: str
+    destination: str
+    temporary: bool
+    settings: dict[str, Any]
+    created_at: datetime
+
+
+class DestinationsAdministration:
+    """Makes, changes and deletes queues and topics.
+
+    Args:
+        connection: Where each change commits.
+        schema: The name of the schema.
+    """
+
+    def __init__(self, connection: AutocommitConnection, schema: str) -> None:
+        self._connection = connection
+        self._schema = quote_identifier(schema)
+
+    def create(self, destination: Destination, settings: DestinationSettings) -> bool:
+        """Make a destination if it is not there, change its settings, and return whether it was made."""
+        kind = "topic" if isinstance(destination, Topic) else "queue"
+        statement = f"select {self._schema}.create_{kind}(%(name)s, %(settings)s::jsonb)"
+        with jms_errors(f"making {destination}"):
+            rows = self._connection.rows(statement, name=destination.name, settings=_json(settings))
+        return bool(rows[0][0])
+
+    def alter(self, destination: Destination, settings: DestinationSettings) -> None:
+        """Change settings of a destination."""
+        self._alter(destination, _json(settings))
+
+    def reset(self, destination: Destination, names: Sequence[str]) -> None:
+        """Change settings of a destination to what they are by default."""
+        self._alter(destination, json.dumps(dict.fromkeys(names)))
+
+    def _alter(self, destination: Destination, settings: str) -> None:
+        statement = f"select {self._schema}.alter_destination(%(destination)s, %(settings)s::jsonb)"
+        with jms_errors(f"changing {destination}"):
+            self._connection.rows(statement, destination=destination.uri, settings=settings)
+
+    def delete(self, destination: Destination) -> None:
+        """Delete a destination, with its messages."""
+        statement = f"select {self._schema}.delete_destination(%(destination)s)"
+        with jms_errors(f"deleting {destination}"):
+            self._connection.rows(statement, destination=destination.uri)
+
+    def summaries(self) -> list[DestinationSummary]:
+        """Return all destinations, queues first, by name."""
+        with jms_errors("looking at the destinations"):
+            return self._summaries("")
+
+    def summary(self, destination: Destination) -> DestinationSummary:
+        """Return one destination.
+
+        Raises:
+            InvalidDestinationException: It is not there.
+        """
+        kind = "topic" if isinstance(destination, Topic) else "queue"
+        with jms_errors(f"looking at {destination}"):
+            found = self._summaries(
+                "where kind = %(kind)s and destination = %(name)s", kind=kind, name=destination.name
+            )
+        if not found:
+            raise InvalidDestinationException(
+                f"There is no {kind} {destination.name!r}. `jmsql destination list` lists those there are."
+            )
+        return found[0]
+
+    def _summaries(self, condition: str, **parameters: object) -> list[DestinationSummary]:
+        columns = ", ".join(DestinationSummary._fields)
+        statement = f"select {columns} from {self._schema}.destinations {condition} order by kind, destination"
+        return [DestinationSummary._make(row) for row in self._connection.rows(statement, **parameters)]
+
+
+def _json(settings: DestinationSettings) -> str:
+    return json.dumps(settings, default=_json_value)
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, Destination):
+        return value.name
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    raise TypeError(f"{value!r} is no value of a setting.")
