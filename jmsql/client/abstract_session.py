@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
     from jmsql.store.reader import Fetch
     from jmsql.store.rows import MessageRow, OutgoingMessage
+    from jmsql.store.traffic import Traffic
 
 __all__ = ["AbstractSession"]
 
@@ -38,6 +39,8 @@ class AbstractSession(ABC):
     """Makes messages and the objects that send and receive them."""
 
     _closed: bool = False
+    # Where it is counted what becomes of the messages that it receives, if anywhere.
+    _traffic: Traffic | None = None
     # What destinations it has to do with: for each other object, this raises InvalidDestinationException.
     _require_destination: Callable[[object], Destination] = staticmethod(require_destination)
 
@@ -275,7 +278,7 @@ class AbstractSession(ABC):
 
     def _open_inbox(self, queue: Queue, selector: Selector | None) -> Inbox:
         """Make what a consumer fetches messages into."""
-        return Inbox(self._queue_id(queue), selector, self._fetch_operation(), self._wake)
+        return Inbox(self._queue_id(queue), selector, self._fetch_operation(), self._wake, queue, traffic=self._traffic)
 
     @abstractmethod
     def _queue_id(self, queue: Queue) -> int:

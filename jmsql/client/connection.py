@@ -22,6 +22,7 @@ from jmsql.store.engine import open_engine
 from jmsql.store.errors import jms_errors
 from jmsql.store.message_store import DELAYED_CHANNEL, Publisher
 from jmsql.store.migration import check_schema
+from jmsql.store.traffic import Counts, Traffic
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -71,6 +72,7 @@ class Connection:
         self._used = False
         self._client_id: str | None = None
         self._exception_listener: ExceptionListener | None = None
+        self._traffic = Traffic()
         self._side = SideConnection(self._engine, schema)
         self._destinations = ConnectionDestinations(self._side, schema, lambda: self._control.connection_id)
         try:
@@ -81,7 +83,9 @@ class Connection:
                 check_schema(database, schema)
                 server_version = database.scalar(sqlalchemy.text("select current_setting('server_version')"))
             self._metadata = ConnectionMetaData(str(server_version))
-            self._control = ControlConnection(self._control_engine, schema, self._failed, self._join_again)
+            self._control = ControlConnection(
+                self._control_engine, schema, self._failed, self._join_again, self._traffic
+            )
         except BaseException:
             self._dispose()
             raise
@@ -327,10 +331,10 @@ class Connection:
         self._side.run(lambda store: store.record_attempts(keys))
 
     def _sent(self, news: News) -> None:
-        channels = set(map(self._destinations.find, news.destinations))
-        if news.delayed:
-            channels.add(DELAYED_CHANNEL)
-        self._control.sent(channels)
+        channels = {self._destinations.find(destination): destination for destination in news.destinations}
+        for number, destination in channels.items():
+            self._traffic.count(number, destination, Counts(sent=news.destinations[destination]))
+        self._control.sent([*channels, DELAYED_CHANNEL] if news.delayed else channels)
 
     def _returned(self, keys: Sequence[MessageKey]) -> None:
         if keys:

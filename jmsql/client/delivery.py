@@ -10,6 +10,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.message_store import MessageKey, MessageStore, Release
 from jmsql.store.reader import Fetch
 from jmsql.store.rows import MessageRow
+from jmsql.store.traffic import Counts
 
 if TYPE_CHECKING:
     from jmsql.selectors import Selector
@@ -119,6 +120,10 @@ class LockedDelivery:
 
     def committed(self) -> list[MessageKey]:
         """Note that the transaction is over: what was delivered is gone. Return the rest, which is unlocked."""
+        _count(self._delivered, "acknowledged")
+        return self._ended()
+
+    def _ended(self) -> list[MessageKey]:
         self._are_counted = False
         self._delivered.clear()
         self._undeleted.clear()
@@ -157,7 +162,8 @@ class LockedDelivery:
             key = inbox.key(row)
             inbox.returned(key)
             returned.append(key)
-        return returned + self.committed()
+        _count(self._delivered, "rolled_back")
+        return returned + self._ended()
 
     def closed(self, inbox: Inbox) -> list[MessageKey]:  # noqa: ARG002 - it is the other strategy's concern
         """End the deliveries to an inbox: what it holds stays locked until the transaction ends."""
@@ -183,7 +189,10 @@ class ImmediateDelivery:
             rows = inbox.fetch(self._connection.store, 1)
             if rows:
                 received()
-        return rows[0] if rows else None
+        if not rows:
+            return None
+        _count([(inbox, rows[0])], "acknowledged")
+        return rows[0]
 
     def closed(self, inbox: Inbox) -> list[MessageKey]:  # noqa: ARG002 - it is the other strategy's concern
         """End the deliveries to an inbox, which holds nothing."""
@@ -247,6 +256,7 @@ class ClaimedDelivery:
         delivered = list(self._delivered)
         acknowledged = self._access.store.acknowledge([(key, row.handle) for _, key, row in delivered])
         self._delivered.clear()
+        _count([(inbox, row) for inbox, _, row in delivered], "acknowledged")
         if acknowledged < len(delivered):
             raise JMSException(
                 f"{len(delivered) - acknowledged} of {len(delivered)} messages could not be acknowledged: the server "
@@ -268,6 +278,7 @@ class ClaimedDelivery:
                 for _, key, row in delivered
             ]
         )
+        _count([(inbox, row) for inbox, _, row in delivered], "rolled_back")
         for inbox, key, _ in delivered:
             inbox.returned(key)
         return [key for _, key, _ in delivered]
@@ -290,6 +301,18 @@ class ClaimedDelivery:
         except JMSException:
             # The connection may have been lost while it was idle. As claims have numbers, nothing is given up twice.
             self._access.store.release(releases)
+
+
+def _count(delivered: Sequence[tuple[Inbox, MessageRow]], outcome: str) -> None:
+    """Count deliveries that have ended."""
+    counts: dict[Inbox, list[int]] = {}
+    for inbox, row in delivered:
+        count = counts.setdefault(inbox, [0, 0])
+        count[0] += 1
+        if row.delivery_count:
+            count[1] += 1
+    for inbox, (number, redelivered) in counts.items():
+        inbox.count(Counts(redelivered=redelivered, **{outcome: number}))
 
 
 def _listener_delay(row: MessageRow) -> float:

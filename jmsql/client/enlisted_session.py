@@ -16,6 +16,7 @@ from jmsql.exceptions import IllegalStateException, InvalidDestinationException,
 from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.message_store import MessageStore, Publisher
+from jmsql.store.traffic import Counts, measure, meters
 
 if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
@@ -130,6 +131,9 @@ class EnlistedSession(AbstractSession):
         topics = [destination.name for destination in due if isinstance(destination, Topic)]
         queues = [destination.name for destination in due if not isinstance(destination, Topic)]
         store.notify(queues, topics, delayed=news.delayed)
+        if meters:
+            for destination, number in news.destinations.items():
+                measure(destination, Counts(sent=number))
 
     def _acknowledge_received(self) -> None:
         """Do nothing: what was received is acknowledged by the caller's commit."""

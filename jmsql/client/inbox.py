@@ -13,7 +13,9 @@ from jmsql.store.reader import Fetch, QueueReader
 from jmsql.store.rows import MessageRow
 
 if TYPE_CHECKING:
+    from jmsql.destinations import Destination
     from jmsql.selectors import Selector
+    from jmsql.store.traffic import Counts, Traffic
 
 __all__ = ["Inbox"]
 
@@ -26,7 +28,9 @@ class Inbox:
         selector: Which of the queue's messages are wanted; None: all.
         fetch: How they are taken from the store.
         on_wake_up: Called, from any thread, when it is worth looking at the queue again.
+        destination: The queue or topic, by name.
         topic: The number of the topic, if the queue is that of a subscription.
+        traffic: Where it is counted what became of the messages; None: it is not.
     """
 
     def __init__(
@@ -35,11 +39,15 @@ class Inbox:
         selector: Selector | None,
         fetch: Fetch,
         on_wake_up: Callable[[], None],
+        destination: Destination,
         topic: int | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         self.queue_id = queue_id
         self.channels = (queue_id,) if topic is None else (queue_id, topic)
         self.prefetch = Prefetch()
+        self._destination = destination
+        self._traffic = traffic
         self._moved_to: int | None = None
         self._selector = selector
         self._on_wake_up = on_wake_up
@@ -56,7 +64,7 @@ class Inbox:
 
     def copy(self, fetch: Fetch) -> Inbox:
         """Make an inbox for the same messages, which takes them in another way and is not woken."""
-        return Inbox(self.queue_id, self._selector, fetch, lambda: None)
+        return Inbox(self.queue_id, self._selector, fetch, lambda: None, self._destination, None, self._traffic)
 
     def move(self, queue_id: int) -> None:
         """Take messages from another queue from the next fetch on; may be called from any thread."""
@@ -121,6 +129,11 @@ class Inbox:
     def returned(self, key: MessageKey) -> None:
         """Look again from a message that was given back."""
         self._reader.returned(key.inverse_priority, key.sequence)
+
+    def count(self, counts: Counts) -> None:
+        """Count what became of messages."""
+        if self._traffic is not None:
+            self._traffic.count(self.queue_id, self._destination, counts)
 
     def wake_up(self, key: MessageKey | None) -> None:
         """Note, from any thread, that a message was given back to the queue, or that something new is there."""

@@ -20,11 +20,11 @@ class News(NamedTuple):
     """What others should hear of.
 
     Args:
-        destinations: Where something was sent to.
+        destinations: Where something was sent to, and how many messages.
         delayed: Whether some of it is delivered later.
     """
 
-    destinations: set[Destination]
+    destinations: dict[Destination, int]
     delayed: bool
 
 
@@ -34,7 +34,7 @@ class Outbox:
     def __init__(self) -> None:
         self._messages: list[tuple[Destination, OutgoingMessage]] = []
         self._bytes = 0
-        self._destinations: set[Destination] = set()
+        self._destinations: dict[Destination, int] = {}
         self._has_delayed = False
 
     def __len__(self) -> int:
@@ -46,19 +46,21 @@ class Outbox:
         return len(self._messages) >= _MOST_MESSAGES or self._bytes >= _MOST_BYTES
 
     @property
-    def destinations(self) -> set[Destination]:
-        """The destinations that the transaction has sent to."""
+    def destinations(self) -> dict[Destination, int]:
+        """The destinations that the transaction has sent to, and how many messages."""
         return self._destinations
 
     def truncate(self, length: int) -> None:
         """Forget all but the first `length` of the messages that are collected."""
+        for destination, _ in self._messages[length:]:
+            self._destinations[destination] -= 1
         del self._messages[length:]
 
     def add(self, destination: Destination, message: OutgoingMessage) -> None:
         """Collect a message."""
         self._messages.append((destination, message))
         self._bytes += message.size
-        self._destinations.add(destination)
+        self._destinations[destination] = self._destinations.get(destination, 0) + 1
         if message.jms_delivery_time is not None:
             self._has_delayed = True
 
@@ -90,7 +92,7 @@ class Outbox:
     def ended(self) -> News:
         """Forget the transaction, and return what it has sent."""
         news = News(self._destinations, self._has_delayed)
-        self._destinations = set()
+        self._destinations = {}
         self._has_delayed = False
         self._messages.clear()
         self._bytes = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import sqlalchemy
@@ -70,8 +70,8 @@ class Sending:
                 publisher = self._connection._publisher
                 self._database.store.publish(destination, [message], publisher, flush=flush)
             else:
-                self._insert(lambda: self._database.store.send([message], flush=flush), {destination})
-            self._connection._sent(News({destination}, message.jms_delivery_time is not None))
+                self._insert(lambda: self._database.store.send([message], flush=flush), [destination])
+            self._connection._sent(News({destination: 1}, message.jms_delivery_time is not None))
 
     def send_asynchronously(self, send: AsynchronousSend) -> None:
         """Have a message sent, and its listener told, without waiting for it."""
@@ -132,7 +132,7 @@ class Sending:
             if not self._is_shared:
                 self.flush()
 
-    def _insert(self, insert: Callable[[], None], destinations: set[Destination]) -> None:
+    def _insert(self, insert: Callable[[], None], destinations: Iterable[Destination]) -> None:
         """Insert messages, and forget their destinations if one was removed since it was last used."""
         try:
             insert()

@@ -54,6 +54,7 @@ class Session(AbstractSession):
 
     def __init__(self, connection: Connection, acknowledge_mode: AcknowledgeMode) -> None:
         self._connection = connection
+        self._traffic = connection._traffic
         self._acknowledge_mode = acknowledge_mode
         self._is_transacted = acknowledge_mode is AcknowledgeMode.TRANSACTED
         self._database = SessionConnection(connection._engine, connection._schema, transacted=self._is_transacted)
@@ -283,7 +284,9 @@ class Session(AbstractSession):
         if subscription.durable and isinstance(topic, TemporaryTopic):
             raise InvalidDestinationException(f"{topic} is temporary; a durable subscription would outlive it.")
         queue_id = destinations.join(subscription)
-        inbox = Inbox(queue_id, None, self._fetch_operation(), self._wake, destinations.find(topic))
+        inbox = Inbox(
+            queue_id, None, self._fetch_operation(), self._wake, topic, destinations.find(topic), self._traffic
+        )
         subscriber = TopicSubscriber(self, topic, inbox, subscription)
         self._consumer_opened(subscriber)
         return subscriber

@@ -27,6 +27,7 @@ from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import jms_errors, translate
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.message_store import DELAYED_CHANNEL, MessageKey
+from jmsql.store.traffic import Traffic, write_traffic
 
 __all__ = ["ControlConnection", "WakeUp"]
 
@@ -37,6 +38,9 @@ WakeUp = Callable[[MessageKey | None], None]
 
 _NOTIFY_INTERVAL = 0.01
 """Seconds between two notifications. Each takes a lock that all of the server's notifications share."""
+
+_TRAFFIC_INTERVAL = 1.0
+"""Seconds between two times that the client's traffic is written down."""
 
 _LONGEST_PAUSE = 5.0
 """The most seconds between two attempts to connect again."""
@@ -50,6 +54,7 @@ class ControlConnection:
         schema: The name of the schema.
         on_failure: Called, from the control thread, with what went wrong when the connection is lost.
         on_return: Called, from the control thread, with the former connection ids once the connection is there again.
+        traffic: What the client counts, to be written down.
 
     Raises:
         JMSException: The server cannot be reached, or refuses.
@@ -61,12 +66,15 @@ class ControlConnection:
         schema: str,
         on_failure: Callable[[JMSException], None],
         on_return: Callable[[Sequence[int]], None],
+        traffic: Traffic,
     ) -> None:
         self._engine = engine
         self._schema = schema
         self._statements = control_statements(schema)
         self._on_failure = on_failure
         self._on_return = on_return
+        self._traffic = traffic
+        self._next_traffic = 0.0
         self._lock = threading.Lock()
         self._wake_ups: dict[int, set[WakeUp]] = {}
         self._payloads: set[str] = set()
@@ -206,6 +214,7 @@ class ControlConnection:
         maintenance = Maintenance(self._schema)
         while not self._closed:
             self._notify(driver)
+            self._write_traffic(driver)
             self._dispatch(maintenance)
             released = maintenance.run(driver, self.connection_id)
             moved = maintenance.move_due(driver)
@@ -239,12 +248,27 @@ class ControlConnection:
         driver.execute(self._statements.notify, {"channel": self._schema, "payloads": list(payloads)})
         self._next_notification = now + _NOTIFY_INTERVAL
 
+    def _write_traffic(self, driver: PsycopgDriver) -> None:
+        """Write down what the client has counted. The upkeep wakes the thread once a second at the least."""
+        now = time.monotonic()
+        if now < self._next_traffic:
+            return
+        self._next_traffic = now + _TRAFFIC_INTERVAL
+        counted = self._traffic.take()
+        if counted:
+            try:
+                write_traffic(driver, self._schema, counted)
+            except psycopg.Error:
+                self._traffic.put_back(counted)
+                raise
+
     def _disconnect(self) -> None:
         try:
             if not self._connection.closed:
                 driver = PsycopgDriver(self._connection)
-                self._next_notification = 0.0
+                self._next_notification = self._next_traffic = 0.0
                 self._notify(driver)
+                self._write_traffic(driver)
                 driver.execute(self._statements.disconnect, {"connection_id": self.connection_id})
         except psycopg.Error as error:
             logger.info("The control connection was lost as it closed: %s", translate(error, "closing"))
