@@ -26,7 +26,7 @@ demo: $(SETUP) ## run the demonstration on an embedded PostgreSQL (ARGS="--all" 
 	@$(BIN)/jmsql demo $(ARGS)
 
 test: lint docs ## run every check and all tests (ARGS go to pytest)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses logical --dist loadgroup $(ARGS)
 
 lint: $(SETUP) ## check style, types and layers
 	$(BIN)/ruff check --quiet $(SOURCES)

@@ -1,7 +1,6 @@
 """The requirements and cases that the compliance suite answers to, and what became of each.
 
-``requirements.csv`` and ``cases.csv`` list them all. ``planned.csv`` lists those that need what is not built yet; it
-can only shrink, because an entry with a passing test is an error.
+``requirements.csv`` and ``cases.csv`` list them all.
 """
 
 from __future__ import annotations
@@ -37,22 +36,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All entries of each kind, and what the planned ones need."""
+    """All entries of each kind."""
 
     entries: dict[Kind, list[Entry]]
-    planned: dict[str, str]
 
     @classmethod
     def read(cls, directory: Path) -> Catalogue:
-        """Read the three files."""
+        """Read the two files."""
         requirements = [Entry(row["id"], row["section"]) for row in _rows(directory / "requirements.csv")]
         cases = [Entry(row["id"], row["class"]) for row in _rows(directory / "cases.csv")]
-        planned = {row["id"]: row["needs"] for row in _rows(directory / "planned.csv")}
-        catalogue = cls({"requirement": requirements, "case": cases}, planned)
-        unknown = planned.keys() - catalogue.ids("requirement") - catalogue.ids("case")
-        if unknown:
-            raise ValueError(f"planned.csv lists what neither of the other files has: {', '.join(sorted(unknown))}.")
-        return catalogue
+        return cls({"requirement": requirements, "case": cases})
 
     def ids(self, kind: Kind) -> set[str]:
         """The ids of one kind."""
@@ -75,10 +68,10 @@ class Record:
     def problems(self) -> list[str]:
         """What keeps a complete run from passing."""
         return [
-            problem
+            f"{kind} {entry.id} has no passing test"
             for kind in KINDS
             for entry in self.catalogue.entries[kind]
-            if (problem := self._problem(kind, entry.id)) is not None
+            if not self._passes(entry.id)
         ]
 
     def table(self) -> str:
@@ -88,23 +81,15 @@ class Record:
     def _passes(self, identifier: str) -> bool:
         return Outcome.PASSED in self.tests.get(identifier, {}).values()
 
-    def _problem(self, kind: Kind, identifier: str) -> str | None:
-        planned = identifier in self.catalogue.planned
-        if self._passes(identifier):
-            return f"{kind} {identifier} has a passing test: take it out of planned.csv" if planned else None
-        return None if planned else f"{kind} {identifier} has no passing test"
-
     def _status(self, identifier: str) -> str:
-        if self.tests.get(identifier):
-            return max(self.tests[identifier].values()).name.lower()
-        needs = self.catalogue.planned.get(identifier)
-        return "missing" if needs is None else f"planned: needs {needs}"
+        outcomes = self.tests.get(identifier, {}).values()
+        return max(outcomes).name.lower() if outcomes else "missing"
 
     def _lines(self) -> Iterator[str]:
         yield "# Compliance"
         yield ""
         yield "What JMS requires and the cases of its compliance suite, with the tests that prove each. Written by the"
-        yield "test run (`make test`), which fails if anything below has no passing test and is not planned."
+        yield "test run (`make test`), which fails if anything below has no passing test."
         for kind, group in zip(KINDS, ("Section", "Class"), strict=True):
             entries = self.catalogue.entries[kind]
             passed = sum(self._passes(entry.id) for entry in entries)

@@ -7,9 +7,9 @@ import pytest
 from tests.compliance.catalogue import Catalogue, Entry, Outcome, Record
 
 
-def record(planned: dict[str, str] | None = None) -> Record:
+def record() -> Record:
     entries = [Entry("producer.ttl", "4.8.6")]
-    return Record(Catalogue({"requirement": entries, "case": [Entry("ttl-01", "Time to live")]}, planned or {}))
+    return Record(Catalogue({"requirement": entries, "case": [Entry("ttl-01", "Time to live")]}))
 
 
 def test_entry_without_a_test_is_a_problem() -> None:
@@ -36,29 +36,14 @@ def test_one_failed_run_of_a_test_counts() -> None:
     assert len(run.problems()) == 2
 
 
-def test_planned_entry_is_no_problem_until_it_passes() -> None:
-    run = record({"producer.ttl": "time", "ttl-01": "time"})
-    assert run.problems() == []
-    run.add(["ttl-01"], "test_ttl.py::test_it", Outcome.PASSED)
-    assert run.problems() == ["case ttl-01 has a passing test: take it out of planned.csv"]
-
-
 def test_table_shows_tests_and_outcomes_in_a_fixed_order() -> None:
-    run = record({"producer.ttl": "time"})
+    run = record()
     for test in ("test_ttl.py::test_b", "test_ttl.py::test_a"):
         run.add(["ttl-01"], test, Outcome.PASSED)
     table = run.table().splitlines()
     assert "## Requirements: 0 of 1 proven" in table
-    assert "| `producer.ttl` | 4.8.6 |  | planned: needs time |" in table
+    assert "| `producer.ttl` | 4.8.6 |  | missing |" in table
     assert "| `ttl-01` | Time to live | `test_ttl.py::test_a`<br>`test_ttl.py::test_b` | passed |" in table
-
-
-def test_planned_list_may_name_only_what_exists(tmp_path: Path) -> None:
-    (tmp_path / "requirements.csv").write_text("id,section,cases\nproducer.ttl,4.8.6,ttl-01\n")
-    (tmp_path / "cases.csv").write_text("id,class,requirements\nttl-01,Time to live,producer.ttl\n")
-    (tmp_path / "planned.csv").write_text("id,needs\nttl-02,time\n")
-    with pytest.raises(ValueError, match=r"ttl-02\."):
-        Catalogue.read(tmp_path)
 
 
 def test_lists_refer_to_each_other() -> None:
@@ -67,7 +52,8 @@ def test_lists_refer_to_each_other() -> None:
     assert len(catalogue.ids("case")) == 315
 
 
-def test_mark_with_an_unknown_id_stops_the_run(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_mark_with_an_unknown_id_fails_the_run(pytester: pytest.Pytester, processes: str) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -79,6 +65,6 @@ def test_mark_with_an_unknown_id_stops_the_run(pytester: pytest.Pytester) -> Non
     )
     pytester.makeini("[pytest]\nmarkers =\n case(*ids)\n")
     pytester.syspathinsert(Path(__file__).parents[3])
-    result = pytester.runpytest_subprocess("-p", "tests.compliance.table")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*test_nothing: there is no case 'selector-empty-1000'"])
+    result = pytester.runpytest_subprocess("-p", "tests.compliance.table", "-n", processes)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*test_nothing: there is no case 'selector-empty-1000'"])
