@@ -128,9 +128,10 @@ begin
         destination, subscription, subscription_client_id, client_id, jms_correlation_id, jms_reply_to, jms_type,
         properties, property_types, text_body, json_body, body_types, bytes_body)
     select moment, m.sequence, m.jms_timestamp, m.jms_expiration, m.jms_delivery_time, m.body_id, consumer,
-           m.jms_message_id, m.queue_id, coalesce(k.delivery_count, 0) + case ending when 'acknowledged' then 1 else 0 end,
-           m.message_type, ending, m.inverse_priority, m.jms_delivery_mode, t.topic_id is not null,
-           coalesce(t.name, q.name), s.name, s.client_id,
+           m.jms_message_id, m.queue_id,
+           coalesce(k.delivery_count, 0) + case ending when 'acknowledged' then 1 else 0 end, m.message_type,
+           ending, m.inverse_priority, m.jms_delivery_mode, t.topic_id is not null, coalesce(t.name, q.name),
+           s.name, s.client_id,
            (select c.client_id from {schema}.connection c where c.connection_id = consumer),
            m.jms_correlation_id, m.jms_reply_to, m.jms_type, m.properties, m.property_types, m.text_body, m.json_body,
            m.body_types, m.bytes_body
