@@ -1,21 +1,19 @@
-"""The accident of the demo: a worker is killed while it holds messages that it has received and not committed."""
+"""The accidents of the demo: a worker is killed while it holds messages that it has received and not committed."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from types import TracebackType
 from typing import NamedTuple, Self
 
 import sqlalchemy
-from sqlalchemy import Engine
+from sqlalchemy import Engine, Table
 
 from jmsql.cli.demo.crew import Crew
-from jmsql.cli.demo.tables import handled
 from jmsql.cli.demo.worker import APPLICATION_NAME
 
 __all__ = ["Accident", "Casualty"]
-
-_LOCK = sqlalchemy.text(f"lock table {handled} in share mode")
 
 _STOPPED_WORKERS = sqlalchemy.text(
     """
@@ -27,12 +25,13 @@ _STOPPED_WORKERS = sqlalchemy.text(
 
 
 class Casualty(NamedTuple):
-    """The worker that was killed, and the flights that it held then."""
+    """A worker that was killed, the flights that it held then, and the table that their rows were for."""
 
     worker: str
     process_id: int
     flight_ids: list[int]
     killed_at: datetime
+    table: str
 
 
 class Accident:
@@ -44,13 +43,16 @@ class Accident:
     Args:
         engine: Where the table is.
         crew: The workers.
-        spared: The name of a worker that is not to be killed.
+        table: What the workers write to.
+        endangered: The names of the workers that may be killed.
     """
 
-    def __init__(self, engine: Engine, crew: Crew, spared: str) -> None:
+    def __init__(self, engine: Engine, crew: Crew, table: Table, endangered: Collection[str]) -> None:
         self._connection = engine.connect()
         self._crew = crew
-        self._spared = spared
+        self._table = table
+        self._lock = sqlalchemy.text(f"lock table {table} in share mode")
+        self._endangered = endangered
         self._is_locked = False
         self.casualty: Casualty | None = None
 
@@ -62,13 +64,13 @@ class Accident:
     def proceed(self) -> Casualty | None:
         """Bring the accident about: kill a worker if one holds messages by now, return it, and let the others go on."""
         if not self._is_locked:
-            self._connection.execute(_LOCK)
+            self._connection.execute(self._lock)
             self._is_locked = True
         for name, now in self._connection.execute(_STOPPED_WORKERS, {"prefix": APPLICATION_NAME}):
-            if name != self._spared:
+            if name in self._endangered:
                 worker = self._crew.named(name)
                 self._crew.kill(worker)
-                self.casualty = Casualty(name, worker.process.pid, worker.received, now)
+                self.casualty = Casualty(name, worker.process.pid, worker.received, now, self._table.name)
                 self._connection.rollback()
                 return self.casualty
         return None

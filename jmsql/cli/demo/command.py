@@ -21,23 +21,26 @@ NOT_RECONCILED = 1
 
 
 def demo(
-    flights: Annotated[int, typer.Option(min=100, max=ALL_FLIGHTS, help="How many flights.")] = 20_000,
+    flights: Annotated[int, typer.Option(min=100, max=ALL_FLIGHTS, help="How many flights.")] = 15_000,
     everything: Annotated[bool, typer.Option("--all", help=f"All {ALL_FLIGHTS:,} flights.")] = False,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers, beside the delay desk.")] = 3,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers, beside the delay desk.")] = 2,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,
 ) -> None:
-    """Send the flights out of New York in 2013 through a queue, kill a worker meanwhile, and prove that none is lost.
+    """Send the flights out of New York in 2013 through a queue and a topic, kill workers, and prove that none is lost.
 
-    A backend stores each flight and sends its message in one transaction. Workers receive the messages and write a row
-    for each in one transaction; a selector leads delayed flights to a worker of their own. One worker is killed while
-    it holds messages, and messages of one airline fail at first and are delivered again. In the end SQL compares what
-    was handled with what was stored.
+    A backend stores each flight, sends a message about it to a queue and publishes it on a topic, in one transaction.
+    The queue's workers write a row for each message in one transaction with its receipt; a selector leads delayed
+    flights to a worker of their own. So do those of the topic's durable subscriptions, each with a selector of its own;
+    one is shared, and one is away until all is published. Two workers are killed while they hold messages, and
+    messages of one airline fail at first and are delivered again. In the end SQL compares what was handled and
+    received with what was stored.
 
-    It makes the schema `jmsql_demo` and the queue `jmsql_demo.flights` anew each time, and touches nothing else.
+    It makes the schema `jmsql_demo`, the queue `jmsql_demo.flights` and the subscriptions to the topic
+    `jmsql_demo.departures` anew each time, and touches nothing else.
 
-    Exits with 1 if a flight is missing or was handled twice.
+    Exits with 1 if a flight is missing or came twice.
 
     Example: `jmsql demo --flights 50000 --workers 4`
     """
@@ -50,13 +53,13 @@ def demo(
     try:
         with jms_errors("running the demo"), alone(engine):
             prepare(engine, database)
-            casualty = run(engine, database, number, workers)
-            outcome = reconcile(engine, database, casualty)
+            casualties = run(engine, database, number, workers)
+            outcome = reconcile(engine, database, casualties)
     finally:
         engine.dispose()
     if as_json:
-        print_json(outcome_document(outcome, casualty))
+        print_json(outcome_document(outcome, casualties))
     else:
-        print_outcome(outcome, casualty)
+        print_outcome(outcome, casualties)
     if not outcome.is_reconciled:
         raise typer.Exit(NOT_RECONCILED)

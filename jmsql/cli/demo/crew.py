@@ -11,6 +11,7 @@ import time
 from types import TracebackType
 from typing import Self
 
+from jmsql.cli.demo.routing import Subscription
 from jmsql.cli.options import Database
 from jmsql.exceptions import JMSException
 
@@ -27,18 +28,21 @@ class Worker:
     Args:
         name: Its name in the tables and in ``pg_stat_activity``.
         database: Where it works.
-        selector: Which flights it receives.
+        subscription: What it receives from; None: the queue.
+        selector: Which of the queue's flights it receives.
     """
 
-    def __init__(self, name: str, database: Database, selector: str) -> None:
+    def __init__(self, name: str, database: Database, subscription: Subscription | None, selector: str = "") -> None:
         self.name = name
+        self.subscription = subscription
         self.is_ready = False
         self.handled = 0
         self.received: list[int] = []
         """The flights that it received and has not committed yet."""
         self._unread = b""
+        duty = ["queue", selector] if subscription is None else ["subscription", subscription.title]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "jmsql.cli.demo.worker", name, database.schema, selector],
+            [sys.executable, "-m", "jmsql.cli.demo.worker", name, database.schema, *duty],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"JMSQL_URL": database.url},  # not an argument: others can read those
@@ -91,18 +95,26 @@ class Crew:
         self._workers: list[Worker] = []
         self._killed: list[Worker] = []
 
-    @property
-    def handled(self) -> int:
-        """How many messages the workers have handled and committed."""
-        return sum(worker.handled for worker in self._workers)
+    def handled(self, subscription: Subscription | None) -> int:
+        """Return how many messages of a subscription, or of the queue, the workers have handled and committed."""
+        return sum(worker.handled for worker in self._workers if worker.subscription is subscription)
 
-    def start(self, name: str, selector: str) -> Worker:
-        """Start a worker."""
-        worker = Worker(name, self._database, selector)
+    def handle_flights(self, name: str, selector: str) -> None:
+        """Start a worker that receives from the queue what a selector chooses."""
+        self._start(Worker(name, self._database, None, selector))
+
+    def subscribe(self, subscription: Subscription) -> list[str]:
+        """Start the workers of a subscription, and return their names."""
+        numbers = range(1, subscription.workers + 1)
+        names = [f"{subscription.title} {number}" for number in numbers] if len(numbers) > 1 else [subscription.title]
+        for name in names:
+            self._start(Worker(name, self._database, subscription))
+        return names
+
+    def _start(self, worker: Worker) -> None:
         self._workers.append(worker)
         assert worker.process.stdout is not None
         self._selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
-        return worker
 
     def wait_until_ready(self) -> None:
         """Wait until all workers can receive.

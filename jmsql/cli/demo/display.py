@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from rich.progress import TaskID
+
+from jmsql.cli.demo.routing import SUBSCRIPTIONS, Subscription
 from jmsql.cli.output import console, progress
 
 __all__ = ["Display"]
@@ -13,7 +17,7 @@ _LINES = 4
 
 
 class Display:
-    """Shows how many messages were sent and handled. A context manager.
+    """Shows how many messages were sent, handled, and received by each subscription. A context manager.
 
     Args:
         flights: How many there will be.
@@ -24,21 +28,31 @@ class Display:
         self._console = console(error=True)
         self._progress = progress()
         self._sending = self._progress.add_task("Sent", total=flights)
-        self._handling = self._progress.add_task("Handled", total=flights)
+        self._tasks: dict[Subscription | None, TaskID] = {None: self._progress.add_task("Handled", total=flights)}
+        for subscription in SUBSCRIPTIONS:
+            # How many it will be, only the database knows, when all are stored.
+            self._tasks[subscription] = self._progress.add_task(f"  {subscription.title}", total=None)
         self._lines_shown = 0
 
     def note(self, text: str) -> None:
         """Tell what happens."""
         self._progress.console.print(text)
 
-    def update(self, sent: int, handled: int) -> None:
-        """Show the numbers so far."""
+    def expect(self, numbers: Mapping[Subscription, int]) -> None:
+        """Say how many messages each subscription will have received in the end."""
+        for subscription, number in numbers.items():
+            self._progress.update(self._tasks[subscription], total=number)
+
+    def update(self, sent: int, handled: Mapping[Subscription | None, int]) -> None:
+        """Show the numbers so far: sent, and handled of each subscription and (None) of the queue."""
         self._progress.update(self._sending, completed=sent)
-        self._progress.update(self._handling, completed=handled)
-        due = handled * _LINES // self._flights
+        for source, number in handled.items():
+            self._progress.update(self._tasks[source], completed=number)
+        due = handled[None] * _LINES // self._flights
         if due > self._lines_shown and not self._console.is_terminal:
             self._lines_shown = due
-            self.note(f"Sent {sent:,}, handled {handled:,}.")
+            received = sum(number for source, number in handled.items() if source is not None)
+            self.note(f"Sent {sent:,}, handled {handled[None]:,}, received by subscriptions {received:,}.")
 
     def __enter__(self) -> Self:
         self._progress.start()

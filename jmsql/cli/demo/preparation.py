@@ -1,4 +1,4 @@
-"""A fresh start for the demo: its own tables and its own queue, and nothing else, are made anew."""
+"""A fresh start for the demo: its own tables, queue and subscriptions, and nothing else, are made anew."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import sqlalchemy
 from sqlalchemy import Connection, Engine
 
-from jmsql.cli.demo.routing import FLIGHTS
+from jmsql.cli.demo.routing import FLIGHTS, SUBSCRIPTIONS
 from jmsql.cli.demo.tables import APPLICATION_SCHEMA, metadata
 from jmsql.cli.demo.worker import APPLICATION_NAME
 from jmsql.cli.options import Database
@@ -53,7 +53,7 @@ def _wait_for_workers_of_the_last_demo(connection: Connection) -> None:
 
 
 def prepare(engine: Engine, database: Database) -> None:
-    """Make the tables anew and empty the queue. jmsql's schema is made if it is not there.
+    """Make the tables and subscriptions anew and empty the queue. jmsql's schema is made if it is not there.
 
     On the embedded server, which is the user's alone, the schema is brought to the newest version too.
 
@@ -78,3 +78,13 @@ def prepare(engine: Engine, database: Database) -> None:
         if FLIGHTS.name in {summary.queue for summary in administration.queues()}:
             for _ in administration.purge(FLIGHTS.name, None):
                 pass
+        former = {(summary.subscription, summary.client_id) for summary in administration.subscriptions()}
+        for subscription in SUBSCRIPTIONS:
+            if (subscription.name, subscription.client_id) in former:
+                administration.unsubscribe(subscription.name, subscription.client_id)
+    for subscription in SUBSCRIPTIONS:
+        with database.factory().create_connection() as client:
+            if subscription.client_id is not None:
+                client.client_id = subscription.client_id
+            with client.create_session() as session:
+                subscription.consume(session).close()

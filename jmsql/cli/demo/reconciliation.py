@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy
@@ -9,7 +10,8 @@ from sqlalchemy import Connection, Engine
 
 from jmsql.cli.demo.accident import Casualty
 from jmsql.cli.demo.routing import DELAY_DESK, FLIGHTS
-from jmsql.cli.demo.tables import flight, handled
+from jmsql.cli.demo.subscription_reconciliation import Reception, reconcile_subscriptions
+from jmsql.cli.demo.tables import flight, handled, received
 from jmsql.cli.options import Database
 
 __all__ = ["Carrier", "Discrepancy", "Outcome", "reconcile"]
@@ -30,9 +32,12 @@ _DISCREPANCIES = {
     "handled by the wrong worker": f"""
         select f.flight_id from {flight} f join {handled} h using (flight_id)
         where (h.worker = :desk) is distinct from coalesce(f.carrier = 'UA' and f.departure_delay > 60, false)""",
-    "lost with the killed worker": f"""
-        select held.flight_id from unnest(cast(:held as bigint[])) as held (flight_id)
-        where not exists (select from {handled} h where h.flight_id = held.flight_id and h.worker <> :killed)""",
+}
+
+# What a worker held when it was killed, others have handled.
+_NOT_HANDED_ON = {
+    table.name: f"select flight_id from {table} where worker = :killed and flight_id = any(:held)"
+    for table in (handled, received)
 }
 
 _CARRIERS = f"""
@@ -46,9 +51,11 @@ _CARRIERS = f"""
 _WORKERS = f"select h.worker, count(*) from {handled} h group by h.worker order by h.worker"
 
 _DURATION = f"""
-    select extract(epoch from (select max(stored_at) from {flight}) - (select min(stored_at) from {flight}))::float8,
-           extract(epoch from (select max(handled_at) from {handled}) - (select min(stored_at) from {flight}))::float8,
-           extract(epoch from :killed_at - (select min(stored_at) from {flight}))::float8"""
+    select extract(epoch from max(f.stored_at) - min(f.stored_at))::float8,
+           extract(epoch from (select max(handled_at) from {handled}) - min(f.stored_at))::float8
+    from {flight} f"""
+
+_WHEN_KILLED = f"select extract(epoch from :killed_at - (select min(stored_at) from {flight}))::float8"
 
 _PROGRESS = f"""
     select floor(extract(epoch from at - (select min(stored_at) from {flight})) / :width)::integer as step,
@@ -96,32 +103,36 @@ class Outcome(NamedTuple):
     left_in_queue: int
     sending_seconds: float
     seconds: float
-    killed_after: float
+    killed_after: list[float]
     carriers: list[Carrier]
     workers: dict[str, int]
     steps: list[Step]
     discrepancies: list[Discrepancy]
+    receptions: list[Reception]
 
     @property
     def is_reconciled(self) -> bool:
-        """Whether every flight was handled exactly once, and nothing is left."""
-        return not self.discrepancies and not self.left_in_queue
+        """Whether every flight was handled and received exactly once where it should be, and nothing is left."""
+        return (
+            not self.discrepancies
+            and not self.left_in_queue
+            and all(reception.is_reconciled for reception in self.receptions)
+        )
 
 
-def reconcile(engine: Engine, database: Database, casualty: Casualty) -> Outcome:
+def reconcile(engine: Engine, database: Database, casualties: Sequence[Casualty]) -> Outcome:
     """Compare what was handled with what was stored.
 
     Args:
         engine: Where the tables are.
         database: Where the queue is.
-        casualty: The worker that was killed.
+        casualties: The workers that were killed.
     """
     with database.administration() as administration:
         left_in_queue = administration.count(FLIGHTS.name, None)
     with engine.connect() as connection:
         carriers = [Carrier._make(row) for row in _query(connection, _CARRIERS, desk=DELAY_DESK)]
-        times = _query(connection, _DURATION, killed_at=casualty.killed_at)[0]
-        sending_seconds, seconds, killed_after = (float(value or 0.0) for value in times)
+        sending_seconds, seconds = (float(value or 0.0) for value in _query(connection, _DURATION)[0])
         return Outcome(
             sum(carrier.flights for carrier in carriers),
             sum(carrier.handled for carrier in carriers),
@@ -129,23 +140,29 @@ def reconcile(engine: Engine, database: Database, casualty: Casualty) -> Outcome
             left_in_queue,
             sending_seconds,
             seconds,
-            killed_after,
+            [_query(connection, _WHEN_KILLED, killed_at=each.killed_at)[0][0] for each in casualties],
             carriers,
             {str(name): int(count) for name, count in _query(connection, _WORKERS)},
             _steps(connection, max(seconds / _MOST_STEPS, _SHORTEST_STEP)),
-            _discrepancies(connection, casualty),
+            _discrepancies(connection, casualties),
+            reconcile_subscriptions(engine, database),
         )
 
 
-def _discrepancies(connection: Connection, casualty: Casualty) -> list[Discrepancy]:
-    values = {"desk": DELAY_DESK, "held": casualty.flight_ids, "killed": casualty.worker}
-    found = []
-    for what, query in _DISCREPANCIES.items():
-        wanted = {name: value for name, value in values.items() if f":{name}" in query}
-        flight_ids = sorted(row[0] for row in _query(connection, query, **wanted))
-        if flight_ids:
-            found.append(Discrepancy(what, flight_ids))
-    return found
+def _discrepancies(connection: Connection, casualties: Sequence[Casualty]) -> list[Discrepancy]:
+    found = [
+        Discrepancy(what, _flights(connection, query, **({"desk": DELAY_DESK} if ":desk" in query else {})))
+        for what, query in _DISCREPANCIES.items()
+    ]
+    for casualty in casualties:
+        query = _NOT_HANDED_ON[casualty.table]
+        kept = _flights(connection, query, held=casualty.flight_ids, killed=casualty.worker)
+        found.append(Discrepancy(f"not taken over from {casualty.worker}, which was killed", kept))
+    return [each for each in found if each.flight_ids]
+
+
+def _flights(connection: Connection, query: str, **values: object) -> list[int]:
+    return sorted(row[0] for row in _query(connection, query, **values))
 
 
 def _steps(connection: Connection, width: float) -> list[Step]:

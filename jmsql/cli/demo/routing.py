@@ -1,10 +1,13 @@
-"""Which worker of the demo gets which flights: one queue, shared out by selectors."""
+"""Who of the demo gets which flights: a queue shared out by selectors, and subscriptions to a topic."""
 
 from __future__ import annotations
 
-from jmsql.destinations import Queue
+from typing import NamedTuple
 
-__all__ = ["ALL_OTHERS", "DELAYED", "DELAY_DESK", "FLIGHTS"]
+import jmsql
+from jmsql.destinations import Queue, Topic
+
+__all__ = ["ALL_OTHERS", "DELAYED", "DELAY_DESK", "DEPARTURES", "FLIGHTS", "SUBSCRIPTIONS", "Subscription"]
 
 FLIGHTS = Queue("jmsql_demo.flights")
 
@@ -16,3 +19,44 @@ DELAYED = "carrier = 'UA' AND departure_delay > 60"
 
 ALL_OTHERS = "carrier <> 'UA' OR departure_delay <= 60 OR departure_delay IS NULL"
 """What the other workers receive. A cancelled flight has no delay, and to compare that is neither true nor false."""
+
+DEPARTURES = Topic("jmsql_demo.departures")
+
+
+class Subscription(NamedTuple):
+    """A durable subscription to the departures.
+
+    The properties of the messages are called like the columns of the table `flight`, so that the selector is also the
+    condition in SQL for the flights that it chooses.
+    """
+
+    title: str
+    selector: str | None
+    workers: int = 1
+    """How many share it."""
+    comes_late: bool = False
+    """Whether its worker comes when all is published."""
+
+    @property
+    def name(self) -> str:
+        """Its name, which tells it from those of others in the database."""
+        return f"jmsql_demo.{self.title}"
+
+    @property
+    def client_id(self) -> str | None:
+        """Whose it is, if it is not shared."""
+        return None if self.workers > 1 else self.name
+
+    def consume(self, session: jmsql.Session) -> jmsql.MessageConsumer:
+        """Make the subscription, if it is not there, and a consumer of it."""
+        if self.workers > 1:
+            return session.create_shared_durable_consumer(DEPARTURES, self.name, self.selector)
+        return session.create_durable_consumer(DEPARTURES, self.name, self.selector)
+
+
+SUBSCRIPTIONS = (
+    Subscription("departure board", None),
+    Subscription("United delays", "carrier = 'UA' AND departure_delay > 60"),
+    Subscription("west coast", "origin = 'JFK' AND destination IN ('LAX', 'SFO')", workers=2),
+    Subscription("cancellations", "departure_delay IS NULL", comes_late=True),
+)

@@ -1,4 +1,4 @@
-"""The demo itself: workers are started, flights are sent, a worker is killed and replaced, all is handled."""
+"""The demo itself: workers are started, flights are sent and published, two workers are killed, all is handled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from jmsql.cli.demo.backend import publish
 from jmsql.cli.demo.crew import Crew
 from jmsql.cli.demo.display import Display
 from jmsql.cli.demo.flights import read_flights
-from jmsql.cli.demo.routing import ALL_OTHERS, DELAY_DESK, DELAYED
+from jmsql.cli.demo.routing import ALL_OTHERS, DELAY_DESK, DELAYED, SUBSCRIPTIONS, Subscription
+from jmsql.cli.demo.subscription_reconciliation import count_chosen
+from jmsql.cli.demo.tables import handled, received
 from jmsql.cli.options import Database
 from jmsql.cli.output import counted
 from jmsql.exceptions import JMSException
@@ -21,55 +23,120 @@ __all__ = ["run"]
 _STALLED_AFTER = 30.0
 
 
-def run(engine: Engine, database: Database, flights: int, workers: int) -> Casualty:
-    """Send the flights and have them handled; kill a worker when a third is sent.
+def run(engine: Engine, database: Database, flights: int, workers: int) -> list[Casualty]:
+    """Send and publish the flights, and have them handled.
+
+    When a third is sent, a worker of the queue is killed, and replaced. When half is sent, one of those that share a
+    subscription is; the others go on.
 
     Returns:
-        The worker that was killed.
+        The workers that were killed.
 
     Raises:
         JMSException: A worker failed, or none could be killed.
     """
-    with (
-        Display(flights) as display,
-        Crew(database) as crew,
-        Accident(engine, crew, DELAY_DESK) as accident,
-    ):
-        display.note(f"Starting {counted(workers, 'worker')} and a {DELAY_DESK} ...")
-        crew.start(DELAY_DESK, DELAYED)
-        for number in range(1, workers + 1):
-            crew.start(f"worker {number}", ALL_OTHERS)
+    names = [f"worker {number}" for number in range(1, workers + 1)]
+    with Display(flights) as display, Crew(database) as crew:
+        display.note(f"Starting {counted(workers, 'worker')}, a {DELAY_DESK}, and the subscriptions' workers ...")
+        crew.handle_flights(DELAY_DESK, DELAYED)
+        for name in names:
+            crew.handle_flights(name, ALL_OTHERS)
+        sharing = []
+        for subscription in SUBSCRIPTIONS:
+            if not subscription.comes_late:
+                started = crew.subscribe(subscription)
+                sharing += started if subscription.workers > 1 else []
         crew.wait_until_ready()
 
-        display.note(f"Storing and sending {flights:,} flights ...")
-        sent = 0
+        with (
+            Accident(engine, crew, handled, names) as at_the_queue,
+            Accident(engine, crew, received, sharing) as at_a_subscription,
+        ):
+            course = _Course(flights, f"worker {workers + 1}", crew, display, at_the_queue, at_a_subscription)
+            display.note(f"Storing, sending and publishing {flights:,} flights ...")
+            for number in publish(database.factory(), read_flights(flights)):
+                course.sent += number
+                course.proceed(0)
+            for subscription in SUBSCRIPTIONS:
+                if subscription.comes_late:
+                    display.note(f"All is published. Now comes {subscription.title!r}, which has been away.")
+                    crew.subscribe(subscription)
+            course.wait_for(count_chosen(engine))
+            crew.finish()
+            course.show()
+            return [_casualty(accident) for accident in (at_the_queue, at_a_subscription)]
 
-        def proceed(timeout: float) -> bool:
-            some_reported = crew.listen(timeout)
-            display.update(sent, crew.handled)
-            if 3 * sent >= flights and not accident.is_over:
-                casualty = accident.proceed()
-                if casualty is not None:
-                    _replace(casualty, f"worker {workers + 1}", crew, display)
-            return some_reported
 
-        for number in publish(database.factory(), read_flights(flights)):
-            sent += number
-            proceed(0)
+class _Course:
+    """What comes to pass while the flights are sent and handled.
+
+    Args:
+        flights: How many there are.
+        replacement: The name of the worker that takes the place of the one killed at the queue.
+        crew: The workers.
+        display: Where to show it.
+        at_the_queue: The accident that befalls a worker of the queue.
+        at_a_subscription: The one that befalls a worker of a subscription.
+    """
+
+    def __init__(
+        self,
+        flights: int,
+        replacement: str,
+        crew: Crew,
+        display: Display,
+        at_the_queue: Accident,
+        at_a_subscription: Accident,
+    ) -> None:
+        self.sent = 0
+        self._flights = flights
+        self._replacement = replacement
+        self._crew = crew
+        self._display = display
+        self._at_the_queue = at_the_queue
+        self._at_a_subscription = at_a_subscription
+
+    def proceed(self, timeout: float) -> bool:
+        """Take in what the workers report, and bring the accidents about; return whether they reported anything."""
+        some_reported = self._crew.listen(timeout)
+        self.show()
+        if 3 * self.sent >= self._flights and not self._at_the_queue.is_over:
+            self._bring_about(self._at_the_queue, self._replacement)
+        if 2 * self.sent >= self._flights and not self._at_a_subscription.is_over:
+            self._bring_about(self._at_a_subscription, None)
+        return some_reported
+
+    def _bring_about(self, accident: Accident, replacement: str | None) -> None:
+        casualty = accident.proceed()
+        if casualty is None:
+            return
+        then = "the others go on without it" if replacement is None else f"starting {replacement!r} in its place"
+        self._display.note(
+            f"Killed {casualty.worker} (process {casualty.process_id}) while it held "
+            f"{counted(len(casualty.flight_ids), 'message')}, received and not committed; {then}."
+        )
+        if replacement is not None:
+            self._crew.handle_flights(replacement, ALL_OTHERS)
+
+    def wait_for(self, chosen: dict[Subscription, int]) -> None:
+        """Wait until all that was sent is handled, or nothing happens any more."""
+        self._display.expect(chosen)
         last_report = time.monotonic()
-        while crew.handled < flights and time.monotonic() - last_report < _STALLED_AFTER:
-            if proceed(0.1):
+        while not self._is_handled(chosen) and time.monotonic() - last_report < _STALLED_AFTER:
+            if self.proceed(0.1):
                 last_report = time.monotonic()
-        crew.finish()
-        display.update(sent, crew.handled)
-        if accident.casualty is None:
-            raise JMSException("No worker could be killed: none has received anything.")
-        return accident.casualty
+
+    def _is_handled(self, chosen: dict[Subscription, int]) -> bool:
+        return self._crew.handled(None) >= self._flights and all(
+            self._crew.handled(subscription) >= number for subscription, number in chosen.items()
+        )
+
+    def show(self) -> None:
+        """Show how far it is."""
+        self._display.update(self.sent, {source: self._crew.handled(source) for source in (None, *SUBSCRIPTIONS)})
 
 
-def _replace(casualty: Casualty, replacement: str, crew: Crew, display: Display) -> None:
-    display.note(
-        f"Killed {casualty.worker} (process {casualty.process_id}) while it held {len(casualty.flight_ids)} messages, "
-        f"received and not committed; starting {replacement} in its place."
-    )
-    crew.start(replacement, ALL_OTHERS)
+def _casualty(accident: Accident) -> Casualty:
+    if accident.casualty is None:
+        raise JMSException("No worker could be killed: none has received anything.")
+    return accident.casualty

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, DateTime, Integer, MetaData, Table, Text, func
 
-__all__ = ["APPLICATION_SCHEMA", "flight", "handled", "metadata"]
+__all__ = ["APPLICATION_SCHEMA", "flight", "handled", "metadata", "received"]
 
 APPLICATION_SCHEMA = "jmsql_demo"
 
@@ -26,7 +26,7 @@ flight = Table(
     Column("stored_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
 )
 
-# Without a primary key, on purpose: a message that is handled twice shall leave two rows, not an error.
+# These have no primary key, on purpose: a message that is handled twice shall leave two rows, not an error.
 handled = Table(
     "handled",
     metadata,
@@ -35,4 +35,13 @@ handled = Table(
     Column("worker", Text, nullable=False),
     Column("delivery_count", Integer, nullable=False),
     Column("handled_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+)
+
+received = Table(
+    "received",
+    metadata,
+    Column("subscription", Text, nullable=False),
+    Column("flight_id", BigInteger, nullable=False),
+    Column("worker", Text, nullable=False),
+    Column("received_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
 )

@@ -1,7 +1,9 @@
-"""A worker of the demo, a process of its own: ``python -m jmsql.cli.demo.worker NAME SCHEMA SELECTOR``.
+"""A worker of the demo, a process of its own.
 
-It receives flights and writes a row for each in the same transaction, so that both happen or neither. It reports each
-step as a line of JSON on its standard output, and ends when its standard input does and no message is left.
+``python -m jmsql.cli.demo.worker NAME SCHEMA queue SELECTOR`` or ``… subscription TITLE``: it receives flights from
+the queue or from a subscription, and writes a row for each in the same transaction, so that both happen or neither. It
+reports each step as a line of JSON on its standard output, and ends when its standard input does and no message is
+left.
 """
 
 from __future__ import annotations
@@ -10,10 +12,13 @@ import json
 import os
 import sys
 import threading
+from abc import ABC, abstractmethod
+
+from sqlalchemy import Table
 
 import jmsql
-from jmsql.cli.demo.routing import FLIGHTS
-from jmsql.cli.demo.tables import handled
+from jmsql.cli.demo.routing import FLIGHTS, SUBSCRIPTIONS, Subscription
+from jmsql.cli.demo.tables import handled, received
 from jmsql.store.engine import parse_url
 from jmsql.store.errors import jms_errors
 
@@ -31,19 +36,91 @@ class FirstAttemptFailed(Exception):
     """What goes wrong in the demo, so that messages are rolled back and delivered again."""
 
 
-def work(factory: jmsql.ConnectionFactory, name: str, selector: str, stopping: threading.Event) -> None:
+class Duty(ABC):
+    """What a worker receives, and what it makes of it.
+
+    Args:
+        worker: The worker's name.
+    """
+
+    client_id: str | None = None
+    table: Table
+
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
+
+    @abstractmethod
+    def consume(self, session: jmsql.Session) -> jmsql.MessageConsumer:
+        """Make the consumer."""
+
+    @abstractmethod
+    def row(self, message: jmsql.Message) -> dict[str, object]:
+        """Return what is to be stored for a message.
+
+        Raises:
+            FirstAttemptFailed: The message is to be rolled back this time.
+        """
+
+
+class HandlingFlights(Duty):
+    """Receives from the queue what a selector chooses. The first attempt at each flight of Hawaiian Airlines fails."""
+
+    table = handled
+
+    def __init__(self, worker: str, selector: str) -> None:
+        super().__init__(worker)
+        self._selector = selector
+
+    def consume(self, session: jmsql.Session) -> jmsql.MessageConsumer:
+        return session.create_consumer(FLIGHTS, self._selector)
+
+    def row(self, message: jmsql.Message) -> dict[str, object]:
+        attempt = message.get_int_property("JMSXDeliveryCount")
+        if attempt == 1 and message.get_string_property("carrier") == _CARRIER_OF_FAILURES:
+            raise FirstAttemptFailed
+        body = message.get_body(dict) or {}
+        return {
+            "flight_id": body["flight_id"],
+            "departure_delay": body["departure_delay"],
+            "worker": self.worker,
+            "delivery_count": attempt,
+        }
+
+
+class ReceivingDepartures(Duty):
+    """Receives what a subscription to the topic has collected."""
+
+    table = received
+
+    def __init__(self, worker: str, subscription: Subscription) -> None:
+        super().__init__(worker)
+        self._subscription = subscription
+        self.client_id = subscription.client_id
+
+    def consume(self, session: jmsql.Session) -> jmsql.MessageConsumer:
+        return self._subscription.consume(session)
+
+    def row(self, message: jmsql.Message) -> dict[str, object]:
+        body = message.get_body(dict) or {}
+        return {"subscription": self._subscription.title, "flight_id": body["flight_id"], "worker": self.worker}
+
+
+def work(factory: jmsql.ConnectionFactory, duty: Duty, stopping: threading.Event) -> None:
     """Handle flights until it is time to stop and none is left."""
-    with factory.create_connection() as connection, connection.create_session(transacted=True) as session:
-        consumer = session.create_consumer(FLIGHTS, selector)
-        connection.start()
-        _report(ready=True)
-        while True:
-            last_look = stopping.is_set()
-            messages = _receive(consumer)
-            if messages:
-                _handle(session, messages, name)
-            elif last_look:
-                return
+    with factory.create_connection() as connection:
+        if duty.client_id is not None:
+            connection.client_id = duty.client_id
+        with connection.create_session(transacted=True) as session:
+            consumer = duty.consume(session)
+            connection.start()
+            _report(ready=True)
+            while True:
+                last_look = stopping.is_set()
+                messages = _receive(consumer)
+                if messages:
+                    _handle(session, messages, duty)
+                elif last_look:
+                    return
 
 
 def _receive(consumer: jmsql.MessageConsumer) -> list[jmsql.Message]:
@@ -57,34 +134,16 @@ def _receive(consumer: jmsql.MessageConsumer) -> list[jmsql.Message]:
     return messages
 
 
-def _handle(session: jmsql.Session, messages: list[jmsql.Message], name: str) -> None:
+def _handle(session: jmsql.Session, messages: list[jmsql.Message], duty: Duty) -> None:
     try:
-        rows = [_row(message, name) for message in messages]
+        rows = [duty.row(message) for message in messages]
     except FirstAttemptFailed:
         session.rollback()
         return
     _report(received=[row["flight_id"] for row in rows])
-    session.database.execute(handled.insert(), rows)
+    session.database.execute(duty.table.insert(), rows)
     session.commit()
     _report(handled=len(rows))
-
-
-def _row(message: jmsql.Message, name: str) -> dict[str, object]:
-    """Return what is to be stored for a message.
-
-    Raises:
-        FirstAttemptFailed: It is an announcement from Hawaiian Airlines, delivered for the first time.
-    """
-    attempt = message.get_int_property("JMSXDeliveryCount")
-    if attempt == 1 and message.get_string_property("carrier") == _CARRIER_OF_FAILURES:
-        raise FirstAttemptFailed
-    body = message.get_body(dict) or {}
-    return {
-        "flight_id": body["flight_id"],
-        "departure_delay": body["departure_delay"],
-        "worker": name,
-        "delivery_count": attempt,
-    }
 
 
 def _report(**step: object) -> None:
@@ -98,14 +157,19 @@ def _set_at_end_of_input(event: threading.Event) -> None:
 
 def main() -> None:
     """Run the worker that the arguments describe, on the database that JMSQL_URL names."""
-    name, schema, selector = sys.argv[1:]
+    name, schema, kind, source = sys.argv[1:]
+    duty: Duty
+    if kind == "queue":
+        duty = HandlingFlights(name, source)
+    else:
+        duty = ReceivingDepartures(name, next(each for each in SUBSCRIPTIONS if each.title == source))
     url = parse_url(os.environ["JMSQL_URL"]).update_query_dict({"application_name": APPLICATION_NAME + name})
     factory = jmsql.ConnectionFactory(url.render_as_string(hide_password=False), schema=schema)
     stopping = threading.Event()
     threading.Thread(target=_set_at_end_of_input, args=[stopping], daemon=True).start()
     try:
         with jms_errors("handling flights"):
-            work(factory, name, selector, stopping)
+            work(factory, duty, stopping)
     except jmsql.JMSException as error:
         sys.exit(f"jmsql: {name}: {error}")
     except BrokenPipeError:

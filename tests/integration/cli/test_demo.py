@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from jmsql.cli.application import app
 from jmsql.cli.demo import command
 from jmsql.cli.demo.accident import Casualty
 from jmsql.cli.demo.flights import ALL_FLIGHTS, Flight, read_flights
-from jmsql.cli.demo.routing import ALL_OTHERS, DELAYED
+from jmsql.cli.demo.routing import ALL_OTHERS, DELAYED, SUBSCRIPTIONS
 from jmsql.selectors import Selector
 from tests.integration.cli.conftest import Outcome
 
-FLIGHTS = 300
+FLIGHTS = 900
 OTHERS = library.Queue("untouched")
 
 
@@ -52,34 +53,36 @@ def outcome(jmsql_url: str, database: psycopg.Connection) -> Outcome:
 
 
 @pytest.fixture
-def casualty(outcome: Outcome, database: psycopg.Connection) -> Casualty:
-    """The worker that was killed in the run."""
-    now = database.execute("select max(handled_at) from jmsql_demo.handled").fetchone()
-    assert now is not None
-    killed = outcome.document["killed"]
-    return Casualty(killed["worker"], killed["process_id"], killed["flight_ids"], now[0])
+def casualties(outcome: Outcome) -> list[Casualty]:
+    """The workers that were killed in the run."""
+    return [
+        Casualty(**killed | {"killed_at": datetime.fromisoformat(killed["killed_at"])})
+        for killed in outcome.document["killed"]
+    ]
 
 
 @pytest.fixture
 def sabotaged(
-    jmsql_url: str, database: psycopg.Connection, casualty: Casualty, monkeypatch: pytest.MonkeyPatch
+    jmsql_url: str, database: psycopg.Connection, casualties: list[Casualty], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Any]:
     """Runs the end of the demo on the tables of the run before, with a change made to them, and undoes the change."""
     monkeypatch.setattr(command, "prepare", lambda *_: None)
-    database.execute("create table jmsql_demo.kept as select * from jmsql_demo.handled")
+    for name in ("handled", "received"):
+        database.execute(f"create table jmsql_demo.kept_{name} as select * from jmsql_demo.{name}")
 
     def reconcile_after(statement: str, *arguments: str) -> Outcome:
-        def change(*_: object) -> Casualty:
+        def change(*_: object) -> list[Casualty]:
             database.execute(statement)
-            return casualty
+            return casualties
 
         monkeypatch.setattr(command, "run", change)
         return run(jmsql_url, *arguments)
 
     yield reconcile_after
-    database.execute("truncate jmsql_demo.handled")
-    database.execute("insert into jmsql_demo.handled select * from jmsql_demo.kept")
-    database.execute("drop table jmsql_demo.kept")
+    for name in ("handled", "received"):
+        database.execute(f"truncate jmsql_demo.{name}")
+        database.execute(f"insert into jmsql_demo.{name} select * from jmsql_demo.kept_{name}")
+        database.execute(f"drop table jmsql_demo.kept_{name}")
 
 
 class TestARun:
@@ -93,16 +96,57 @@ class TestARun:
         handled = database.execute("select flight_id from jmsql_demo.handled order by 1").fetchall()
         assert stored == handled == [(number,) for number in range(1, FLIGHTS + 1)]
 
-    def test_a_worker_is_killed_that_holds_messages(self, outcome: Outcome, database: psycopg.Connection) -> None:
-        killed = outcome.document["killed"]
-        assert killed["flight_ids"]
-        workers = database.execute(
-            "select distinct worker from jmsql_demo.handled where flight_id = any(%s)", [killed["flight_ids"]]
+    def test_workers_are_killed_that_hold_messages(self, outcome: Outcome, database: psycopg.Connection) -> None:
+        at_the_queue, at_a_subscription = outcome.document["killed"]
+        assert at_the_queue["table"] == "handled"
+        assert at_a_subscription["table"] == "received"
+        assert at_a_subscription["worker"].startswith("west coast")
+        for killed in (at_the_queue, at_a_subscription):
+            assert killed["flight_ids"]
+            workers = database.execute(
+                f"select distinct worker from jmsql_demo.{killed['table']} where flight_id = any(%s)",
+                [killed["flight_ids"]],
+            ).fetchall()
+            assert (killed["worker"],) not in workers
+            assert f"Killed {killed['worker']} (process {killed['process_id']})" in outcome.errors
+            with pytest.raises(ProcessLookupError):
+                os.kill(killed["process_id"], 0)
+
+    def test_each_subscription_receives_what_its_selector_chooses(
+        self, outcome: Outcome, database: psycopg.Connection
+    ) -> None:
+        wanted: dict[str, Callable[[Flight], bool]] = {
+            "departure board": lambda flight: True,
+            "United delays": lambda flight: flight.carrier == "UA" and (flight.departure_delay or 0) > 60,
+            "west coast": lambda flight: flight.origin == "JFK" and flight.destination in {"LAX", "SFO"},
+            "cancellations": lambda flight: flight.departure_delay is None,
+        }
+        assert [each["subscription"] for each in outcome.document["subscriptions"]] == list(wanted)
+        flights = list(read_flights(FLIGHTS))
+        for title, chosen in wanted.items():
+            received = database.execute(
+                "select flight_id from jmsql_demo.received where subscription = %s order by 1", [title]
+            ).fetchall()
+            expected = [flight.flight_id for flight in flights if chosen(flight)]
+            assert expected, "the input has such flights"
+            assert [flight_id for (flight_id,) in received] == expected
+
+    def test_a_shared_subscription_goes_on_without_the_worker_that_was_killed(self, outcome: Outcome) -> None:
+        _, killed = outcome.document["killed"]
+        workers = {each["subscription"]: each["workers"] for each in outcome.document["subscriptions"]}["west coast"]
+        assert sum(count for worker, count in workers.items() if worker != killed["worker"]) >= len(
+            killed["flight_ids"]
+        )
+
+    def test_a_subscription_that_was_away_receives_what_was_published_meanwhile(self, outcome: Outcome) -> None:
+        assert "All is published. Now comes 'cancellations', which has been away." in outcome.errors
+
+    def test_its_subscriptions_are_left_empty(self, outcome: Outcome, database: psycopg.Connection) -> None:
+        assert outcome.exit_code == 0
+        left = database.execute(
+            "select subscription, ready + claimed from jmsql.subscriptions where topic = 'jmsql_demo.departures'"
         ).fetchall()
-        assert (killed["worker"],) not in workers
-        assert f"Killed {killed['worker']} (process {killed['process_id']})" in outcome.errors
-        with pytest.raises(ProcessLookupError):
-            os.kill(killed["process_id"], 0)
+        assert sorted(left) == sorted((each.name, 0) for each in SUBSCRIPTIONS)
 
     def test_messages_are_rolled_back_and_delivered_again(self, outcome: Outcome, database: psycopg.Connection) -> None:
         assert outcome.document["redelivered"] > 0
@@ -132,7 +176,7 @@ class TestARun:
             assert [message.get_body(str) for message in context.create_browser(OTHERS)] == ["precious"]
 
     def test_progress_goes_to_standard_error_as_lines(self, outcome: Outcome) -> None:
-        assert f"Sent {FLIGHTS}, handled {FLIGHTS}." in outcome.errors
+        assert f"Sent {FLIGHTS}, handled {FLIGHTS}, received by subscriptions " in outcome.errors
         assert "\x1b" not in outcome.errors
 
 
@@ -140,7 +184,11 @@ class TestReconciliation:
     def test_unchanged_tables_reconcile(self, sabotaged: Any) -> None:
         outcome = sabotaged("select 1")
         assert outcome.exit_code == 0
-        assert "Reconciled: 300 flights, each handled exactly once; the queue is empty." in outcome.text
+        assert (
+            "Reconciled: 900 flights, each handled exactly once, and received exactly once by each of 4 subscriptions "
+            "whose selector chooses it; nothing is left." in outcome.text
+        )
+        assert "departure_delay IS NULL" in outcome.text
         assert "United Air Lines" in outcome.text
         assert "Messages per second" in outcome.text
 
@@ -182,6 +230,50 @@ class TestReconciliation:
         found = {what: ids for what, ids in outcome.document["discrepancies"].items() if not what.startswith("lost")}
         assert found == discrepancies
 
+    @pytest.mark.parametrize(
+        ("statement", "kind", "text"),
+        [
+            (
+                "delete from jmsql_demo.received where subscription = 'departure board' and flight_id = 7",
+                "missing",
+                "1 flight missing in the subscription 'departure board': 7\n",
+            ),
+            (
+                "insert into jmsql_demo.received select 'departure board', 1000, 'departure board'",
+                "unexpected",
+                "1 flight received from the subscription 'departure board' and not chosen by its selector: 1000\n",
+            ),
+            (
+                """insert into jmsql_demo.received
+                   select * from jmsql_demo.received where subscription = 'departure board' and flight_id = 9""",
+                "received_twice",
+                "1 flight received twice from the subscription 'departure board': 9\n",
+            ),
+        ],
+    )
+    def test_what_a_subscription_has_too_little_or_too_much_is_found(
+        self, sabotaged: Any, statement: str, kind: str, text: str
+    ) -> None:
+        outcome = sabotaged(statement)
+        assert outcome.exit_code == 1
+        assert text in outcome.text
+        assert outcome.text.endswith("NOT RECONCILED.\n")
+        again = sabotaged("select 1", "--json")
+        assert again.exit_code == 1
+        assert len(again.document["subscriptions"][0][kind]) == 1
+
+    def test_flights_that_nobody_has_taken_over_from_the_dead_are_found(
+        self, sabotaged: Any, casualties: list[Casualty]
+    ) -> None:
+        dead = casualties[1]
+        outcome = sabotaged(
+            f"update jmsql_demo.received set worker = '{dead.worker}' where subscription = 'west coast'", "--json"
+        )
+        assert outcome.exit_code == 1
+        assert outcome.document["discrepancies"] == {
+            f"not taken over from {dead.worker}, which was killed": sorted(dead.flight_ids)
+        }
+
     def test_a_message_that_is_left_in_the_queue_is_found(
         self, sabotaged: Any, jmsql_url: str, database: psycopg.Connection
     ) -> None:
@@ -191,6 +283,16 @@ class TestReconciliation:
         database.execute("delete from jmsql.message where text_body = 'left over'")
         assert outcome.exit_code == 1
         assert "1 message is left in the queue." in outcome.text
+
+    def test_a_message_that_is_left_in_a_subscription_is_found(
+        self, sabotaged: Any, jmsql_url: str, database: psycopg.Connection
+    ) -> None:
+        with library.ConnectionFactory(jmsql_url).create_context() as context:
+            context.create_producer().send(library.Topic("jmsql_demo.departures"), "left over")
+        outcome = sabotaged("select 1")
+        database.execute("delete from jmsql.message where text_body = 'left over'")
+        assert outcome.exit_code == 1
+        assert "1 message is left in the subscription 'departure board'." in outcome.text
 
 
 class TestAFreshStart:
@@ -249,6 +351,6 @@ def test_the_documentation_shows_the_code_as_it_is() -> None:
     sources = "".join(path.read_text() for path in sorted((root / "jmsql/cli/demo").glob("*.py")))
     lines = {line.strip() for line in sources.splitlines()}
     blocks = re.findall(r"```python\n(.*?)```", (root / "docs/demo.md").read_text(), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         assert {line.strip() for line in block.splitlines()} <= lines | {""}
