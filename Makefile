@@ -1,11 +1,11 @@
 # Everything runs in .venv, which is made on first use from requirements.lock. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format docs benchmarks lock clean
+.PHONY: help setup demo test java lint types format docs benchmarks lock clean
 
 BIN := .venv/bin
 SETUP := .venv/.complete
-SOURCES := $(wildcard jmsql tests benchmarks examples migrations)
+SOURCES := $(wildcard jmsql pyspark_jmsql tests benchmarks examples migrations)
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$candidate -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$candidate && break; done)
 
@@ -25,8 +25,14 @@ $(SETUP): requirements.lock pyproject.toml
 demo: $(SETUP) ## run the demonstration on an embedded PostgreSQL (ARGS="--all" for the whole input)
 	@$(BIN)/jmsql demo $(ARGS)
 
-test: lint docs ## run every check and all tests (ARGS go to pytest)
+test: lint docs java ## run every check and all tests (ARGS go to pytest)
 	@$(BIN)/python -m pytest --numprocesses logical --dist loadgroup $(ARGS)
+
+java: $(SETUP) ## find Java 17 or newer, which Spark needs, or install it (Debian, as root)
+	@$(BIN)/python -m jmsql.spark.java >/dev/null 2>&1 || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || { \
+		echo "Installing Java ..."; apt-get update -qq; \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends default-jre-headless >/dev/null; }
+	@$(BIN)/python -m jmsql.spark.java >/dev/null
 
 lint: $(SETUP) ## check style, types and layers
 	$(BIN)/ruff check --quiet $(SOURCES)
