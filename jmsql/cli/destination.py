@@ -112,6 +112,30 @@ def list_destinations(url: Url = None, schema: Schema = "jmsql", as_json: Json =
 
 
 @application.command()
+def pause(name: Name, url: Url = None, schema: Schema = "jmsql") -> None:
+    """Stop the delivery of messages from a queue, or from all subscriptions of a topic. They still collect.
+
+    Example: `jmsql destination pause orders`
+    """
+    destination = read_destination(name)
+    with open_database(url, schema).administration() as administration:
+        administration.pause(destination)
+    console().print(f"Paused {destination}.", markup=False)
+
+
+@application.command()
+def resume(name: Name, url: Url = None, schema: Schema = "jmsql") -> None:
+    """Go on with the delivery of messages that `jmsql destination pause` has stopped.
+
+    Example: `jmsql destination resume orders`
+    """
+    destination = read_destination(name)
+    with open_database(url, schema).administration() as administration:
+        administration.resume(destination)
+    console().print(f"Resumed {destination}.", markup=False)
+
+
+@application.command()
 def delete(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,

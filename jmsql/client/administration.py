@@ -96,6 +96,25 @@ class Administration:
         """
         self._destinations.reset(_destination(destination), settings)
 
+    def pause(self, destination: Destination | str) -> None:
+        """Stop the delivery of messages from a queue, or from all subscriptions of a topic; they still collect.
+
+        Nobody gets a message any more, also of those that consumers have fetched and not delivered. What was delivered
+        can be acknowledged, committed or rolled back. Browsers see the messages, and those that expire go.
+
+        Raises:
+            InvalidDestinationException: There is no such destination.
+        """
+        self.alter(destination, paused=True)
+
+    def resume(self, destination: Destination | str) -> None:
+        """Go on with the delivery of messages; whoever waits for one is woken.
+
+        Raises:
+            InvalidDestinationException: There is no such destination.
+        """
+        self.alter(destination, paused=False)
+
     def delete(self, destination: Destination | str) -> None:
         """Delete a queue with its messages, or a topic with its subscriptions and their messages.
 

@@ -82,7 +82,7 @@ class LockedDelivery:
 
     def next_held(self, inbox: Inbox) -> MessageRow | None:
         """Return the next message that was fetched before, now delivered, or None if there is none."""
-        inbox.drop_expired()  # they stay locked until the transaction ends
+        inbox.drop_stale()  # they stay locked until the transaction ends
         row = inbox.next()
         if row is None:
             return None
@@ -230,7 +230,7 @@ class ClaimedDelivery:
 
     def next_held(self, inbox: Inbox) -> MessageRow | None:
         """Return the next message that was fetched before, now delivered, or None if there is none."""
-        self._release(inbox, inbox.drop_expired())
+        self._release(inbox, inbox.drop_stale())
         row = inbox.next()
         if row is not None:
             self._delivered.append((inbox, inbox.key(row), row))

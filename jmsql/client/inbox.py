@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 __all__ = ["Inbox"]
 
 
+class QueueChanges:
+    """How often a queue was paused, resumed or deleted since somebody began to look."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Inbox:
     """The messages on their way to one consumer.
 
@@ -52,6 +59,8 @@ class Inbox:
         self._selector = selector
         self._on_wake_up = on_wake_up
         self._reader = QueueReader(queue_id, selector, fetch)
+        self._changes = QueueChanges()
+        self._changes_seen = 0
         self._rows: deque[MessageRow] = deque()
         self._returned: deque[MessageKey] = deque()
 
@@ -64,7 +73,9 @@ class Inbox:
 
     def copy(self, fetch: Fetch) -> Inbox:
         """Make an inbox for the same messages, which takes them in another way and is not woken."""
-        return Inbox(self.queue_id, self._selector, fetch, lambda: None, self._destination, None, self._traffic)
+        copy = Inbox(self.queue_id, self._selector, fetch, lambda: None, self._destination, None, self._traffic)
+        copy._changes, copy._changes_seen = self._changes, self._changes.count
+        return copy
 
     def move(self, queue_id: int) -> None:
         """Take messages from another queue from the next fetch on; may be called from any thread."""
@@ -81,6 +92,7 @@ class Inbox:
         if self._moved_to is not None:
             self.queue_id, self._moved_to = self._moved_to, None
             self.fetch_by(self._reader.fetch)
+        self._begins_anew()
         while self._returned:
             key = self._returned.popleft()
             self.returned(key)
@@ -108,8 +120,14 @@ class Inbox:
         self.prefetch.used()
         return self._rows.popleft()
 
-    def drop_expired(self) -> list[MessageRow]:
-        """Hold the next messages no more if they have expired since they were fetched, and return them."""
+    def drop_stale(self) -> list[MessageRow]:
+        """Hold the next messages no more if they expired, or the queue changed, since they were fetched.
+
+        Returns:
+            Those messages.
+        """
+        if self._begins_anew():
+            return self.give_up()
         expired = []
         while self._rows:
             expiration = self._rows[0].jms_expiration
@@ -136,7 +154,21 @@ class Inbox:
             self._traffic.count(self.queue_id, self._destination, counts)
 
     def wake_up(self, key: MessageKey | None) -> None:
-        """Note, from any thread, that a message was given back to the queue, or that something new is there."""
-        if key is not None:
+        """Note, from any thread, that a message was given back to the queue, or that something new is there.
+
+        Args:
+            key: The message; None if it is new. With the sequence 0: the queue was paused, resumed or deleted.
+        """
+        if key is not None and key.sequence == 0:
+            self._changes.count += 1
+        elif key is not None:
             self._returned.append(key)
         self._on_wake_up()
+
+    def _begins_anew(self) -> bool:
+        """Look at the queue from its front if it has changed, and return whether it has."""
+        if self._changes_seen == self._changes.count:
+            return False
+        self._changes_seen = self._changes.count
+        self.fetch_by(self._reader.fetch)
+        return True

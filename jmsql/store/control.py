@@ -34,7 +34,9 @@ __all__ = ["ControlConnection", "WakeUp"]
 logger = logging.getLogger("jmsql")
 
 WakeUp = Callable[[MessageKey | None], None]
-"""Called from the control thread when a queue has something new: the message given back, or None for a new one."""
+"""Called from the control thread when a queue has something new: the message given back, or None for a new one.
+
+Where the whole queue was paused, resumed or deleted, or may have been, the key's sequence is 0."""
 
 _NOTIFY_INTERVAL = 0.01
 """Seconds between two notifications. Each takes a lock that all of the server's notifications share."""
@@ -298,6 +300,6 @@ class ControlConnection:
 
     def _wake_everyone(self) -> None:
         with self._lock:
-            wake_ups = [wake_up for of_queue in self._wake_ups.values() for wake_up in of_queue]
-        for wake_up in wake_ups:
-            wake_up(None)
+            wake_ups = [(queue_id, wake_up) for queue_id, all_of_it in self._wake_ups.items() for wake_up in all_of_it]
+        for queue_id, wake_up in wake_ups:
+            wake_up(MessageKey(queue_id, 0, 0))

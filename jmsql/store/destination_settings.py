@@ -20,9 +20,11 @@ class DestinationSettings(TypedDict, total=False):
     """What can be set for a queue, or for the subscriptions of a topic. None: what it is by default.
 
     Args:
+        paused: Whether it takes messages and delivers none.
         expiry_queue: Where messages go that expire. By default they are gone.
     """
 
+    paused: bool | None
     expiry_queue: Queue | str | None
 
 

@@ -27,7 +27,7 @@ DELAYED_CHANNEL = 0
 
 
 class MessageKey(NamedTuple):
-    """What identifies a message in the store."""
+    """What identifies a message in the store; with the sequence 0, which none has: all that are in the queue."""
 
     queue_id: int
     inverse_priority: int

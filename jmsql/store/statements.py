@@ -178,6 +178,7 @@ class Statements:
                       and m.sequence between b.lowest and {_LAST_SEQUENCE}
                       and (m.jms_expiration is null or m.jms_expiration > (select {schema}.current_milliseconds()))
                       and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
+                      and (select not q.paused from {schema}.queue q where q.queue_id = %(queue_id)s)
                       {condition}
                     order by m.queue_id, m.inverse_priority, m.sequence
                     limit %(limit)s

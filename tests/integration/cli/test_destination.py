@@ -51,3 +51,15 @@ def test_refusals(jmsql: Command) -> None:
         assert outcome.exit_code == 3
         assert len(outcome.errors.splitlines()) == 1
     assert [each["destination"] for each in jmsql("destination", "list", "--json").document] == ["orders"]
+
+
+def test_a_queue_is_paused_and_resumed(jmsql: Command) -> None:
+    jmsql("send", "orders", "x")
+    assert jmsql("destination", "pause", "orders").text == "Paused queue://orders.\n"
+    assert jmsql("receive", "orders").exit_code == 1
+    assert ["queue", "orders", "paused", "yes"] in [
+        line.split() for line in jmsql("destination", "list").text.splitlines()
+    ]
+    assert jmsql("destination", "resume", "orders").text == "Resumed queue://orders.\n"
+    assert jmsql("receive", "orders").exit_code == 0
+    assert jmsql("destination", "pause", "nowhere").exit_code == 3
