@@ -10,9 +10,11 @@ from jmsql.client.completion import CompletionListener
 from jmsql.client.connection import Connection, ExceptionListener
 from jmsql.client.connection_consumer import ConnectionConsumer
 from jmsql.client.consumer import MessageConsumer, MessageListener, QueueReceiver, TopicSubscriber
-from jmsql.client.context import JMSConsumer, JMSContext, JMSProducer
+from jmsql.client.context import JMSContext
 from jmsql.client.enlistment import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer, enlist
 from jmsql.client.factory import ConnectionFactory
+from jmsql.client.jms_consumer import JMSConsumer
+from jmsql.client.jms_producer import JMSProducer
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.point_to_point import QueueConnection, QueueConnectionFactory, QueueSender, QueueSession
 from jmsql.client.producer import MessageProducer

@@ -12,7 +12,9 @@ from jmsql.destinations import Queue
 from jmsql.messages import DeliveryMode, Message
 
 if TYPE_CHECKING:
-    from jmsql.client.context import JMSConsumer, JMSContext, JMSProducer
+    from jmsql.client.context import JMSContext
+    from jmsql.client.jms_consumer import JMSConsumer
+    from jmsql.client.jms_producer import JMSProducer
     from jmsql.destinations import Destination
 
 __all__ = ["AsyncJMSConsumer", "AsyncJMSContext", "AsyncJMSProducer"]

@@ -2,61 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
+from jmsql.client.jms_consumer import JMSConsumer
+from jmsql.client.jms_producer import JMSProducer
 from jmsql.destinations import Destination
-from jmsql.messages import (
-    BytesMessage,
-    DeliveryMode,
-    MapMessage,
-    Message,
-    ObjectMessage,
-    StreamMessage,
-    TextMessage,
-)
+from jmsql.exceptions import IllegalStateException
+from jmsql.messages import DeliveryMode
 
 if TYPE_CHECKING:
     from jmsql.client.acknowledge_mode import AcknowledgeMode
     from jmsql.client.browser import QueueBrowser
     from jmsql.client.completion import CompletionListener
-    from jmsql.client.connection import Connection
-    from jmsql.client.consumer import MessageConsumer, MessageListener
+    from jmsql.client.connection import Connection, ExceptionListener
+    from jmsql.client.consumer import MessageConsumer
     from jmsql.client.enlisted_session import EnlistedSession
-    from jmsql.client.producer import MessageProducer
+    from jmsql.client.metadata import ConnectionMetaData
     from jmsql.client.session import Session
     from jmsql.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
+    from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 
-__all__ = ["JMSConsumer", "JMSContext", "JMSProducer", "message_of"]
-
-T = TypeVar("T")
-
-
-def message_of(body: object) -> Message:
-    """Make the message that carries `body`.
-
-    A `str` becomes a TextMessage, bytes a BytesMessage, a mapping a MapMessage, None a Message without a body, and any
-    other object an ObjectMessage.
-
-    Raises:
-        MessageFormatException: The body cannot be stored; a mapping, for one, that holds other than simple values.
-    """
-    if body is None:
-        return Message()
-    if isinstance(body, str):
-        return TextMessage(body)
-    if isinstance(body, bytes | bytearray | memoryview):
-        message = BytesMessage()
-        message.write_bytes(body)
-        return message
-    if isinstance(body, Mapping):
-        fields = MapMessage()
-        for name, value in body.items():
-            fields.set_object(name, value)
-        return fields
-    return ObjectMessage(body)
+__all__ = ["JMSContext"]
 
 
 class JMSContext:
@@ -67,21 +36,85 @@ class JMSContext:
     is set to False.
     """
 
-    def __init__(self, session: Session | EnlistedSession, connection: Connection | None = None) -> None:
-        self._session = session
+    def __init__(
+        self,
+        session: Session | EnlistedSession,
+        connection: Connection | None = None,
+        siblings: set[JMSContext] | None = None,
+    ) -> None:
+        self._own_session = session
         self._connection = connection
+        self._siblings = set() if siblings is None else siblings
+        self._siblings.add(self)
         self.auto_start = True
         """Whether making a consumer starts the connection."""
 
     @property
+    def _session(self) -> Session | EnlistedSession:
+        if self._connection is not None:
+            self._connection._use()
+        return self._own_session
+
+    @property
     def session_mode(self) -> AcknowledgeMode:
         """How the session acknowledges what it receives."""
-        return self._session.acknowledge_mode
+        return self._own_session.acknowledge_mode
 
     @property
     def transacted(self) -> bool:
         """Whether the session works in transactions."""
-        return self._session.transacted
+        return self._own_session.transacted
+
+    # The connection
+
+    def create_context(self, session_mode: AcknowledgeMode) -> JMSContext:
+        """Make another context, with a session of its own, on the same connection: for another thread, say.
+
+        The connection closes with the last of its contexts.
+
+        Args:
+            session_mode: How the session acknowledges what it receives; TRANSACTED for one with transactions.
+
+        Raises:
+            IllegalStateException: The context has no connection of its own.
+        """
+        connection = self._require_connection()
+        return JMSContext(connection.create_session(acknowledge_mode=session_mode), connection, self._siblings)
+
+    @property
+    def client_id(self) -> str | None:
+        """The client identifier of the connection; see [`Connection.client_id`][jmsql.Connection.client_id].
+
+        It can be set once, before anything else is done with the context.
+
+        Raises:
+            IllegalStateException: The context has no connection of its own, or is in use, or has an identifier already.
+            InvalidClientIDException: The identifier is empty, or another live connection has it.
+        """
+        return self._require_connection().client_id
+
+    @client_id.setter
+    def client_id(self, client_id: str) -> None:
+        self._require_connection().client_id = client_id
+
+    @property
+    def metadata(self) -> ConnectionMetaData:
+        """Facts about the provider."""
+        return self._require_connection().metadata
+
+    @property
+    def exception_listener(self) -> ExceptionListener | None:
+        """What is told when the server is lost; see [`Connection`][jmsql.Connection.exception_listener]."""
+        return self._require_connection().exception_listener
+
+    @exception_listener.setter
+    def exception_listener(self, listener: ExceptionListener | None) -> None:
+        self._require_connection().exception_listener = listener
+
+    def _require_connection(self) -> Connection:
+        if self._connection is None:
+            raise IllegalStateException("This context is part of a session of someone else's, and has no connection.")
+        return self._connection
 
     # Destinations and messages
 
@@ -154,14 +187,12 @@ class JMSContext:
             completion_listener: What is told what became of each message, which is then sent asynchronously, as by
                 [`MessageProducer.send`][jmsql.MessageProducer.send]; None: sends wait.
         """
-        producer = self._session.create_producer()
-        producer.delivery_mode = delivery_mode
-        producer.priority = priority
-        producer.time_to_live = time_to_live
-        producer.delivery_delay = delivery_delay
-        headers = {"jms_correlation_id": jms_correlation_id, "jms_type": jms_type, "jms_reply_to": jms_reply_to}
-        set_headers = {name: value for name, value in headers.items() if value is not None}
-        return JMSProducer(producer, dict(properties or {}), set_headers, completion_listener)
+        producer = JMSProducer(self._session.create_producer())
+        producer.set_delivery_mode(delivery_mode).set_priority(priority)
+        producer.set_time_to_live(time_to_live).set_delivery_delay(delivery_delay)
+        producer.properties.update(properties or {})
+        producer.set_jms_correlation_id(jms_correlation_id).set_jms_type(jms_type).set_jms_reply_to(jms_reply_to)
+        return producer.set_async(completion_listener)
 
     def create_consumer(
         self, destination: Destination, selector: str | None = None, *, no_local: bool = False
@@ -253,9 +284,10 @@ class JMSContext:
         self._session._acknowledge_received()
 
     def close(self) -> None:
-        """Close the session, and the connection if the context made it. Closing again does nothing."""
-        self._session.close()
-        if self._connection is not None:
+        """Close the session, and the connection if no other context uses it. Closing again does nothing."""
+        self._own_session.close()
+        self._siblings.discard(self)
+        if self._connection is not None and not self._siblings:
             self._connection.close()
 
     def __enter__(self) -> Self:
@@ -267,112 +299,4 @@ class JMSContext:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._session!r}>"
-
-
-class JMSProducer:
-    """Sends messages, each to the destination that is named with it.
-
-    Made by [`JMSContext.create_producer`][jmsql.JMSContext.create_producer].
-    """
-
-    def __init__(
-        self,
-        producer: MessageProducer,
-        properties: Mapping[str, Any],
-        headers: Mapping[str, Any],
-        completion_listener: CompletionListener | None,
-    ) -> None:
-        self._producer = producer
-        self._properties = properties
-        self._headers = headers
-        self._completion_listener = completion_listener
-
-    def send(self, destination: Destination, body: object) -> Self:
-        """Send a message, or a body that a message is made for, and return the producer.
-
-        Args:
-            destination: Where to.
-            body: A message; or a `str`, bytes, a mapping of names to simple values, None, or another object, for a
-                TextMessage, a BytesMessage, a MapMessage, a Message without a body, or an ObjectMessage.
-
-        Raises:
-            InvalidDestinationException: It is no destination, or does not exist.
-            MessageFormatException: The body cannot be stored.
-            JMSException: It was not sent; the message says why.
-        """
-        is_message = isinstance(body, Message) or hasattr(body, "get_object_property")
-        message: Any = body if is_message else message_of(body)
-        for name, value in self._properties.items():
-            message.set_object_property(name, value)
-        for name, value in self._headers.items():
-            setattr(message, name, value)
-        self._producer.send(message, destination, completion_listener=self._completion_listener)
-        return self
-
-
-class JMSConsumer:
-    """Receives messages.
-
-    Made by [`JMSContext.create_consumer`][jmsql.JMSContext.create_consumer].
-    """
-
-    def __init__(self, consumer: MessageConsumer) -> None:
-        self._consumer = consumer
-
-    @property
-    def message_selector(self) -> str | None:
-        """The selector's text, or None if every message is wanted."""
-        return self._consumer.message_selector
-
-    @property
-    def message_listener(self) -> MessageListener | None:
-        """What messages are given to as they come; None while `receive` is used."""
-        return self._consumer.message_listener
-
-    @message_listener.setter
-    def message_listener(self, listener: MessageListener | None) -> None:
-        self._consumer.message_listener = listener
-
-    def receive(self, timeout: float | timedelta | None = None) -> Message | None:
-        """Return the next message, waiting for it if need be.
-
-        Args:
-            timeout: At most how long to wait: seconds, or a `timedelta`. None waits for ever, 0 does not wait.
-        """
-        return self._consumer.receive(timeout)
-
-    def receive_no_wait(self) -> Message | None:
-        """Return the next message if one is there now, else None."""
-        return self._consumer.receive_no_wait()
-
-    def receive_body(self, body_type: type[T], timeout: float | timedelta | None = None) -> T | None:
-        """Return the next message's body, or None if none came in time.
-
-        Args:
-            body_type: What the body is expected to be, as in [`Message.get_body`][jmsql.Message.get_body].
-            timeout: At most how long to wait: seconds, or a `timedelta`. None waits for ever, 0 does not wait.
-
-        Raises:
-            MessageFormatException: The body is of another type; the message counts as received.
-        """
-        message = self._consumer.receive(timeout)
-        return None if message is None else message.get_body(body_type)
-
-    def close(self) -> None:
-        """Stop receiving. Closing again does nothing."""
-        self._consumer.close()
-
-    def __iter__(self) -> Iterator[Message]:
-        return iter(self._consumer)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._consumer!r}>"
+        return f"<{type(self).__name__} {self._own_session!r}>"

@@ -91,7 +91,9 @@ class ConnectionFactory:
         """
         connection = self.create_connection(user, password)
         try:
-            return JMSContext(connection.create_session(acknowledge_mode=session_mode), connection)
+            session = connection.create_session(acknowledge_mode=session_mode)
+            connection._used = False  # so far only by us: the client identifier can be set
+            return JMSContext(session, connection)
         except BaseException:
             connection.close()
             raise

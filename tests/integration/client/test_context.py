@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
+import jmsql
 from jmsql import (
     AcknowledgeMode,
     BytesMessage,
@@ -21,6 +23,7 @@ from jmsql import (
     MessageFormatException,
     ObjectMessage,
     Queue,
+    Short,
     StreamMessage,
     TextMessage,
     Topic,
@@ -90,6 +93,110 @@ def test_producer_puts_what_its_messages_have_in_common(context: JMSContext, que
         assert message.jms_correlation_id == "correlated"
         assert message.jms_type == "order"
         assert message.jms_reply_to == Queue("answers")
+
+
+def test_settings_chain_and_are_attributes_too(context: JMSContext, queue: Queue) -> None:
+    producer = (
+        context.create_producer()
+        .set_delivery_mode(DeliveryMode.NON_PERSISTENT)
+        .set_priority(7)
+        .set_time_to_live(60)
+        .set_delivery_delay(timedelta(milliseconds=1))
+        .set_disable_message_id(True)
+        .set_disable_message_timestamp(True)
+        .set_property("gone", 1)
+        .clear_properties()
+        .set_property("colour", "blue")
+        .set_property("weight", Short(2600))
+        .set_jms_correlation_id("text")
+        .set_jms_correlation_id_as_bytes(b"\xff")
+        .set_jms_type("order")
+        .set_jms_reply_to(Queue("answers"))
+    )
+    assert producer.delivery_mode is DeliveryMode.NON_PERSISTENT
+    assert (producer.priority, producer.time_to_live, producer.delivery_delay) == (7, 60.0, 0.001)
+    assert producer.disable_message_id
+    assert producer.disable_message_timestamp
+    assert dict(producer.properties) == {"colour": "blue", "weight": 2600}
+    assert producer.get_string_property("weight") == "2600"
+    assert producer.jms_correlation_id_as_bytes == b"\xff"
+    assert (producer.jms_type, producer.jms_reply_to) == ("order", Queue("answers"))
+    producer.send(queue, "text")
+    received = context.create_consumer(queue).receive(timeout=5)
+    assert received is not None
+    assert (received.jms_message_id, received.jms_timestamp) == (None, 0)
+    assert received.jms_expiration > 0
+    assert received.jms_correlation_id_as_bytes == b"\xff"
+    assert received.get_short_property("weight") == 2600
+    assert not received.property_exists("gone")
+
+
+def test_what_the_producer_sets_replaces_what_a_message_has(context: JMSContext, queue: Queue) -> None:
+    message = context.create_text_message("text")
+    message.properties.update({"colour": "red", "size": 1})
+    message.jms_type, message.jms_correlation_id = "draft", "kept"
+    context.create_producer().set_property("colour", "blue").set_jms_type("order").send(queue, message)
+    received = context.create_consumer(queue).receive(timeout=5)
+    assert received is not None
+    assert (received.properties["colour"], received.properties["size"]) == ("blue", 1)
+    assert (received.jms_type, received.jms_correlation_id) == ("order", "kept")
+
+
+def test_asynchronous_sends_tell_the_listener(context: JMSContext, queue: Queue) -> None:
+    told: list[tuple[Message, JMSException | None]] = []
+    producer = context.create_producer().set_async(lambda message, error: told.append((message, error)))
+    assert producer.completion_listener is not None
+    producer.send(queue, "text")
+    wait_for(lambda: [(message.get_body(str), error) for message, error in told] == [("text", None)])
+    with pytest.raises(TypeError, match="completion listener"):
+        producer.set_async(7)  # type: ignore[arg-type]
+
+
+def test_contexts_share_a_connection_until_the_last_one_closes(
+    context: JMSContext, queue: Queue, server: Server
+) -> None:
+    with context.create_context(AcknowledgeMode.TRANSACTED) as second:
+        assert second.transacted
+        third = second.create_context(AcknowledgeMode.CLIENT)
+        second.create_producer().send(queue, "text")
+        second.commit()
+        assert server.connections(CONTROL) == 1
+    context.close()
+    assert third.create_consumer(queue).receive_body(str, timeout=5) == "text"
+    third.acknowledge()
+    third.close()
+    wait_for(lambda: server.connections(SESSIONS) + server.connections(CONTROL) == 0)
+
+
+def test_the_client_identifier_is_set_once(context: JMSContext) -> None:
+    context.client_id = "desk"
+    assert context.client_id == "desk"
+    with pytest.raises(IllegalStateException, match="already"):
+        context.client_id = "other"
+
+
+def test_a_context_in_use_takes_no_client_identifier(context: JMSContext, queue: Queue) -> None:
+    context.create_producer().send(queue, "text")
+    with pytest.raises(IllegalStateException, match="before anything else"):
+        context.client_id = "late"
+
+
+def test_it_tells_of_its_connection(context: JMSContext) -> None:
+    told: list[JMSException] = []
+    assert context.metadata.jms_provider_name == "jmsql"
+    assert context.exception_listener is None
+    context.exception_listener = told.append
+    assert context.exception_listener == told.append
+
+
+def test_a_context_inside_a_transaction_has_no_connection(jmsql_clean_url: str) -> None:
+    with psycopg.connect(jmsql_clean_url) as transaction:
+        context = jmsql.enlist(transaction)
+        for look in (lambda: context.client_id, lambda: context.metadata, lambda: context.exception_listener):
+            with pytest.raises(IllegalStateException, match="no connection"):
+                look()
+        with pytest.raises(IllegalStateException, match="no connection"):
+            context.create_context(AcknowledgeMode.AUTO)
 
 
 def test_it_starts_with_its_first_consumer_unless_told_not_to(context: JMSContext, queue: Queue) -> None:
