@@ -7,6 +7,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from jmsql.client import observation
 from jmsql.client.duration import seconds
 from jmsql.destinations import Queue, Topic
 from jmsql.exceptions import IllegalStateException
@@ -136,7 +137,7 @@ class MessageConsumer:
         self._check_open()
         if self._listener is not None:
             raise IllegalStateException("The consumer has a message listener; remove it before calling receive.")
-        return self._session._receive(self, None if timeout is None else seconds(timeout, "timeout"))
+        return self._receive(None if timeout is None else seconds(timeout, "timeout"))
 
     def receive_no_wait(self) -> Message | None:
         """Return the next message if one is there now, else None."""
@@ -146,7 +147,15 @@ class MessageConsumer:
         message = self.receive()
         while message is not None:
             yield message
-            message = self._session._receive(self, None)
+            message = self._receive(None)
+
+    def _receive(self, timeout: float | None) -> Message | None:
+        follower = observation.observer
+        return self._take(timeout) if follower is None else follower.receive(self, timeout)
+
+    def _take(self, timeout: float | None) -> Message | None:
+        """Do what `receive` does, whoever follows messages."""
+        return self._session._receive(self, timeout)
 
     def close(self) -> None:
         """Stop receiving. A `receive` that waits ends with None; closing again does nothing.

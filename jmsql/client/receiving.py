@@ -12,6 +12,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer import MessageConsumer, MessageListener, TopicSubscriber, call_listener
 from jmsql.client.delivery import ClaimedDelivery, Delivery, ImmediateDelivery, LockedDelivery
 from jmsql.client.listener_thread import ListenerThread
+from jmsql.client.observation import processing, settling
 from jmsql.client.polling import PollInterval
 from jmsql.exceptions import JMSException, TransactionRolledBackException
 from jmsql.messages import Message
@@ -175,9 +176,19 @@ class Receiving:
         """Give a listener a message, and settle it."""
         error: str | None = "The listener's thread was ended."
         try:
-            error = _failure(listener, message)
+            error = self._failure(listener, message)
         finally:
             self.delivered_to_listener(error)
+
+    def _failure(self, listener: MessageListener, message: Message) -> str | None:
+        """Call a listener; return its traceback if it fails."""
+        try:
+            with processing(self._session, message):
+                call_listener(listener, message)
+        except Exception:
+            logger.exception("The listener %r failed with %r.", listener, message)
+            return traceback.format_exc()[-_LONGEST_ERROR:]
+        return None
 
     def delivered_to_listener(self, error: str | None) -> None:
         """Acknowledge what a listener has handled, or give it back if it failed.
@@ -188,9 +199,11 @@ class Receiving:
         if self._mode not in {AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK}:
             return
         if error is not None:
-            self._connection._returned(self.claimed.give_back(error))
+            with settling(self._session, "release"):
+                self._connection._returned(self.claimed.give_back(error))
         elif self._mode is AcknowledgeMode.AUTO:
-            self.claimed.acknowledge()
+            with settling(self._session, "acknowledge"):
+                self.claimed.acknowledge()
 
     def failed(self, error: JMSException) -> None:
         """Tell of an error between listeners, and begin anew if it has cost the session its transaction."""
@@ -220,13 +233,3 @@ class Receiving:
         if thread is not None:
             thread.join()
         then()
-
-
-def _failure(listener: MessageListener, message: Message) -> str | None:
-    """Call a listener; return its traceback if it fails."""
-    try:
-        call_listener(listener, message)
-    except Exception:
-        logger.exception("The listener %r failed with %r.", listener, message)
-        return traceback.format_exc()[-_LONGEST_ERROR:]
-    return None

@@ -14,6 +14,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer import MessageConsumer, MessageListener, TopicSubscriber, require_listener
 from jmsql.client.delivery import LockedDelivery
 from jmsql.client.inbox import Inbox
+from jmsql.client.observation import settling
 from jmsql.client.receiving import Receiving
 from jmsql.client.sending import Sending
 from jmsql.client.session_load import SessionLoad
@@ -142,7 +143,7 @@ class Session(AbstractSession):
         """
         self._check_transacted("commit")
         self._complete_sends("commit")
-        with self._lock:
+        with self._lock, settling(self, "commit"):
             self._end_transaction(self._receiving.locked.before_commit, self._database.commit)
             self._committed()
 
@@ -176,7 +177,7 @@ class Session(AbstractSession):
         """
         self._check_transacted("rollback")
         self._complete_sends("rollback")
-        with self._lock:
+        with self._lock, settling(self, "rollback"):
             self._roll_back()
 
     def recover(self) -> None:
@@ -188,7 +189,7 @@ class Session(AbstractSession):
         self._check_open()
         if self._is_transacted:
             raise IllegalStateException("A transacted session is not recovered; call rollback() instead.")
-        with self._lock:
+        with self._lock, settling(self, "recover"):
             self._connection._returned(self._receiving.give_back())
 
     def create_temporary_queue(self) -> TemporaryQueue:
@@ -310,7 +311,7 @@ class Session(AbstractSession):
         """Do what `Message.acknowledge` means in this session."""
         self._check_open()
         if self._acknowledge_mode is AcknowledgeMode.CLIENT:
-            with self._lock:
+            with self._lock, settling(self, "acknowledge"):
                 self._receiving.claimed.acknowledge()
 
     def _browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:

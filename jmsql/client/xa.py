@@ -13,6 +13,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection import Connection
 from jmsql.client.delivery import LockedDelivery
 from jmsql.client.factory import ConnectionFactory
+from jmsql.client.observation import settling
 from jmsql.client.session import Session
 from jmsql.exceptions import (
     IllegalStateException,
@@ -188,12 +189,13 @@ class XASession(Session):
                 self._global.commit(Xid.checked(*xid))
                 return
             own = self._require(_Phase.ACTIVE, _Phase.PREPARED)
-            if self._phase is _Phase.ACTIVE:
-                self._end_transaction(self._receiving.locked.before_commit, self._database.commit)
-            else:
-                self._finish_prepared(self._global.commit, own)
-                self._forget_deliveries()
-            self._committed()
+            with settling(self, "commit"):
+                if self._phase is _Phase.ACTIVE:
+                    self._end_transaction(self._receiving.locked.before_commit, self._database.commit)
+                else:
+                    self._finish_prepared(self._global.commit, own)
+                    self._forget_deliveries()
+                self._committed()
             self._leave()
 
     def tpc_rollback(self, xid: Xid | None = None) -> None:
@@ -217,11 +219,12 @@ class XASession(Session):
                 self._global.rollback(Xid.checked(*xid))
                 return
             own = self._require(*(set(_Phase) - {_Phase.NONE}))
-            if self._phase is _Phase.PREPARED:
-                self._finish_prepared(self._global.rollback, own)
-            elif self._phase is _Phase.UNKNOWN and own in self._global.recover():
-                self._global.rollback(own)
-            self._roll_back()
+            with settling(self, "rollback"):
+                if self._phase is _Phase.PREPARED:
+                    self._finish_prepared(self._global.rollback, own)
+                elif self._phase is _Phase.UNKNOWN and own in self._global.recover():
+                    self._global.rollback(own)
+                self._roll_back()
             self._leave()
 
     def tpc_recover(self) -> list[Xid]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import threading
 import time
@@ -14,6 +15,7 @@ import sqlalchemy
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection import Connection
+from jmsql.client.observation import processing
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message
 from jmsql.worker.application import Listener
@@ -92,7 +94,8 @@ class HandlerThread(threading.Thread):
 
     def _receive(self) -> Message | None:
         try:
-            return self._consumer.receive()
+            # Without a span for the wait: the span of the handler's call tells of the message.
+            return self._consumer._take(None)
         except JMSException as error:
             if not self._stopping.is_set():
                 logger.warning("%s: no message can be received: %s", self.listener, error)
@@ -102,12 +105,13 @@ class HandlerThread(threading.Thread):
 
     def _handle(self, message: Message, runner: asyncio.Runner | None) -> None:
         try:
-            self._begin(message)
-            self._call(message, runner)
-            if self.listener.transacted:
-                self._session.commit()
-            else:
-                message.acknowledge()
+            with processing(self._session, message):
+                self._begin(message)
+                self._call(message, runner)
+                if self.listener.transacted:
+                    self._session.commit()
+                else:
+                    message.acknowledge()
             self.handled += 1
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, sys.exit() too, is its failure
             self._fail(message, error)
@@ -125,7 +129,7 @@ class HandlerThread(threading.Thread):
             arguments = {parameter.name: parameter.value(delivery) for parameter in self.listener.parameters}
             result: Any = self.listener.handler(**arguments)
             if runner is not None:
-                runner.run(result)
+                runner.run(result, context=contextvars.copy_context())
 
     def _fail(self, message: Message, error: BaseException) -> None:
         self.failed += 1

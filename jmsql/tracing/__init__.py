@@ -1,0 +1,27 @@
+"""OpenTelemetry spans for what happens to messages (the extra ``tracing``)."""
+
+from __future__ import annotations
+
+from opentelemetry.trace import TracerProvider
+
+from jmsql.client import observation
+from jmsql.tracing.tracer import MessageTracer
+
+__all__ = ["instrument", "uninstrument"]
+
+
+def instrument(tracer_provider: TracerProvider | None = None) -> None:
+    """Make spans for messages that are sent, received, processed and settled by this process, from now on.
+
+    The context of a send travels in properties of the message, as the global propagator writes it: W3C Trace Context
+    makes them `traceparent` and `tracestate`. A message that has such properties already keeps them.
+
+    Args:
+        tracer_provider: Where the spans go; None: the global one.
+    """
+    observation.observe(MessageTracer(tracer_provider))
+
+
+def uninstrument() -> None:
+    """Make no more spans."""
+    observation.observe(None)

@@ -1,0 +1,201 @@
+"""Spans for messages, after OpenTelemetry's semantic conventions for messaging."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
+
+from jmsql.client.abstract_session import AbstractSession
+from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.consumer import MessageConsumer, TopicSubscriber
+from jmsql.client.session import Session
+from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
+from jmsql.messages import Message
+from jmsql.store.rows import OutgoingMessage
+from jmsql.tracing.propagation import creation_context, has_context, with_context
+
+__all__ = ["MessageTracer"]
+
+_SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
+_MOST_LINKS = 128
+"""What the SDK keeps of a span's links, by default."""
+
+
+class MessageTracer:
+    """Makes spans.
+
+    Args:
+        provider: Where they go; None: the global one.
+    """
+
+    def __init__(self, provider: TracerProvider | None) -> None:
+        self._tracer = trace.get_tracer("jmsql", importlib.metadata.version("jmsql"), provider, _SCHEMA_URL)
+        self._unsettled: weakref.WeakKeyDictionary[AbstractSession, deque[Context]] = weakref.WeakKeyDictionary()
+
+    @contextmanager
+    def sending(
+        self, session: AbstractSession, destination: Destination, message: OutgoingMessage
+    ) -> Iterator[OutgoingMessage]:
+        """Make the span of a send, in whose context consumers find the message."""
+        name = "publish" if isinstance(destination, Topic) else "send"
+        attributes = _attributes("send", name, destination) | _server(session)
+        if message.jms_message_id is not None:
+            attributes["messaging.message.id"] = f"ID:{message.jms_message_id}"
+        if message.jms_correlation_id is not None:
+            attributes["messaging.message.conversation_id"] = message.jms_correlation_id
+        given = has_context(message)
+        with self._span(
+            _span_name(name, destination),
+            SpanKind.PRODUCER if given is None else SpanKind.CLIENT,
+            attributes,
+            links=[] if given is None else [Link(given)],
+        ):
+            yield with_context(message) if given is None else message
+
+    def receive(self, consumer: MessageConsumer, timeout: float | None) -> Message | None:
+        """Make the span of a `receive` that brings a message, or fails."""
+        destination = consumer._destination
+        attributes = _attributes("receive", "receive", destination) | _server(consumer._session)
+        if isinstance(consumer, TopicSubscriber) and consumer._subscription.name is not None:
+            attributes["messaging.destination.subscription.name"] = consumer._subscription.name
+        started = time.time_ns()
+        message: Message | None = None
+        error: Exception | None = None
+        try:
+            message = consumer._take(timeout)
+        except Exception as failure:
+            error = failure
+            raise
+        finally:
+            if message is not None or error is not None:
+                span = self._tracer.start_span(
+                    _span_name("receive", destination),
+                    kind=SpanKind.CLIENT,
+                    attributes=attributes | ({} if message is None else _of_message(message)),
+                    links=[] if message is None else self._links_with(consumer._session, message, received=True),
+                    start_time=started,
+                )
+                if error is not None:
+                    _fail(span, error)
+                span.end()
+        return message
+
+    @contextmanager
+    def processing(self, session: AbstractSession, message: Message) -> Iterator[None]:
+        """Make the span of a listener's call: a child of the send's, which it is linked with, too."""
+        destination = message.jms_destination
+        attributes = _attributes("process", "process", destination) | _server(session) | _of_message(message)
+        with self._span(
+            _span_name("process", destination),
+            SpanKind.CONSUMER,
+            attributes,
+            self._links_with(session, message, received=False),
+            creation_context(message),
+        ):
+            yield
+
+    @contextmanager
+    def settling(self, session: AbstractSession, operation: str) -> Iterator[None]:
+        """Make the span of an acknowledgement, a commit or whatever, of the messages that wait for it."""
+        contexts = list(self._unsettled.pop(session, ()))
+        if not contexts:
+            yield
+            return
+        attributes = _attributes("settle", operation, None) | _server(session)
+        attributes["messaging.batch.message_count"] = len(contexts)
+        links = _links(contexts)
+        # Of a single message, it goes on with its trace where nothing else is under way.
+        follows = len(contexts) == 1 and not trace.get_current_span().get_span_context().is_valid
+        with self._span(operation, SpanKind.CLIENT, attributes, links, contexts[0] if follows else None):
+            yield
+
+    @contextmanager
+    def _span(
+        self, name: str, kind: SpanKind, attributes: dict[str, Any], links: list[Link], parent: Context | None = None
+    ) -> Iterator[None]:
+        with self._tracer.start_as_current_span(
+            name, parent, kind, attributes, links, record_exception=False, set_status_on_exception=False
+        ) as span:
+            try:
+                yield
+            except BaseException as error:
+                _fail(span, error)
+                raise
+
+    def _links_with(self, session: AbstractSession, message: Message, *, received: bool) -> list[Link]:
+        """Keep the context of a message until it is settled, if that is still to come; return the link with it.
+
+        Args:
+            session: Where the message is; that of a caller's own transaction does not settle it.
+            message: The message.
+            received: Whether it was returned by `receive`, which settles messages itself in AUTO sessions. In those
+                with DUPS_OK they are settled now and then.
+        """
+        context = creation_context(message)
+        mode = session._acknowledge_mode if isinstance(session, Session) else AcknowledgeMode.DUPS_OK
+        if mode is not AcknowledgeMode.DUPS_OK and not (received and mode is AcknowledgeMode.AUTO):
+            self._unsettled.setdefault(session, deque(maxlen=_MOST_LINKS)).append(context)
+        return _links([context])
+
+
+def _attributes(kind: str, name: str, destination: Destination | None) -> dict[str, Any]:
+    attributes: dict[str, Any] = {
+        "messaging.system": "jmsql",
+        "messaging.operation.type": kind,
+        "messaging.operation.name": name,
+    }
+    if destination is not None:
+        attributes["messaging.destination.name"] = destination.name
+        if isinstance(destination, TemporaryQueue | TemporaryTopic):
+            attributes["messaging.destination.temporary"] = True
+    return attributes
+
+
+def _span_name(operation: str, destination: Destination | None) -> str:
+    if destination is None or isinstance(destination, TemporaryQueue | TemporaryTopic):
+        return operation
+    return f"{operation} {destination.name}"
+
+
+def _server(session: AbstractSession) -> dict[str, Any]:
+    """Return what is known of the server and the client; of a caller's own transaction, nothing."""
+    if not isinstance(session, Session):
+        return {}
+    connection = session._connection
+    url = connection._engine.url
+    known = {
+        "server.address": url.host,
+        "server.port": url.port,
+        "messaging.client.id": connection._client_id,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _of_message(message: Message) -> dict[str, Any]:
+    known = {
+        "messaging.message.id": message.jms_message_id,
+        "messaging.message.conversation_id": message.jms_correlation_id,
+        "messaging.jmsql.message.delivery_count": message.properties.get("JMSXDeliveryCount"),
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _links(contexts: list[Context]) -> list[Link]:
+    found = (trace.get_current_span(context).get_span_context() for context in contexts)
+    return [Link(context) for context in found if context.is_valid]
+
+
+def _fail(span: Span, error: BaseException) -> None:
+    kind = f"{type(error).__module__}.{type(error).__qualname__}"
+    span.record_exception(error)
+    span.set_attribute("error.type", kind)
+    span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
