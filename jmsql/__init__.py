@@ -7,11 +7,12 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.administration import Administration
 from jmsql.client.browser import QueueBrowser
 from jmsql.client.completion import CompletionListener
-from jmsql.client.connection import Connection, ExceptionListener
+from jmsql.client.connection import Connection
 from jmsql.client.connection_consumer import ConnectionConsumer
 from jmsql.client.consumer import MessageConsumer, MessageListener, QueueReceiver, TopicSubscriber
 from jmsql.client.context import JMSContext
 from jmsql.client.enlistment import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer, enlist
+from jmsql.client.exception_listening import ExceptionListener
 from jmsql.client.factory import ConnectionFactory
 from jmsql.client.jms_consumer import JMSConsumer
 from jmsql.client.jms_producer import JMSProducer

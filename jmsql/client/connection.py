@@ -6,16 +6,18 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import sqlalchemy
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection_consumer import ConnectionConsumer
 from jmsql.client.connection_destinations import ConnectionDestinations
+from jmsql.client.exception_listening import ExceptionListener, ExceptionListening
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.session import Session
 from jmsql.client.side_connection import SideConnection
+from jmsql.destinations import Destination, require_destination
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
 from jmsql.store.control import ControlConnection
 from jmsql.store.engine import open_engine
@@ -31,25 +33,14 @@ if TYPE_CHECKING:
     from jmsql.client.inbox import Inbox
     from jmsql.client.outbox import News
     from jmsql.client.server_sessions import ServerSessionPool
-    from jmsql.destinations import Destination, Topic
+    from jmsql.destinations import Topic
     from jmsql.store.message_store import MessageKey
 
-__all__ = ["Connection", "ExceptionListener", "OnException"]
+__all__ = ["Connection"]
 
 logger = logging.getLogger("jmsql")
 
 AnySession = TypeVar("AnySession", bound=Session)
-
-
-class OnException(Protocol):
-    """An object that is told of a connection's problems."""
-
-    def on_exception(self, exception: JMSException, /) -> object:
-        """Take note of a problem."""
-
-
-ExceptionListener = Callable[[JMSException], object] | OnException
-"""What is told of a connection's problems: a callable, or an object with `on_exception`."""
 
 
 class Connection:
@@ -60,18 +51,21 @@ class Connection:
     at the end of the block.
     """
 
+    # What destinations its connection consumers may have: for each other object, this raises
+    # InvalidDestinationException.
+    _require_destination: Callable[[object], Destination] = staticmethod(require_destination)
+
     def __init__(self, url: URL, control_url: URL, schema: str, client_id: str | None) -> None:
         self._schema = schema
         self._engine = open_engine(url, pool_size=5, max_overflow=-1, pool_pre_ping=True)
         self._control_engine = open_engine(control_url)
         self._lock = threading.RLock()
-        self._exception_lock = threading.Lock()
         self._sessions: set[Session] = set()
         self._started = False
         self._closed = False
         self._used = False
         self._client_id: str | None = None
-        self._exception_listener: ExceptionListener | None = None
+        self._exceptions = ExceptionListening(self)
         self._traffic = Traffic()
         self._side = SideConnection(self._engine, schema)
         self._destinations = ConnectionDestinations(self._side, schema, lambda: self._control.connection_id)
@@ -131,14 +125,12 @@ class Connection:
         The connection keeps trying to reach the server again, so the listener need not.
         """
         self._check_open()
-        return self._exception_listener
+        return self._exceptions.listener
 
     @exception_listener.setter
     def exception_listener(self, listener: ExceptionListener | None) -> None:
         self._use()
-        if listener is not None and not callable(listener) and not callable(getattr(listener, "on_exception", None)):
-            raise TypeError(f"An exception listener is a callable or has on_exception(exception), unlike {listener!r}.")
-        self._exception_listener = listener
+        self._exceptions.listener = listener
 
     def create_session(
         self, transacted: bool = False, acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO
@@ -176,21 +168,15 @@ class Connection:
             TypeError: The pool is none.
         """
         return self._consume(
-            lambda session: session.create_consumer(destination, selector), server_session_pool, max_messages
+            lambda session: session.create_consumer(self._require_destination(destination), selector),
+            server_session_pool,
+            max_messages,
         )
 
     def create_durable_connection_consumer(
         self, topic: Topic, name: str, selector: str | None, server_session_pool: ServerSessionPool, max_messages: int
     ) -> ConnectionConsumer:
-        """Have the messages of a durable subscription delivered by the pool's sessions.
-
-        Args:
-            topic: The topic.
-            name: The subscription's name; see `Session.create_durable_consumer`, also for what is raised.
-            selector: As `create_connection_consumer`, like the rest.
-            server_session_pool: The pool.
-            max_messages: The most messages of a load.
-        """
+        """Do the same for a durable subscription: that of `Session.create_durable_consumer`."""
         return self._consume(
             lambda session: session.create_durable_consumer(topic, name, selector), server_session_pool, max_messages
         )
@@ -198,15 +184,7 @@ class Connection:
     def create_shared_connection_consumer(
         self, topic: Topic, name: str, selector: str | None, server_session_pool: ServerSessionPool, max_messages: int
     ) -> ConnectionConsumer:
-        """Have messages of a shared subscription delivered by the pool's sessions.
-
-        Args:
-            topic: The topic.
-            name: The subscription's name; see `Session.create_shared_consumer`, also for what is raised.
-            selector: As `create_connection_consumer`, like the rest.
-            server_session_pool: The pool.
-            max_messages: The most messages of a load.
-        """
+        """Do the same for a shared subscription: that of `Session.create_shared_consumer`."""
         return self._consume(
             lambda session: session.create_shared_consumer(topic, name, selector), server_session_pool, max_messages
         )
@@ -214,15 +192,7 @@ class Connection:
     def create_shared_durable_connection_consumer(
         self, topic: Topic, name: str, selector: str | None, server_session_pool: ServerSessionPool, max_messages: int
     ) -> ConnectionConsumer:
-        """Have messages of a shared durable subscription delivered by the pool's sessions.
-
-        Args:
-            topic: The topic.
-            name: The subscription's name; see `Session.create_shared_durable_consumer`, also for what is raised.
-            selector: As `create_connection_consumer`, like the rest.
-            server_session_pool: The pool.
-            max_messages: The most messages of a load.
-        """
+        """Do the same for a shared durable subscription: that of `Session.create_shared_durable_consumer`."""
         return self._consume(
             lambda session: session.create_shared_durable_consumer(topic, name, selector),
             server_session_pool,
@@ -355,17 +325,8 @@ class Connection:
 
     def _failed(self, error: JMSException) -> None:
         """Tell the exception listener of a problem."""
-        listener = self._exception_listener
-        if listener is None or self._closed:
-            return
-        with self._exception_lock:
-            try:
-                if callable(listener):
-                    listener(error)
-                else:
-                    listener.on_exception(error)
-            except Exception:
-                logger.exception("The exception listener of %r failed with %r.", self, error)
+        if not self._closed:
+            self._exceptions.tell(error)
 
     # Within
 

@@ -42,6 +42,8 @@ class QueueConnection(Connection):
     Made by [`QueueConnectionFactory.create_queue_connection`][jmsql.QueueConnectionFactory.create_queue_connection].
     """
 
+    _require_destination = staticmethod(require_queue)
+
     def create_queue_session(
         self, transacted: bool = False, acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO
     ) -> QueueSession:

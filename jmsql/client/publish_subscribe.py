@@ -45,6 +45,8 @@ class TopicConnection(Connection):
     Made by [`TopicConnectionFactory.create_topic_connection`][jmsql.TopicConnectionFactory.create_topic_connection].
     """
 
+    _require_destination = staticmethod(require_topic)
+
     def create_topic_session(
         self, transacted: bool = False, acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO
     ) -> TopicSession:

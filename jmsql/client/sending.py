@@ -90,7 +90,8 @@ class Sending:
         """Insert what is collected, in the open transaction."""
         publisher = self._connection._publisher
         with self.lock:
-            self._insert(lambda: self._outbox.flush(self._database.store, publisher), self._outbox.destinations)
+            if self._outbox:  # else there need not even be a connection
+                self._insert(lambda: self._outbox.flush(self._database.store, publisher), self._outbox.destinations)
 
     def share(self, before: Callable[[], None]) -> sqlalchemy.Connection:
         """Return the transaction, for the application to take part in it, after doing what is to be done before."""

@@ -102,10 +102,10 @@ class Session(AbstractSession):
         """What `run` gives the messages to that a connection consumer has loaded (JMS 1.1, chapter 8.2.1).
 
         Only who makes the sessions of a [`ServerSessionPool`][jmsql.ServerSessionPool] needs it; others set the
-        listeners of consumers.
+        listeners of consumers. While it is set, the session's consumers neither receive nor have listeners.
 
         Raises:
-            IllegalStateException: The session is closed.
+            IllegalStateException: The session is closed, or one of its consumers has a listener.
             TypeError: The listener is no callable and has no `on_message`.
         """
         self._check_open()
@@ -116,6 +116,8 @@ class Session(AbstractSession):
         self._check_open()
         if listener is not None:
             require_listener(listener)
+            if self._receiving.listening_consumers:
+                raise IllegalStateException("A consumer of the session has a listener; remove that one first.")
         self._message_listener = listener
 
     def run(self) -> None:
@@ -149,6 +151,7 @@ class Session(AbstractSession):
 
     def _end_transaction(self, before: Callable[[], None], end: Callable[[], None]) -> None:
         """Insert what is to be sent, then call both; roll back if anything fails."""
+        self._check_open()  # once more: it may have been closed while the caller waited for its use
         try:
             if self._database.is_lost:
                 raise TransactionRolledBackException(
@@ -324,9 +327,12 @@ class Session(AbstractSession):
         return self._receiving.delivery(None).operation
 
     def _receive(self, consumer: MessageConsumer, timeout: float | None) -> Message | None:
+        self._check_no_message_listener()
         return self._receiving.receive(consumer, timeout)
 
     def _set_listener(self, consumer: MessageConsumer, listener: MessageListener | None) -> None:
+        if listener is not None:
+            self._check_no_message_listener()
         self._receiving.set_listener(consumer, listener)
 
     def _consumer_opened(self, consumer: MessageConsumer) -> None:
@@ -359,4 +365,10 @@ class Session(AbstractSession):
         if not self._is_transacted:
             raise IllegalStateException(
                 f"{method}() is for transacted sessions; this one is {self._acknowledge_mode.name}."
+            )
+
+    def _check_no_message_listener(self) -> None:
+        if self._message_listener is not None:
+            raise IllegalStateException(
+                "The session has a message_listener, for connection consumers, and receives in no other way."
             )

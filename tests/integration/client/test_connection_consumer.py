@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 import sqlalchemy
 
-import jmsql
 from jmsql import (
     AcknowledgeMode,
     Connection,
     ConnectionFactory,
-    Destination,
     IllegalStateException,
     InvalidDestinationException,
     InvalidSelectorException,
     JMSException,
     Message,
     Queue,
-    ServerSession,
     Session,
     TemporaryQueue,
     ThreadServerSessionPool,
@@ -34,62 +27,9 @@ from jmsql import (
 from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.compliance.held_listener import HeldListener
-from tests.integration.client.server import SESSIONS, Server
-from tests.texts import receive, receive_texts, send_texts, texts_left, texts_of
-
-MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
-LISTENING = [mode for mode in AcknowledgeMode if mode is not AcknowledgeMode.CLIENT]
-
-
-class Heard:
-    """A listener for several sessions at once, which acknowledges.
-
-    Args:
-        work: What to do with each message before.
-    """
-
-    def __init__(self, work: Callable[[Message], object] = lambda message: None) -> None:
-        self._work = work
-        self._lock = threading.Lock()
-        self.messages: list[Message] = []
-
-    def __call__(self, session: Session) -> Callable[[Message], None]:
-        return self.hear
-
-    def hear(self, message: Message) -> None:
-        self._work(message)
-        message.acknowledge()
-        with self._lock:
-            self.messages.append(message)
-
-    @property
-    def texts(self) -> list[str]:
-        return texts_of(list(self.messages))
-
-    def wait_for(self, count: int) -> None:
-        wait_for(lambda: len(self.messages) >= count, timeout=15)
-
-
-@contextmanager
-def listening(
-    connection: Connection,
-    queue: Destination,
-    create_listener: Callable[[Session], jmsql.MessageListener],
-    *,
-    mode: AcknowledgeMode = AcknowledgeMode.AUTO,
-    size: int = 1,
-    max_messages: int = 10,
-    selector: str | None = None,
-) -> Iterator[jmsql.ConnectionConsumer]:
-    """A pool whose listeners receive from the queue for as long as the block lasts."""
-    transacted = mode is AcknowledgeMode.TRANSACTED
-    with (
-        ThreadServerSessionPool(
-            connection, size, create_listener, transacted=transacted, acknowledge_mode=mode
-        ) as pool,
-        connection.create_connection_consumer(queue, selector, pool, max_messages) as consumer,
-    ):
-        yield consumer
+from tests.integration.client.server import Server
+from tests.integration.client.server_session_pools import MODES, Heard, listening
+from tests.texts import receive_texts, send_texts, texts_left, texts_of
 
 
 @MODES
@@ -189,48 +129,6 @@ def test_close_of_the_connection_waits_for_the_listener_and_loses_nothing(
     left = sorted(receive_texts(consumer, 2) + texts_of(drain(consumer)))
     # Whether the pool commits before the connection rolls back is open.
     assert left == ["b", "c"] or (left == ["a", "b", "c"] and mode is AcknowledgeMode.TRANSACTED)
-
-
-@pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK])
-def test_message_whose_listener_fails_comes_again(
-    connection: Connection, others: Session, queue: Queue, mode: AcknowledgeMode
-) -> None:
-    failures: list[Message] = []
-
-    def fail_once(message: Message) -> None:
-        if message.get_body(str) == "bad" and not failures:
-            failures.append(message)
-            raise ValueError("the listener's own mistake")
-
-    heard = Heard(fail_once)
-    send_texts(others, queue, "a", "bad", "b")
-    with listening(connection, queue, heard, mode=mode):
-        wait_for(lambda: {"a", "bad", "b"} <= set(heard.texts))
-    (again,) = [message for message in heard.messages if message.get_body(str) == "bad"]
-    assert again.jms_redelivered
-    assert again.get_int_property("JMSXDeliveryCount") == 2
-
-
-@pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT])
-def test_failing_listener_undoes_what_its_session_has_not_settled(
-    connection: Connection, others: Session, server: Server, queue: Queue, mode: AcknowledgeMode
-) -> None:
-    connection.stop()
-    calls: list[tuple[str, int]] = []
-
-    def fail_on_the_second(message: Message) -> None:
-        count = message.get_int_property("JMSXDeliveryCount")
-        calls.append((str(message.get_body(str)), count))
-        if calls[-1] == ("b", 1):
-            raise ValueError("the listener's own mistake")
-        if calls[-1][0] == "c":
-            message.acknowledge()
-
-    send_texts(others, queue, *"abc")
-    with listening(connection, queue, lambda session: fail_on_the_second, mode=mode):
-        connection.start()
-        wait_for(lambda: server.rows("select count(*) from jmsql.message") == [(0,)])
-    assert calls == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("c", 1)]
 
 
 def test_transaction_of_a_load_holds_what_its_listener_does(
@@ -405,165 +303,3 @@ def test_listener_closes_the_connection(factory: ConnectionFactory, others: Sess
         connection.start()
         assert closed.wait(10)
     assert receive_texts(others.create_consumer(queue), 1) == ["b"]
-
-
-class OneSession:
-    """A pool of one session, which the test runs itself."""
-
-    def __init__(self, session: Session, fails: bool = False) -> None:
-        self.session = session
-        self.fails = fails
-        self.free = threading.Semaphore()
-        self.started = threading.Semaphore(0)
-
-    def get_server_session(self) -> ServerSession:
-        self.free.acquire()
-        return self
-
-    def start(self) -> None:
-        if self.fails:
-            raise RuntimeError("no thread to be had")
-        self.started.release()
-
-
-@MODES
-def test_load_of_a_thread_that_died_before_its_run_goes_back_with_the_session(
-    mode_session: Session, connection: Connection, others: Session, queue: Queue
-) -> None:
-    heard: list[Message] = []
-    mode_session.message_listener = heard.append
-    pool = OneSession(mode_session)
-    send_texts(others, queue, "a", "b")
-    with connection.create_connection_consumer(queue, None, pool, 2):
-        assert pool.started.acquire(timeout=10)
-        assert drain(others.create_consumer(queue)) == []
-        mode_session.close()
-        consumer = others.create_consumer(queue)
-        messages = [receive(consumer), receive(consumer)]
-    assert texts_of(messages) == ["a", "b"]
-    assert not any(message.jms_redelivered for message in messages), "nobody has seen them"
-    assert heard == []
-
-
-@MODES
-def test_load_goes_back_when_the_pool_does_not_start_it(
-    mode_session: Session, connection: Connection, others: Session, queue: Queue
-) -> None:
-    mode_session.message_listener = lambda message: None
-    problems: list[JMSException] = []
-    connection.exception_listener = problems.append
-    send_texts(others, queue, "a", "b")
-    with connection.create_connection_consumer(queue, None, OneSession(mode_session, fails=True), 2):
-        wait_for(lambda: problems)
-        assert receive_texts(others.create_consumer(queue), 2) == ["a", "b"]
-    assert "no thread to be had" in str(problems[0])
-
-
-def test_pool_with_an_unusable_session_is_told_of(
-    connection: Connection, other_connection: Connection, others: Session, queue: Queue
-) -> None:
-    problems: list[JMSException] = []
-    connection.exception_listener = problems.append
-    send_texts(others, queue, "a")
-    for session, problem in (
-        (other_connection.create_session(), "own connection"),
-        (connection.create_session(), "no message_listener"),
-    ):
-        problems.clear()
-        with connection.create_connection_consumer(queue, None, OneSession(session), 1):
-            wait_for(lambda: problems)
-        assert isinstance(problems[0], IllegalStateException)
-        assert problem in str(problems[0])
-    assert receive_texts(others.create_consumer(queue), 1) == ["a"]
-
-
-def test_session_without_a_load_runs_and_does_nothing(session: Session) -> None:
-    heard: list[Message] = []
-    assert session.message_listener is None
-    session.message_listener = heard.append
-    assert session.message_listener == heard.append
-    session.run()
-    assert heard == []
-    with pytest.raises(TypeError, match="message listener"):
-        session.message_listener = 5  # type: ignore[assignment]
-    session.close()
-    with pytest.raises(IllegalStateException):
-        session.run()
-
-
-@pytest.mark.parametrize("mode", LISTENING)
-def test_work_goes_on_after_the_server_has_cut_all_connections(
-    connection: Connection, others: Session, server: Server, queue: Queue, mode: AcknowledgeMode
-) -> None:
-    heard = Heard()
-    with listening(connection, queue, heard, mode=mode, size=2, max_messages=2):
-        send_texts(others, queue, "a")
-        heard.wait_for(1)
-        assert server.terminate(SESSIONS)
-        send_texts(others, queue, "b", "c", "d")
-        wait_for(lambda: {"a", "b", "c", "d"} <= set(heard.texts), timeout=15)
-
-
-@MODES
-def test_cut_in_the_middle_of_a_load_loses_nothing(
-    connection: Connection, others: Session, server: Server, queue: Queue, mode: AcknowledgeMode
-) -> None:
-    connection.stop()
-    first = HeldListener()
-    send_texts(others, queue, *"abc")
-    heard = Heard(lambda message: None if first.has_returned else first.on_message(message))
-    with listening(connection, queue, heard, mode=mode, max_messages=3):
-        connection.start()
-        first.wait_until_called()
-        assert server.terminate(SESSIONS)
-        first.release()
-        wait_for(lambda: set(heard.texts) == {"a", "b", "c"}, timeout=15)
-        wait_for(lambda: server.rows("select count(*) from jmsql.message") == [(0,)], timeout=15)
-
-
-def _work(url: str, mode_name: str) -> None:
-    """What the process does that is going to be killed: it holds the second message of a load."""
-    mode = AcknowledgeMode[mode_name]
-    calls: list[Message] = []
-
-    def hear(message: Message) -> None:
-        calls.append(message)
-        sys.stdout.write(json.dumps(message.get_body(str)) + "\n")
-        sys.stdout.flush()
-        if len(calls) == 2:
-            sys.stdin.read()
-        message.acknowledge()
-
-    with (
-        ConnectionFactory(url).create_connection() as connection,
-        listening(connection, Queue("orders"), lambda session: hear, mode=mode, max_messages=3),
-    ):
-        connection.start()
-        threading.Event().wait()
-
-
-@pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.AUTO])
-def test_messages_of_a_killed_process_come_back(
-    jmsql_clean_url: str, others: Session, queue: Queue, mode: AcknowledgeMode
-) -> None:
-    send_texts(others, queue, *"abcd")
-    process = subprocess.Popen(
-        [sys.executable, "-m", __name__, jmsql_clean_url, mode.name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        heard = [json.loads(process.stdout.readline()) for _ in range(2)]
-        assert heard == ["a", "b"]
-    finally:
-        process.kill()
-        process.communicate()
-    left = list("bcd" if mode is AcknowledgeMode.AUTO else "abcd")
-    assert sorted(receive_texts(others.create_consumer(queue), len(left))) == left
-    assert drain(others.create_consumer(queue)) == []
-
-
-if __name__ == "__main__":
-    _work(*sys.argv[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -114,6 +115,32 @@ def test_a_session_that_waits_keeps_its_prepared_statements(connection: Connecti
     assert before
     assert consumer.receive(timeout=0) is None
     assert before <= prepared()
+
+
+@pytest.mark.parametrize(
+    "use", [Session.commit, Session.rollback, Session.close, lambda session: (session.commit(), session.close())]
+)
+def test_a_session_that_has_done_nothing_takes_no_connection(
+    connection: Connection, server: Server, use: Callable[[Session], object]
+) -> None:
+    session = connection.create_session(transacted=True)
+    server.terminate(SESSIONS)  # what the connection has asked when it was made
+    use(session)
+    assert server.connections(SESSIONS) == 0
+
+
+@pytest.mark.parametrize("end", [Session.commit, Session.rollback])
+def test_the_end_of_a_transaction_begins_none(
+    connection: Connection, server: Server, queue: Queue, end: Callable[[Session], object]
+) -> None:
+    session = connection.create_session(transacted=True)
+    send_texts(session, queue, "a")
+    transactions = "select count(*) from pg_stat_activity where application_name = %s and xact_start is not null"
+    begun = "select max(xact_start), max(query_start) from pg_stat_activity where application_name = %s"
+    before = server.rows(begun, SESSIONS)
+    end(session)
+    assert server.rows(begun, SESSIONS) == before, "nothing was asked of the server"
+    assert server.rows(transactions, SESSIONS) == [(0,)]
 
 
 def test_a_commit_that_comes_too_late_opens_no_connection(factory: ConnectionFactory, server: Server) -> None:

@@ -23,10 +23,11 @@ from jmsql import (
     QueueSession,
     Session,
     TextMessage,
+    ThreadServerSessionPool,
     Topic,
     UnsupportedOperationException,
 )
-from jmsql.testing import drain
+from jmsql.testing import drain, wait_for
 
 TOPIC = Topic("prices")
 
@@ -92,6 +93,16 @@ class TestConnection:
     def test_consumers_of_subscriptions_are_refused(self, queue_connection: QueueConnection, method: str) -> None:
         with pytest.raises(IllegalStateException, match=rf"A QueueConnection has no {method}\(\).*create_connection"):
             getattr(queue_connection, method)(TOPIC, "all", None, None, 1)
+
+    def test_its_connection_consumers_are_of_queues(self, queue_connection: QueueConnection, queue: Queue) -> None:
+        heard: list[Message] = []
+        with ThreadServerSessionPool(queue_connection, 1, lambda session: heard.append) as pool:
+            with pytest.raises(InvalidDestinationException, match="A queue is wanted"):
+                queue_connection.create_connection_consumer(TOPIC, None, pool, 1)
+            with queue_connection.create_connection_consumer(queue, None, pool, 1):
+                session = queue_connection.create_queue_session()
+                session.create_sender(queue).send(session.create_text_message("a"))
+                wait_for(lambda: heard)
 
     def test_a_closed_one_makes_no_session(self, queue_connection: QueueConnection) -> None:
         queue_connection.close()
@@ -209,18 +220,3 @@ def test_unified_producers_of_a_queue_session_send_to_queues(queue_session: Queu
     assert not isinstance(producer, QueueSender)
     producer.send(queue_session.create_message())
     assert queue_session.create_consumer(queue).receive(timeout=5) is not None
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        "create_durable_connection_consumer",
-        "create_shared_connection_consumer",
-        "create_shared_durable_connection_consumer",
-    ],
-)
-def test_queue_connection_has_no_connection_consumers_of_subscriptions(
-    queue_connection: QueueConnection, method: str
-) -> None:
-    with pytest.raises(IllegalStateException, match=rf"A QueueConnection has no {method}\(\)"):
-        getattr(queue_connection, method)(TOPIC, "all", None, None, 1)

@@ -18,6 +18,7 @@ from jmsql import (
     Queue,
     Session,
     TextMessage,
+    ThreadServerSessionPool,
     Topic,
     TopicConnection,
     TopicConnectionFactory,
@@ -25,7 +26,7 @@ from jmsql import (
     TopicSubscriber,
     UnsupportedOperationException,
 )
-from jmsql.testing import drain
+from jmsql.testing import drain, wait_for
 
 QUEUE = Queue("orders")
 
@@ -75,6 +76,22 @@ def test_a_session_has_the_mode_that_is_asked_for(topic_connection: TopicConnect
     session = topic_connection.create_topic_session(acknowledge_mode=AcknowledgeMode.DUPS_OK)
     assert session.acknowledge_mode is AcknowledgeMode.DUPS_OK
     assert type(topic_connection.create_session()) is Session
+
+
+def test_its_connection_consumers_are_of_topics(topic_connection: TopicConnection, topic: Topic) -> None:
+    heard: list[Message] = []
+    with ThreadServerSessionPool(topic_connection, 1, lambda session: heard.append) as pool:
+        with pytest.raises(InvalidDestinationException, match="A topic is wanted"):
+            topic_connection.create_connection_consumer(QUEUE, None, pool, 1)
+        session = topic_connection.create_topic_session()
+        with (
+            topic_connection.create_connection_consumer(topic, "color = 'blue'", pool, 1),
+            topic_connection.create_durable_connection_consumer(topic, "all", None, pool, 1),
+        ):
+            session.create_publisher(topic).publish(session.create_text_message("a"))
+            wait_for(lambda: heard)
+        session.unsubscribe("all")
+    assert [message.get_body(str) for message in heard] == ["a"]
 
 
 class TestPublishing:

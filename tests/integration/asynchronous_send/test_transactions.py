@@ -1,0 +1,100 @@
+"""Asynchronous sends in transactions."""
+
+from __future__ import annotations
+
+import threading
+
+import psycopg
+import pytest
+import sqlalchemy
+
+import jmsql
+from jmsql import (
+    Connection,
+    IllegalStateException,
+    InvalidDestinationException,
+    Message,
+    Queue,
+    Session,
+    TextMessage,
+    TransactionRolledBackException,
+)
+from jmsql.testing import wait_for
+from tests.integration.asynchronous_send.completions import PATIENCE, Completions, stored
+from tests.integration.client.server import SESSIONS, Server
+
+
+class TestTransactions:
+    def test_listener_is_told_before_the_commit(
+        self, transacted: Session, queue: Queue, completions: Completions, server: Server
+    ) -> None:
+        transacted.create_producer(queue).send(TextMessage("hello"), completion_listener=completions)
+        wait_for(lambda: completions.told)
+        assert stored(server) == []
+        transacted.commit()
+        assert stored(server) == ["hello"]
+
+    def test_messages_belong_to_the_applications_transaction(
+        self, transacted: Session, queue: Queue, completions: Completions, server: Server
+    ) -> None:
+        database = transacted.database
+        producer = transacted.create_producer(queue)
+        with database.begin_nested() as savepoint:
+            producer.send(TextMessage("undone"), completion_listener=completions)
+            savepoint.rollback()
+        producer.send(TextMessage("done"), completion_listener=completions)
+        count = database.scalar(sqlalchemy.text("select count(*) from jmsql.message"))
+        transacted.commit()
+        assert count == 1
+        assert completions.sent == ["undone", "done"]
+        assert stored(server) == ["done"]
+
+    def test_message_listener_can_wait_for_its_sends(
+        self, connection: Connection, transacted: Session, queue: Queue, others: Session
+    ) -> None:
+        def forward(message: Message) -> None:
+            told = threading.Event()
+            replies.send(message, completion_listener=lambda *_: told.set())
+            assert told.wait(PATIENCE)
+            transacted.commit()
+
+        replies = transacted.create_producer(Queue("replies"))
+        transacted.create_consumer(queue).message_listener = forward
+        others.create_producer(queue).send(TextMessage("hello"))
+        reply = others.create_consumer(Queue("replies")).receive(timeout=PATIENCE)
+        assert reply is not None
+        assert reply.get_body(str) == "hello"
+
+    def test_removed_queue_fails_the_messages_and_the_transaction(
+        self, transacted: Session, queue: Queue, completions: Completions, server: Server
+    ) -> None:
+        producer = transacted.create_producer(queue)
+        server.rows("delete from jmsql.queue")
+        producer.send(TextMessage("hello"), completion_listener=completions)
+        with pytest.raises(TransactionRolledBackException):
+            transacted.commit()
+        assert completions.failed == ["hello"]
+        assert isinstance(completions.errors[0], InvalidDestinationException)
+
+    def test_lost_connection_fails_the_messages_and_the_transaction(
+        self, transacted: Session, queue: Queue, completions: Completions, server: Server
+    ) -> None:
+        producer = transacted.create_producer(queue)
+        producer.send(TextMessage("first"), completion_listener=completions)
+        wait_for(lambda: completions.told)
+        server.terminate(SESSIONS)
+        producer.send(TextMessage("second"), completion_listener=completions)
+        with pytest.raises(TransactionRolledBackException):
+            transacted.commit()
+        assert completions.failed == ["second"]
+        producer.send(TextMessage("third"), completion_listener=completions)
+        transacted.commit()
+        assert stored(server) == ["third"]
+
+    def test_transactions_of_others_have_no_listeners(
+        self, jmsql_clean_url: str, queue: Queue, completions: Completions
+    ) -> None:
+        with psycopg.connect(jmsql_clean_url) as database:
+            producer = jmsql.enlist(database).create_producer(completion_listener=completions)
+            with pytest.raises(IllegalStateException, match="completion listener"):
+                producer.send(queue, "hello")

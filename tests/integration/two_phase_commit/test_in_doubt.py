@@ -1,0 +1,203 @@
+"""Global transactions that are refused, cut off, or finished by another session or another process."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import time
+
+import psycopg
+import pytest
+import sqlalchemy
+
+from jmsql import (
+    IllegalStateException,
+    JMSException,
+    Queue,
+    Session,
+    TransactionRolledBackException,
+    XAConnection,
+    XAConnectionFactory,
+    XASession,
+)
+from tests.background import Background
+from tests.integration.client.server import SESSIONS, Server
+from tests.integration.two_phase_commit.global_transactions import XID, messages_there, send, texts_there
+from tests.texts import receive, receive_texts, send_texts
+
+
+def prepare_without_end(connection: psycopg.Connection) -> None:
+    for number in itertools.count():
+        connection.execute("begin")
+        connection.execute(f"prepare transaction 'filler {number}'".encode())
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_another_session_finishes_what_a_closed_one_has_prepared(
+    xa_factory: XAConnectionFactory,
+    xa_session: XASession,
+    others: Session,
+    server: Server,
+    queue: Queue,
+    *,
+    commits: bool,
+) -> None:
+    replies = Queue("replies")
+    send_texts(others, queue, "a", "b")
+    with xa_factory.create_xa_connection() as client:
+        client.start()
+        session = client.create_xa_session()
+        session.tpc_begin(XID)
+        receive_texts(session.create_consumer(queue), 2)
+        send(session, replies, "A")
+        session.tpc_prepare()
+    assert texts_there(others, queue) == []
+    assert xa_session.tpc_recover() == [XID]
+    waiting = Background(lambda: others.create_consumer(replies if commits else queue).receive(timeout=10))
+    waiting.wait_until_it_waits()
+    started = time.monotonic()
+    (xa_session.tpc_commit if commits else xa_session.tpc_rollback)(XID)
+    woken = waiting.result()
+    assert woken is not None
+    assert time.monotonic() - started < 5, "found by polling"
+    assert woken.get_body(str) == ("A" if commits else "a")
+    assert woken.jms_redelivered is not commits
+    assert texts_there(others, queue) == ([] if commits else ["b"])
+    assert xa_session.tpc_recover() == []
+    assert server.rows("select count(*) from jmsql.message") == [(0,)]
+
+
+def _prepare_and_wait(url: str) -> None:
+    """What the process does that is going to be killed."""
+    with XAConnectionFactory(url).create_xa_connection() as connection:
+        connection.start()
+        session = connection.create_xa_session()
+        session.tpc_begin(XID)
+        message = receive(session.create_consumer(Queue("orders")))
+        send(session, Queue("replies"), str(message.get_body(str)).upper())
+        session.tpc_prepare()
+        sys.stdout.write("prepared\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+def test_prepared_transaction_of_a_killed_process_is_finished_by_another(
+    jmsql_clean_url: str, xa_session: XASession, others: Session, queue: Queue
+) -> None:
+    send_texts(others, queue, "a")
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, jmsql_clean_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "prepared\n"
+    finally:
+        process.kill()
+        process.communicate()
+    assert texts_there(others, queue) == []
+    assert xa_session.tpc_recover() == [XID]
+    xa_session.tpc_rollback(XID)
+    (again,) = messages_there(others, queue)
+    assert again.jms_redelivered
+    assert texts_there(others, Queue("replies")) == []
+
+
+def test_refused_preparation_rolls_back_and_frees_the_session(
+    xa_session: XASession, others: Session, queue: Queue
+) -> None:
+    send_texts(others, queue, "a")
+    consumer = xa_session.create_consumer(queue)
+    xa_session.tpc_begin(XID)
+    receive(consumer)
+    xa_session.database.execute(sqlalchemy.text("create temporary table scratch ()"))
+    with pytest.raises(TransactionRolledBackException, match="temporary") as refused:
+        xa_session.tpc_prepare()
+    assert refused.value.error_code == "0A000"
+    for call in (xa_session.tpc_prepare, xa_session.tpc_commit):
+        with pytest.raises(TransactionRolledBackException, match=r"tpc_rollback\(\)"):
+            call()
+    with pytest.raises(IllegalStateException):
+        consumer.receive(timeout=0)
+    xa_session.tpc_rollback()
+    again = receive(consumer)
+    assert again.get_int_property("JMSXDeliveryCount") == 2
+    xa_session.commit()
+
+
+def test_identifier_that_is_prepared_already_is_refused(
+    xa_connection: XAConnection, xa_session: XASession, queue: Queue
+) -> None:
+    other = xa_connection.create_xa_session()
+    for session in (xa_session, other):
+        session.tpc_begin(XID)
+        send(session, queue, "a")
+    xa_session.tpc_prepare()
+    with pytest.raises(TransactionRolledBackException, match="already in use"):
+        other.tpc_prepare()
+    other.tpc_rollback()
+    xa_session.tpc_commit()
+    assert texts_there(xa_connection.create_session(), queue) == ["a"]
+
+
+def test_cut_connection_costs_the_transaction_that_is_not_prepared(
+    xa_session: XASession, others: Session, server: Server, queue: Queue
+) -> None:
+    xa_session.tpc_begin(XID)
+    send(xa_session, queue, "lost")
+    xa_session.database.execute(sqlalchemy.text("select 1"))
+    assert server.terminate(SESSIONS)
+    with pytest.raises(JMSException, match="not known") as cut:
+        xa_session.tpc_prepare()
+    assert cut.value.error_code == "08007"
+    with pytest.raises(IllegalStateException, match=r"tpc_rollback\(\)"):
+        xa_session.tpc_commit()
+    xa_session.tpc_rollback()
+
+    xa_session.tpc_begin(XID)
+    send(xa_session, queue, "kept")
+    xa_session.tpc_prepare()
+    assert server.terminate(SESSIONS)
+    xa_session.tpc_commit()
+    assert texts_there(others, queue) == ["kept"]
+
+
+def test_transaction_that_somebody_else_has_finished_frees_the_session(
+    xa_session: XASession, others: Session, server: Server, queue: Queue
+) -> None:
+    xa_session.tpc_begin(XID)
+    send(xa_session, queue, "a")
+    xa_session.tpc_prepare()
+    server.rows(f"rollback prepared '{XID.identifier}'")
+    with pytest.raises(IllegalStateException, match="finished before"):
+        xa_session.tpc_commit()
+    send(xa_session, queue, "b")
+    xa_session.commit()
+    assert texts_there(others, queue) == ["b"]
+
+
+def test_transaction_of_others_with_another_form_of_name_is_left_alone(
+    xa_session: XASession, jmsql_clean_url: str
+) -> None:
+    with psycopg.connect(jmsql_clean_url) as connection:
+        connection.execute("select pg_current_xact_id()")
+        connection.execute("prepare transaction 'nightly job'")
+    assert xa_session.tpc_recover() == []
+
+
+def test_server_without_room_for_another_is_told_of(
+    xa_session: XASession, jmsql_clean_url: str, others: Session, queue: Queue
+) -> None:
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection, pytest.raises(psycopg.OperationalError):
+        prepare_without_end(connection)
+    xa_session.tpc_begin(XID)
+    send(xa_session, queue, "a")
+    with pytest.raises(TransactionRolledBackException, match="maximum number of prepared transactions") as refused:
+        xa_session.tpc_prepare()
+    assert refused.value.error_code == "53200"
+    xa_session.tpc_rollback()
+    assert texts_there(others, queue) == []
+
+
+if __name__ == "__main__":
+    _prepare_and_wait(sys.argv[1])
