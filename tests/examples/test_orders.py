@@ -1,0 +1,58 @@
+"""The examples: web backends that take orders and send messages in the same transaction, and workers that ship them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import httpx2
+import pytest
+
+from jmsql import Administration, ConnectionFactory, Topic
+from jmsql.testing import wait_for
+from tests.examples.conftest import EXAMPLES, Example
+
+RunWorker = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def count_sent(example: Example, jmsql_factory: ConnectionFactory) -> Callable[[], int]:
+    """How many messages the example has sent, as long as no worker receives them."""
+    if isinstance(example.destination, Topic):
+        with jmsql_factory.create_context() as context:
+            context.create_shared_durable_consumer(example.destination, "audit")
+
+    def count() -> int:
+        with Administration(jmsql_factory) as administration:
+            ready = [queue.ready for queue in administration.queues()]
+            return sum(ready + [subscription.ready for subscription in administration.subscriptions()])
+
+    return count
+
+
+def test_orders_are_placed_once_and_shipped(
+    backend: httpx2.Client, worker: RunWorker, example: Example, count_sent: Callable[[], int]
+) -> None:
+    orders = [{"reference": uuid.uuid4().hex, "goods": goods} for goods in ("two kites", "a lantern")]
+    assert backend.post("/orders", json=orders[0]).status_code == 201
+    assert backend.get(f"/orders/{orders[0]['reference']}").json()["state"] == "placed"
+    assert backend.post("/orders", json=orders[0]).status_code == 409
+    assert count_sent() == 1
+    with worker():
+        assert backend.post("/orders", json=orders[1]).status_code == 201
+        # The topic had no subscription of the worker's when the first one was placed.
+        shipped = orders[1:] if isinstance(example.destination, Topic) else orders
+        addresses = [f"/orders/{order['reference']}" for order in shipped]
+        wait_for(lambda: {backend.get(address).json()["state"] for address in addresses} == {"shipped"}, 30.0)
+
+
+@pytest.mark.parametrize("example", [EXAMPLES["flask_orders"]], ids=["flask_orders"])
+def test_the_courier_is_called_for_express_orders_alone(backend: httpx2.Client, worker: RunWorker) -> None:
+    references = {express: uuid.uuid4().hex for express in (True, False)}
+    with worker():
+        for express, reference in references.items():
+            backend.post("/orders", json={"reference": reference, "goods": "a lantern", "express": express})
+        wait_for(lambda: backend.get(f"/orders/{references[True]}").json()["courier"], 30.0)
+        wait_for(lambda: backend.get(f"/orders/{references[False]}").json()["state"] == "shipped", 30.0)
+    assert backend.get(f"/orders/{references[False]}").json()["courier"] is False
