@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from jmsql.client.acknowledge_mode import AcknowledgeMode
     from jmsql.client.browser import QueueBrowser
     from jmsql.client.completion import CompletionListener
-    from jmsql.client.connection import Connection, ExceptionListener
+    from jmsql.client.connection import Connection
     from jmsql.client.consumer import MessageConsumer
     from jmsql.client.enlisted_session import EnlistedSession
+    from jmsql.client.exception_listening import ExceptionListener
     from jmsql.client.metadata import ConnectionMetaData
     from jmsql.client.session import Session
     from jmsql.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
