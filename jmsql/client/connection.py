@@ -20,10 +20,11 @@ from jmsql.client.side_connection import SideConnection
 from jmsql.destinations import Destination, require_destination
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
 from jmsql.store.control import ControlConnection
-from jmsql.store.engine import open_engine
+from jmsql.store.engine import POOLED, open_engine
 from jmsql.store.errors import jms_errors
 from jmsql.store.message_store import DELAYED_CHANNEL, Publisher
 from jmsql.store.migration import check_schema
+from jmsql.store.pooler import check_same_database
 from jmsql.store.traffic import Counts, Traffic
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Connection:
     def __init__(self, url: URL, control_url: URL, schema: str, client_id: str | None) -> None:
         self._schema = schema
         self._engine = open_engine(url, pool_size=5, max_overflow=-1, pool_pre_ping=True)
-        self._control_engine = open_engine(control_url)
+        self._control_engine = open_engine(control_url, pool_pre_ping=True)
         self._lock = threading.RLock()
         self._sessions: set[Session] = set()
         self._started = False
@@ -67,8 +68,6 @@ class Connection:
         self._client_id: str | None = None
         self._exceptions = ExceptionListening(self)
         self._traffic = Traffic()
-        self._side = SideConnection(self._engine, schema)
-        self._destinations = ConnectionDestinations(self._side, schema, lambda: self._control.connection_id)
         try:
             with (
                 jms_errors(f"connecting to {self._engine.url.render_as_string(hide_password=True)}"),
@@ -76,7 +75,17 @@ class Connection:
             ):
                 check_schema(database, schema)
                 server_version = database.scalar(sqlalchemy.text("select current_setting('server_version')"))
+                is_pooled = database.info[POOLED]
             self._metadata = ConnectionMetaData(str(server_version))
+            # Past the pooler, if there is a way: sessions wait for it with their transactions open, which may be all
+            # that the pooler has connections for.
+            self._side = SideConnection(self._control_engine if is_pooled else self._engine, schema)
+            self._destinations = ConnectionDestinations(self._side, schema, lambda: self._control.connection_id)
+            if control_url != url:
+                with jms_errors(
+                    f"connecting to {self._control_engine.url.render_as_string(hide_password=True)} (control_url)"
+                ):
+                    check_same_database(self._engine, self._control_engine)
             self._control = ControlConnection(
                 self._control_engine, schema, self._failed, self._join_again, self._traffic
             )

@@ -50,6 +50,7 @@ class ConnectionFactory:
         client_id: The client identifier of the connections; then no two are open at once.
         schema: The PostgreSQL schema of jmsql's tables.
         control_url: Where each client's control connection goes, if `url` leads through a pooler in transaction mode.
+            None: if `url` is what ``JMSQL_URL`` says, the environment variable ``JMSQL_CONTROL_URL``; else `url`.
     """
 
     url: str | None = field(default=None, repr=False)
@@ -100,5 +101,11 @@ class ConnectionFactory:
 
     def _connect(self, kind: type[AnyConnection], user: str | None, password: str | None) -> AnyConnection:
         url = parse_url(self.url or default_url(self.schema), user, password)
-        control_url = url if self.control_url is None else parse_url(self.control_url, user, password)
+        control_text = self._control_url()
+        control_url = url if control_text is None else parse_url(control_text, user, password)
         return kind(url, control_url, self.schema, self.client_id)
+
+    def _control_url(self) -> str | None:
+        if self.control_url is None and self.url in {None, os.environ.get("JMSQL_URL")}:
+            return os.environ.get("JMSQL_CONTROL_URL")
+        return self.control_url

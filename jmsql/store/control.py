@@ -2,13 +2,14 @@
 
 It holds an advisory lock for as long as the client lives, so that the server itself knows when the client is gone. It
 listens for messages, tells others of messages sent, and one of all such connections does the upkeep of the store.
+
+Through a pooler it can neither hold a lock nor listen: there it sends heartbeats, and wakes its own client alone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import random
 import select
 import socket
@@ -24,9 +25,11 @@ from jmsql.exceptions import InvalidClientIDException, JMSException
 from jmsql.postgresql_text import to_postgresql
 from jmsql.store.control_statements import control_statements
 from jmsql.store.driver import PsycopgDriver
+from jmsql.store.engine import POOLED
 from jmsql.store.errors import jms_errors, translate
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.message_store import DELAYED_CHANNEL, MessageKey
+from jmsql.store.sign_of_life import AdvisoryLock, ClientForgottenError, Heartbeats, SignOfLife
 from jmsql.store.traffic import Traffic, write_traffic
 
 __all__ = ["ControlConnection", "WakeUp"]
@@ -83,6 +86,8 @@ class ControlConnection:
         self._next_notification = 0.0
         self._client_id: str | None = None
         self._closed = False
+        self._pooled = False
+        self._sign_of_life: SignOfLife = AdvisoryLock(self._statements)
         self.connection_id = 0
         self._connection = self._connect()
         self._wake_receiver, self._wake_sender = socket.socketpair()
@@ -141,17 +146,16 @@ class ControlConnection:
 
     def _connect(self) -> psycopg.Connection[Any]:
         with jms_errors("connecting"):
-            pooled = self._engine.raw_connection()
-            connection: psycopg.Connection[Any] = pooled.driver_connection  # type: ignore[assignment]
-            pooled.detach()
+            of_engine = self._engine.raw_connection()
+            connection: psycopg.Connection[Any] = of_engine.driver_connection  # type: ignore[assignment]
+            is_pooled = of_engine.info[POOLED]
+            of_engine.detach()
             try:
                 connection.autocommit = True
                 driver = PsycopgDriver(connection)
-                driver.execute("set synchronous_commit = off")
-                parameters = {"host": socket.gethostname(), "process_id": os.getpid()}
-                self.connection_id = driver.execute(self._statements.connect, parameters).rows[0][0]
-                driver.execute(self._statements.lock_connection, {"connection_id": self.connection_id})
-                driver.execute(self._statements.listen)
+                self._pooled = is_pooled
+                self._sign_of_life = (Heartbeats if is_pooled else AdvisoryLock)(self._statements)
+                self.connection_id = self._sign_of_life.begin(driver, self.connection_id)
                 if self._client_id is not None:
                     self._take_client_id(driver, self._client_id)
             except BaseException:
@@ -198,7 +202,7 @@ class ControlConnection:
                 try:
                     self._serve_connection()
                     break
-                except psycopg.Error as error:
+                except (psycopg.Error, ClientForgottenError) as error:
                     self._connection.close()
                     if self._closed:
                         break
@@ -213,35 +217,37 @@ class ControlConnection:
 
     def _serve_connection(self) -> None:
         driver = PsycopgDriver(self._connection)
-        maintenance = Maintenance(self._schema)
+        maintenance = Maintenance(self._schema, pooled=self._pooled)
         while not self._closed:
-            self._notify(driver)
+            self._sign_of_life.go_on(driver)
+            self._notify(driver, maintenance)
             self._write_traffic(driver)
-            self._dispatch(maintenance)
+            for notification in self._connection.notifies(timeout=0):
+                self._heed(notification.payload, maintenance)
             released = maintenance.run(driver, self.connection_id)
             moved = maintenance.move_due(driver)
             self.returned(released)
             self.sent(moved)
             if released or moved:
                 continue
-            timeout = maintenance.seconds_to_next()
+            timeout = min(maintenance.seconds_to_next(), self._sign_of_life.seconds_to_next())
             if self._payloads:
                 timeout = min(timeout, self._next_notification - time.monotonic())
             select.select([self._connection.fileno(), self._wake_receiver.fileno()], [], [], max(timeout, 0.0))
             self._drain_wakes()
 
-    def _dispatch(self, maintenance: Maintenance) -> None:
-        for notification in self._connection.notifies(timeout=0):
-            fields = [int(field) for field in notification.payload.split()]
-            if fields[0] == DELAYED_CHANNEL:
-                maintenance.message_delayed()
-            key = MessageKey(*fields) if len(fields) == len(MessageKey._fields) else None
-            with self._lock:
-                wake_ups = list(self._wake_ups.get(fields[0], ()))
-            for wake_up in wake_ups:
-                wake_up(key)
+    def _heed(self, payload: str, maintenance: Maintenance) -> None:
+        """Wake whom a notification concerns."""
+        fields = [int(field) for field in payload.split()]
+        if fields[0] == DELAYED_CHANNEL:
+            maintenance.message_delayed()
+        key = MessageKey(*fields) if len(fields) == len(MessageKey._fields) else None
+        with self._lock:
+            wake_ups = list(self._wake_ups.get(fields[0], ()))
+        for wake_up in wake_ups:
+            wake_up(key)
 
-    def _notify(self, driver: PsycopgDriver) -> None:
+    def _notify(self, driver: PsycopgDriver, maintenance: Maintenance | None = None) -> None:
         now = time.monotonic()
         if not self._payloads or now < self._next_notification:
             return
@@ -249,6 +255,9 @@ class ControlConnection:
             payloads, self._payloads = self._payloads, set()
         driver.execute(self._statements.notify, {"channel": self._schema, "payloads": list(payloads)})
         self._next_notification = now + _NOTIFY_INTERVAL
+        if self._pooled and maintenance is not None:  # the client does not hear what it says itself
+            for payload in payloads:
+                self._heed(payload, maintenance)
 
     def _write_traffic(self, driver: PsycopgDriver) -> None:
         """Write down what the client has counted. The upkeep wakes the thread once a second at the least."""

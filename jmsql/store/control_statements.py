@@ -23,6 +23,16 @@ class ControlStatements:
         self.connect = f"""
             insert into {schema}.connection (host, process_id) values (%(host)s, %(process_id)s)
             returning connection_id"""
+        self.connect_with_heartbeat = f"""
+            insert into {schema}.connection (host, process_id, heartbeat_at)
+            values (%(host)s, %(process_id)s, clock_timestamp())
+            returning connection_id"""
+        # It need not reach the disk: a crash of the server is one for all clients.
+        self.beat = f"""
+            with commit as materialized (select set_config('synchronous_commit', 'off', true))
+            update {schema}.connection c set heartbeat_at = clock_timestamp()
+            from commit
+            where c.connection_id = %(connection_id)s and c.heartbeat_at is not null"""
         self.lock_connection = f"""
             select pg_try_advisory_lock(
                 {schema}.advisory_class(), (%(connection_id)s::bigint %% 2147483647)::integer)"""

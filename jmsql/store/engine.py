@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import psycopg
 import sqlalchemy
 from sqlalchemy import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from jmsql.exceptions import JMSException
+from jmsql.store.pooler import is_pooled, keeps_prepared_statements
 
-__all__ = ["open_engine", "parse_url"]
+__all__ = ["POOLED", "open_engine", "parse_url"]
+
+POOLED = "jmsql.pooled"
+"""Says, in the `info` of a pool's connection, whether it leads through a pooler such as PgBouncer."""
 
 _POSTGRESQL = {"postgresql", "postgres", "postgresql+psycopg"}
 
@@ -53,6 +59,8 @@ def _credentials_in_front(url: URL) -> URL:
 def open_engine(url: str | URL, **options: Any) -> Engine:
     """Make an engine for the database; nothing is connected yet.
 
+    Through a pooler that loses prepared statements, its connections prepare none.
+
     Args:
         url: The database.
         options: What [`sqlalchemy.create_engine`][] takes.
@@ -63,4 +71,14 @@ def open_engine(url: str | URL, **options: Any) -> Engine:
     if "sslpassword" in parsed.query:  # SQLAlchemy would show it with the URL
         arguments["sslpassword"] = parsed.query["sslpassword"]
         parsed = parsed.difference_update_query(["sslpassword"])
-    return sqlalchemy.create_engine(parsed, hide_parameters=True, connect_args=arguments, **options)
+    engine = sqlalchemy.create_engine(parsed, hide_parameters=True, connect_args=arguments, **options)
+    sqlalchemy.event.listen(engine, "connect", _look_where_it_leads)
+    return engine
+
+
+def _look_where_it_leads(connection: psycopg.Connection[Any], entry: ConnectionPoolEntry) -> None:
+    connection.autocommit = True
+    entry.info[POOLED] = is_pooled(connection)
+    if entry.info[POOLED] and not keeps_prepared_statements(connection):
+        connection.prepare_threshold = None
+    connection.autocommit = False

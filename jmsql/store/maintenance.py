@@ -29,9 +29,11 @@ class Maintenance:
 
     Args:
         schema: The name of the schema.
+        pooled: Whether the connection cannot hold a lock.
     """
 
-    def __init__(self, schema: str) -> None:
+    def __init__(self, schema: str, *, pooled: bool = False) -> None:
+        self._pooled = pooled
         self._statements = upkeep_statements(schema)
         self._topics = topic_statements(schema)
         self._delays = delay_statements(schema)
@@ -68,7 +70,7 @@ class Maintenance:
         now = time.monotonic()
         if now < self._next_run:
             return []
-        self._leading = self._leading or driver.execute(self._statements.lead).rows[0][0]
+        self._leading = self._may_lead(driver, connection_id)
         if not self._leading:
             self._next_run = now + _INTERVAL * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
             return []
@@ -95,6 +97,12 @@ class Maintenance:
         more = any(count == limit for count, limit in steps)
         self._next_run = now if more else now + _INTERVAL
         return released
+
+    def _may_lead(self, driver: Driver, connection_id: int) -> bool:
+        if self._pooled:
+            allowed = driver.execute(self._statements.lead_by_heartbeat, {"connection_id": connection_id})
+            return bool(allowed.rows[0][0])
+        return self._leading or bool(driver.execute(self._statements.lead).rows[0][0])
 
     def _end_abandoned(self, driver: Driver) -> None:
         """End the subscriptions whose last consumers went without leaving them, each in a transaction of its own."""

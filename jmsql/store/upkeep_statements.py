@@ -26,9 +26,18 @@ class UpkeepStatements:
 
         # Who gets this lock does it.
         self.lead = f"select pg_try_advisory_lock({schema}.advisory_class(), 0)"
+        # Where nobody can hold it, the oldest of the living does it. Now and then that may be two, for a moment: they
+        # do not see the same heartbeats. Each step is right beside itself.
+        self.lead_by_heartbeat = f"""
+            select not {schema}.is_connected(0) and not exists (
+                select from {schema}.connection c
+                where c.connection_id < %(connection_id)s
+                  and c.heartbeat_at > statement_timestamp() - {schema}.heartbeat_timeout())"""
         self.forget_dead_connections = f"""
             delete from {schema}.connection c
-            where c.connection_id <> %(connection_id)s and c.started_at < statement_timestamp() - interval '2 seconds'
+            where c.connection_id <> %(connection_id)s
+              and (c.heartbeat_at is null and c.started_at < statement_timestamp() - interval '2 seconds'
+                   or c.heartbeat_at < statement_timestamp() - {schema}.heartbeat_timeout())
               and c.connection_id %% 2147483647 not in (
                 select l.objid::bigint from pg_catalog.pg_locks l
                 where l.locktype = 'advisory' and l.granted and l.objsubid = 2

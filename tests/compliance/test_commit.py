@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import psycopg
 import pytest
 import sqlalchemy
 
@@ -117,16 +120,22 @@ def test_listener_commits(transacted: Session, session: Session, place: Place) -
     assert drain(place.consumer(session)) == []
 
 
+@pytest.fixture
+def table(jmsql_clean_url: str) -> Iterator[None]:
+    """A table which finds at the commit that a row is there twice."""
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        connection.execute("create table delivered (number int unique deferrable initially deferred)")
+        yield
+        connection.execute("drop table delivered")
+
+
 @pytest.mark.requirement("session.transactions.commitrolledback", "message.redelivered.receive")
-def test_commit_that_ends_in_a_rollback_says_so(transacted: Session, session: Session, place: Place) -> None:
+def test_commit_that_ends_in_a_rollback_says_so(
+    transacted: Session, session: Session, place: Place, table: None
+) -> None:
     answers = Queue("answers")
     send_texts(session, place.destination, *TEXTS)
     consumer = place.consumer(transacted)
-    transacted.database.execute(
-        sqlalchemy.text("create temporary table delivered (number int unique deferrable initially deferred)")
-    )
-    transacted.commit()
-
     assert receive_texts(consumer, 2) == ["a", "b"]
     transacted.create_producer(answers).send(transacted.create_text_message("answer"))
     transacted.database.execute(sqlalchemy.text("insert into delivered values (1), (1)"))

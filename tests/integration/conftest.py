@@ -24,7 +24,7 @@ def factory(jmsql_factory: ConnectionFactory) -> ConnectionFactory:
     return dataclasses.replace(
         jmsql_factory,
         url=with_parameters(jmsql_factory.url, application_name=SESSIONS),
-        control_url=with_parameters(jmsql_factory.url, application_name=CONTROL),
+        control_url=with_parameters(jmsql_factory.control_url or jmsql_factory.url, application_name=CONTROL),
     )
 
 

@@ -152,4 +152,4 @@ def test_a_commit_that_comes_too_late_opens_no_connection(factory: ConnectionFac
         connection.close()
     with pytest.raises(JMSException, match="closed"):
         committing.result()
-    assert server.connections(SESSIONS) == 0
+    wait_for(lambda: server.connections(SESSIONS) == 0)

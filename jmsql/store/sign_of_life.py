@@ -1,0 +1,106 @@
+"""How the other clients know that a client lives: by a lock that its connection holds, or by its heartbeats."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import time
+from typing import Protocol
+
+from jmsql.store.control_statements import ControlStatements
+from jmsql.store.driver import Driver
+
+__all__ = ["AdvisoryLock", "ClientForgottenError", "Heartbeats", "SignOfLife"]
+
+_HEARTBEAT_INTERVAL = 3.0
+"""Seconds. A fifth of what the schema's function heartbeat_timeout() says, at which a client is taken for dead."""
+
+
+class ClientForgottenError(Exception):
+    """The other clients took this one for dead; what it had is theirs."""
+
+
+class SignOfLife(Protocol):
+    """Makes a client known to the others on its control connection, and keeps it so."""
+
+    def begin(self, driver: Driver, former_id: int) -> int:
+        """Make the client known, and return its number.
+
+        Args:
+            driver: The control connection, in autocommit mode.
+            former_id: The number that it had on a connection before this; 0: none.
+        """
+
+    def go_on(self, driver: Driver) -> None:
+        """Do what is due.
+
+        Raises:
+            ClientForgottenError: It was too late.
+        """
+
+    def seconds_to_next(self) -> float:
+        """Return how many seconds there are until something is due."""
+
+
+class AdvisoryLock:
+    """A lock that the server drops with the connection. It asks for a server process of the client's own.
+
+    Args:
+        statements: The schema's.
+    """
+
+    def __init__(self, statements: ControlStatements) -> None:
+        self._statements = statements
+
+    def begin(self, driver: Driver, former_id: int) -> int:  # noqa: ARG002 - the former went with its connection
+        driver.execute("set synchronous_commit = off")
+        connection_id: int = driver.execute(self._statements.connect, _this_process()).rows[0][0]
+        driver.execute(self._statements.lock_connection, {"connection_id": connection_id})
+        driver.execute(self._statements.listen)
+        return connection_id
+
+    def go_on(self, driver: Driver) -> None:
+        pass
+
+    def seconds_to_next(self) -> float:
+        return math.inf
+
+
+class Heartbeats:
+    """The time of the last heartbeat, in a row of the client's. It leaves nothing behind on the connection.
+
+    A client that connects again before it is missed is the same as before.
+
+    Args:
+        statements: The schema's.
+    """
+
+    def __init__(self, statements: ControlStatements) -> None:
+        self._statements = statements
+        self._connection_id = 0
+        self._next = 0.0
+
+    def begin(self, driver: Driver, former_id: int) -> int:
+        self._connection_id = former_id
+        if not (former_id and self._beat(driver)):
+            parameters = _this_process()
+            self._connection_id = driver.execute(self._statements.connect_with_heartbeat, parameters).rows[0][0]
+            self._next = time.monotonic() + _HEARTBEAT_INTERVAL
+        return self._connection_id
+
+    def go_on(self, driver: Driver) -> None:
+        if time.monotonic() >= self._next and not self._beat(driver):
+            raise ClientForgottenError("it was silent for too long, and what it had is given to others")
+
+    def seconds_to_next(self) -> float:
+        return max(0.0, self._next - time.monotonic())
+
+    def _beat(self, driver: Driver) -> bool:
+        """Send a heartbeat; return False if it is too late."""
+        self._next = time.monotonic() + _HEARTBEAT_INTERVAL
+        return bool(driver.execute(self._statements.beat, {"connection_id": self._connection_id}).row_count)
+
+
+def _this_process() -> dict[str, object]:
+    return {"host": socket.gethostname(), "process_id": os.getpid()}

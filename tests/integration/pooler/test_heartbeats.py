@@ -1,0 +1,271 @@
+"""Clients whose control connection leads through a pooler show by heartbeats that they live."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from jmsql import (
+    AcknowledgeMode,
+    Connection,
+    ConnectionFactory,
+    IllegalStateException,
+    InvalidClientIDException,
+    InvalidDestinationException,
+    JMSException,
+    Queue,
+    Session,
+    TemporaryQueue,
+    Topic,
+)
+from jmsql.store import sign_of_life
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.upkeep_statements import upkeep_statements
+from jmsql.testing import wait_for
+from tests.integration.client.server import Server
+from tests.integration.pooler.pgbouncer import PgBouncer
+from tests.integration.topics.remote_client import RemoteClient, remote_client
+from tests.integration.topics.rows import count, wait_until_empty
+from tests.texts import receive, receive_texts, send_texts
+
+TOPIC = Topic("news")
+HEARTBEATS = "select connection_id, heartbeat_at from jmsql.connection order by connection_id"
+MISS = """
+    update jmsql.connection set heartbeat_at = heartbeat_at - jmsql.heartbeat_timeout() where connection_id = any(%s)
+    """
+
+
+def clients(server: Server) -> list[int]:
+    return [number for number, _ in server.rows(HEARTBEATS)]
+
+
+def let_heartbeats_be_missed(server: Server, *connection_ids: int) -> None:
+    """Make it later for these clients, as if they had been silent for the whole time-out."""
+    server.rows(MISS, list(connection_ids))
+
+
+def kill(server: Server, client: RemoteClient, *living: int) -> None:
+    """End a client as nothing can prevent, and let the time pass after which the others notice."""
+    client.kill()
+    let_heartbeats_be_missed(server, *(set(clients(server)) - set(living)))
+
+
+@pytest.fixture
+def quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_of_life, "_HEARTBEAT_INTERVAL", 0.05)
+
+
+def test_heartbeats_go_on_while_nothing_happens(quick_heartbeats: None, connection: Connection, server: Server) -> None:
+    for _ in range(3):
+        before = server.rows(HEARTBEATS)
+        wait_for(lambda before=before: server.rows(HEARTBEATS) > before)  # type: ignore[misc]
+
+
+def test_client_with_heartbeats_is_shown_as_connected(connection: Connection, server: Server) -> None:
+    is_connected = "select connected from jmsql.clients"
+    assert server.rows(is_connected) == [(True,)]
+    server.rows("update jmsql.connection set heartbeat_at = now() - interval '14 seconds'")
+    assert server.rows(is_connected) == [(True,)]
+    server.rows("update jmsql.connection set heartbeat_at = now() - interval '15 seconds'")
+    assert server.rows(is_connected) == [(False,)]
+
+
+def test_nothing_of_a_client_stays_on_the_connections_that_all_share(
+    jmsql_factory: ConnectionFactory, pooler: PgBouncer, server: Server
+) -> None:
+    with jmsql_factory.create_connection() as connection:
+        connection.start()
+        send_texts(connection.create_session(), Queue("orders"), "a")
+        wait_for(lambda: len(clients(server)) == 1)
+        assert server.rows("select from pg_locks where locktype = 'advisory'") == []
+    with jmsql_factory.create_connection() as connection:
+        session = connection.create_session(transacted=True)
+        for _ in range(10):  # on all the pooler's connections, one after the other
+            settings = session.database.exec_driver_sql(
+                "select current_setting('synchronous_commit'), array(select * from pg_listening_channels()), "
+                "(select count(*) from pg_prepared_statements where name !~ '^PGBOUNCER')"
+            ).one()
+            session.commit()
+            assert tuple(settings) == ("on", [], 0)
+
+
+# What is unique
+
+
+def test_client_identifier_is_unique(durable_connection: Connection, jmsql_factory: ConnectionFactory) -> None:
+    with jmsql_factory.create_connection() as other:
+        with pytest.raises(InvalidClientIDException, match="in use"):
+            other.client_id = "reader"
+        durable_connection.close()
+        other.client_id = "reader"
+
+
+def test_client_identifier_is_unique_between_clients_on_either_way(
+    durable_connection: Connection, direct_factory: ConnectionFactory, jmsql_factory: ConnectionFactory
+) -> None:
+    with direct_factory.create_connection() as direct:
+        with pytest.raises(InvalidClientIDException, match="in use"):
+            direct.client_id = "reader"
+        direct.client_id = "another"
+        with jmsql_factory.create_connection() as pooled, pytest.raises(InvalidClientIDException, match="in use"):
+            pooled.client_id = "another"
+
+
+def test_durable_subscription_has_one_consumer(durable_connection: Connection) -> None:
+    first, second = durable_connection.create_session(), durable_connection.create_session()
+    consumer = first.create_durable_subscriber(TOPIC, "subscription")
+    with pytest.raises(IllegalStateException, match="active consumer"):
+        second.create_durable_subscriber(TOPIC, "subscription")
+    consumer.close()
+    second.create_durable_subscriber(TOPIC, "subscription")
+
+
+# After a kill
+
+
+def test_client_identifier_and_durable_subscription_of_a_killed_client_are_free_once_it_is_missed(
+    jmsql_factory: ConnectionFactory, server: Server
+) -> None:
+    assert jmsql_factory.url is not None
+    with remote_client(jmsql_factory.url, "reader") as client:
+        assert client.subscribe_durably(TOPIC, "subscription") is None
+        client.kill()
+        with jmsql_factory.create_connection() as other:
+            with pytest.raises(InvalidClientIDException):
+                other.client_id = "reader"
+            let_heartbeats_be_missed(server, *clients(server)[:1])
+            other.client_id = "reader"
+            session = other.create_session()
+            subscriber = session.create_durable_subscriber(TOPIC, "subscription")
+            other.start()
+            send_texts(session, TOPIC, "a")
+            assert receive_texts(subscriber, 1) == ["a"]
+
+
+def test_what_a_killed_client_had_goes_once_it_is_missed(
+    jmsql_factory: ConnectionFactory, other_connection: Connection, others: Session, server: Server
+) -> None:
+    assert jmsql_factory.url is not None
+    [living] = clients(server)
+    with remote_client(jmsql_factory.url) as client:
+        temporary, _ = client.temporary_destinations()
+        client.subscribe(TOPIC)
+        send_texts(others, TOPIC, "a")
+        send_texts(others, TemporaryQueue(temporary), "a")
+        kill(server, client, living)
+        wait_until_empty(server, "subscription", "subscriber", "topic where connection_id is not null")
+        wait_until_empty(server, "message", "queue where connection_id is not null")
+        assert count(server, "connection") == 1
+    with pytest.raises(InvalidDestinationException):
+        send_texts(others, TemporaryQueue(temporary), "b")
+
+
+def test_claims_of_a_killed_client_are_free_once_it_is_missed(
+    jmsql_factory: ConnectionFactory, other_connection: Connection, others: Session, server: Server
+) -> None:
+    assert jmsql_factory.url is not None
+    [living] = clients(server)
+    with remote_client(jmsql_factory.url, "killed") as client:
+        assert client.subscribe_durably(TOPIC, "subscription") is None
+        send_texts(others, TOPIC, "a", "b")
+        assert client.receive(1) == ["a"]
+        kill(server, client, living)
+    with jmsql_factory.create_connection() as successor:
+        successor.client_id = "killed"
+        successor.start()
+        consumer = successor.create_session().create_durable_consumer(TOPIC, "subscription")
+        first, second = sorted((receive(consumer) for _ in "ab"), key=lambda message: str(message.get_body(str)))
+    assert (first.get_body(str), first.jms_redelivered) == ("a", True)
+    assert second.get_body(str) == "b"
+
+
+# Without a kill
+
+
+def test_client_that_is_taken_for_dead_hears_of_it_and_begins_anew(
+    jmsql_factory: ConnectionFactory, other_connection: Connection, others: Session, server: Server
+) -> None:
+    with jmsql_factory.create_connection() as client:
+        errors: list[JMSException] = []
+        client.exception_listener = errors.append
+        session = client.create_session()
+        consumer = session.create_consumer(TOPIC)
+        reply_queue = session.create_temporary_queue()
+        client.start()
+        former = max(clients(server))
+        let_heartbeats_be_missed(server, former)
+        wait_for(lambda: former not in clients(server), timeout=10)
+        wait_for(lambda: len(clients(server)) == 2 and count(server, "subscriber") == 1, timeout=10)
+        assert "silent for too long" in str(errors[0])
+        send_texts(others, TOPIC, "a")
+        send_texts(others, reply_queue, "b")
+        assert receive_texts(consumer, 1) == ["a"]
+        assert receive_texts(session.create_consumer(reply_queue), 1) == ["b"]
+
+
+def test_client_of_a_pooler_that_restarts_keeps_what_it_has(
+    connection: Connection, direct_session: Session, server: Server, pooler: PgBouncer, jmsql_clean_url: str
+) -> None:
+    lost = threading.Event()
+    connection.exception_listener = lambda _: lost.set()
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    consumer = session.create_consumer(Queue("orders"))
+    send_texts(direct_session, Queue("orders"), "a")
+    message = receive(consumer)
+    before = clients(server)
+    pooler.forget(jmsql_clean_url)
+    assert lost.wait(10)
+    send_texts(direct_session, Queue("orders"), "b")
+    wait_for(lambda: connection._control._connection.closed is False)
+    try:
+        message.acknowledge()
+    except JMSException:  # the session notices here that its connection is gone
+        message.acknowledge()
+    assert receive_texts(consumer, 1) == ["b"]
+    assert clients(server) == before
+
+
+# Upkeep
+
+
+@pytest.fixture
+def leads(jmsql_clean_url: str) -> Iterator[Callable[[int], bool]]:
+    """Tells whether the client of that number is to do the upkeep."""
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        statement = upkeep_statements("jmsql").lead_by_heartbeat
+
+        def ask(connection_id: int) -> bool:
+            [(answer,)] = PsycopgDriver(connection).execute(statement, {"connection_id": connection_id}).rows
+            return bool(answer)
+
+        yield ask
+
+
+def test_upkeep_is_done_by_the_oldest_client_alone(
+    connection: Connection, other_connection: Connection, server: Server, leads: Callable[[int], bool]
+) -> None:
+    older, younger = clients(server)
+    assert [leads(older), leads(younger)] == [True, False]
+    let_heartbeats_be_missed(server, older)
+    assert leads(younger)
+
+
+def test_upkeep_is_left_to_a_client_that_can_hold_the_lock(
+    connection: Connection, direct_session: Session, server: Server, leads: Callable[[int], bool]
+) -> None:
+    wait_for(lambda: server.rows("select from jmsql.connection where jmsql.is_connected(0)"))
+    assert not any(leads(client) for client in clients(server))
+
+
+def test_upkeep_removes_what_has_expired_and_moves_what_is_due(connection: Connection, server: Server) -> None:
+    session = connection.create_session()
+    queue = Queue("orders")
+    with session.create_producer(None) as producer:
+        producer.send(session.create_text_message("expires"), Queue("unread"), time_to_live=0.01)
+        producer.delivery_delay = 0.1
+        producer.send(session.create_text_message("comes later"), queue)
+    assert receive_texts(session.create_consumer(queue), 1) == ["comes later"]
+    wait_until_empty(server, "message")
