@@ -25,6 +25,15 @@ from jmsql.client.server_session_pool import ThreadServerSessionPool
 from jmsql.client.server_sessions import ServerSession, ServerSessionPool
 from jmsql.client.session import Session
 from jmsql.client.xa import XAConnection, XAConnectionFactory, XASession
+from jmsql.client.xa_context import XAJMSContext
+from jmsql.client.xa_domains import (
+    XAQueueConnection,
+    XAQueueConnectionFactory,
+    XAQueueSession,
+    XATopicConnection,
+    XATopicConnectionFactory,
+    XATopicSession,
+)
 from jmsql.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.exceptions import (
     IllegalStateException,
@@ -145,7 +154,14 @@ __all__ = [
     "UnsupportedOperationException",
     "XAConnection",
     "XAConnectionFactory",
+    "XAJMSContext",
+    "XAQueueConnection",
+    "XAQueueConnectionFactory",
+    "XAQueueSession",
     "XASession",
+    "XATopicConnection",
+    "XATopicConnectionFactory",
+    "XATopicSession",
     "Xid",
     "enlist",
     "migrate",

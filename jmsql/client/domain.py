@@ -15,7 +15,7 @@ def belongs_to_other_domain(method: str) -> Callable[..., NoReturn]:
 
     def refuse(self: object, *_: object, **__: object) -> NoReturn:
         raise IllegalStateException(
-            f"A {type(self).__name__} has no {method}(). Connections that ConnectionFactory.create_connection makes, "
+            f"{type(self).__name__} has no {method}(). Connections that ConnectionFactory.create_connection makes, "
             "and their sessions, are for queues and topics alike."
         )
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection import Connection
 from jmsql.client.delivery import LockedDelivery
 from jmsql.client.factory import ConnectionFactory
+from jmsql.client.frugal_delivery import FrugalDelivery
 from jmsql.client.observation import settling
 from jmsql.client.session import Session
+from jmsql.client.xa_context import XAJMSContext
 from jmsql.exceptions import (
     IllegalStateException,
     JMSException,
     TransactionInProgressException,
     TransactionRolledBackException,
 )
-from jmsql.store.errors import jms_errors
 from jmsql.store.global_transactions import GlobalTransactions, Xid
 
 if TYPE_CHECKING:
@@ -29,17 +29,16 @@ if TYPE_CHECKING:
 
     from jmsql.client.completion import AsynchronousSend
     from jmsql.client.consumer import MessageConsumer
-    from jmsql.client.inbox import Inbox
     from jmsql.destinations import Destination
     from jmsql.messages import Message
     from jmsql.selectors import Selector
-    from jmsql.store.message_store import MessageKey
     from jmsql.store.rows import MessageRow, OutgoingMessage
-    from jmsql.store.session_connection import SessionConnection
 
 __all__ = ["XAConnection", "XAConnectionFactory", "XASession"]
 
 logger = logging.getLogger("jmsql")
+
+AnyXASession = TypeVar("AnyXASession", bound="XASession")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,26 @@ class XAConnectionFactory(ConnectionFactory):
         """
         return self._connect(XAConnection, user, password)
 
+    def create_xa_context(self, user: str | None = None, password: str | None = None) -> XAJMSContext:
+        """Connect to the database and make a session for global transactions, as one object.
+
+        Args:
+            user: The PostgreSQL role to connect as; None: the URL's.
+            password: Its password.
+
+        Raises:
+            ResourceAllocationException: As [`create_xa_session`][jmsql.XAConnection.create_xa_session].
+            JMSException: As `create_connection`.
+        """
+        connection = self.create_xa_connection(user, password)
+        try:
+            session = connection.create_xa_session()
+            connection._used = False  # so far only by us: the client identifier can be set
+            return XAJMSContext(session, connection)
+        except BaseException:
+            connection.close()
+            raise
+
 
 class XAConnection(Connection):
     """A connection that makes sessions for global transactions.
@@ -73,9 +92,12 @@ class XAConnection(Connection):
             ResourceAllocationException: The server has two-phase commit switched off: its `max_prepared_transactions`
                 is 0, which it is unless somebody has set it.
         """
+        return self._open_xa_session(XASession)
+
+    def _open_xa_session(self, kind: type[AnyXASession]) -> AnyXASession:
         self._use()
         GlobalTransactions(self._engine).require_enabled()
-        return self._open_session(XASession, transacted=True, acknowledge_mode=AcknowledgeMode.TRANSACTED)
+        return self._open_session(kind, transacted=True, acknowledge_mode=AcknowledgeMode.TRANSACTED)
 
 
 class _Phase(Enum):
@@ -286,7 +308,7 @@ class XASession(Session):
         return super()._browse(queue_id, selector, after, limit)
 
     def _locked_delivery(self) -> LockedDelivery:
-        return _FrugalDelivery(self._database, self._sending.lock, self._connection._record_attempts)
+        return FrugalDelivery(self._database, self._sending.lock, self._connection._record_attempts)
 
     def _end_rollback(self) -> None:
         super()._end_rollback()
@@ -341,35 +363,3 @@ class XASession(Session):
             raise TransactionInProgressException(
                 f"The session is part of the global transaction {tuple(self._xid)}. {advice}"
             )
-
-
-class _FrugalDelivery(LockedDelivery):
-    """Locks what it delivers and nothing else: a prepared transaction may hold its locks for long.
-
-    Args:
-        database: The transaction.
-        sending: Held by whoever inserts messages in the transaction meanwhile.
-        record: Counts the deliveries of messages that are about to be given back.
-    """
-
-    def __init__(
-        self,
-        database: SessionConnection,
-        sending: AbstractContextManager[bool],
-        record: Callable[[Sequence[MessageKey]], None],
-    ) -> None:
-        super().__init__(database, record)
-        self._database = database
-        self._sending = sending
-
-    def next(self, inbox: Inbox) -> MessageRow | None:
-        row = self.next_held(inbox)
-        if row is not None:
-            return row
-        self.flush()  # not within the savepoint, which may be undone
-        with self._sending, jms_errors("receiving"), self._database.sqlalchemy.begin_nested() as savepoint:
-            self.fetch(inbox, 1)
-            row = self.next_held(inbox)
-            if row is None:
-                savepoint.rollback()  # with the lock of a message that another client had just claimed
-            return row

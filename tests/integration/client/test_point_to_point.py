@@ -91,7 +91,7 @@ class TestConnection:
         ],
     )
     def test_consumers_of_subscriptions_are_refused(self, queue_connection: QueueConnection, method: str) -> None:
-        with pytest.raises(IllegalStateException, match=rf"A QueueConnection has no {method}\(\).*create_connection"):
+        with pytest.raises(IllegalStateException, match=rf"QueueConnection has no {method}\(\).*create_connection"):
             getattr(queue_connection, method)(TOPIC, "all", None, None, 1)
 
     def test_its_connection_consumers_are_of_queues(self, queue_connection: QueueConnection, queue: Queue) -> None:
@@ -194,7 +194,7 @@ class TestSendingAndReceiving:
 def test_methods_for_topics_are_refused(
     queue_session: QueueSession, method: str, call: Callable[[QueueSession], object]
 ) -> None:
-    with pytest.raises(IllegalStateException, match=rf"A QueueSession has no {method}\(\).*create_connection"):
+    with pytest.raises(IllegalStateException, match=rf"QueueSession has no {method}\(\).*create_connection"):
         call(queue_session)
 
 

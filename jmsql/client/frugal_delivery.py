@@ -1,0 +1,50 @@
+"""How messages come to a transaction that is going to be prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from jmsql.client.delivery import LockedDelivery
+from jmsql.store.errors import jms_errors
+
+if TYPE_CHECKING:
+    from jmsql.client.inbox import Inbox
+    from jmsql.store.message_store import MessageKey
+    from jmsql.store.rows import MessageRow
+    from jmsql.store.session_connection import SessionConnection
+
+__all__ = ["FrugalDelivery"]
+
+
+class FrugalDelivery(LockedDelivery):
+    """Locks what it delivers and nothing else: a prepared transaction may hold its locks for long.
+
+    Args:
+        database: The transaction.
+        sending: Held by whoever inserts messages in the transaction meanwhile.
+        record: Counts the deliveries of messages that are about to be given back.
+    """
+
+    def __init__(
+        self,
+        database: SessionConnection,
+        sending: AbstractContextManager[bool],
+        record: Callable[[Sequence[MessageKey]], None],
+    ) -> None:
+        super().__init__(database, record)
+        self._database = database
+        self._sending = sending
+
+    def next(self, inbox: Inbox) -> MessageRow | None:
+        row = self.next_held(inbox)
+        if row is not None:
+            return row
+        self.flush()  # not within the savepoint, which may be undone
+        with self._sending, jms_errors("receiving"), self._database.sqlalchemy.begin_nested() as savepoint:
+            self.fetch(inbox, 1)
+            row = self.next_held(inbox)
+            if row is None:
+                savepoint.rollback()  # with the lock of a message that another client had just claimed
+            return row
