@@ -71,6 +71,7 @@ from jmsql.messages import (
     register_type,
 )
 from jmsql.messages.pickled_types import register_pickled_type
+from jmsql.policies import RedeliveryPolicy
 from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
 from jmsql.store.global_transactions import Xid
 from jmsql.store.inspection import BrowsedMessage, ClientSummary, DeliveryState, QueueSummary, SubscriptionSummary
@@ -131,6 +132,7 @@ __all__ = [
     "QueueSender",
     "QueueSession",
     "QueueSummary",
+    "RedeliveryPolicy",
     "ResourceAllocationException",
     "ServerSession",
     "ServerSessionPool",

@@ -8,8 +8,8 @@ import typer
 
 from jmsql.cli.output import working
 from jmsql.client.administration import Administration
-from jmsql.client.duration import seconds
 from jmsql.client.factory import ConnectionFactory
+from jmsql.duration import seconds
 from jmsql.selectors import Selector as ParsedSelector
 from jmsql.store.engine import parse_url
 

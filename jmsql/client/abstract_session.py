@@ -28,7 +28,9 @@ from jmsql.store.subscriptions import SubscriptionDefinition
 
 if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
+    from jmsql.policies import RedeliveryPolicy
     from jmsql.store.reader import Fetch
+    from jmsql.store.redelivery import Rules
     from jmsql.store.rows import MessageRow, OutgoingMessage
     from jmsql.store.traffic import Traffic
 
@@ -339,6 +341,10 @@ class AbstractSession(ABC):
     @abstractmethod
     def _set_listener(self, consumer: MessageConsumer, listener: MessageListener | None) -> None:
         """Give the consumer's messages to a listener from now on."""
+
+    @abstractmethod
+    def _redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
+        """Return what a consumer's policy means, making its dead-letter queue if need be."""
 
     @abstractmethod
     def _consumer_opened(self, consumer: MessageConsumer) -> None:

@@ -15,6 +15,7 @@ from jmsql.client.connection_consumer import ConnectionConsumer
 from jmsql.client.connection_destinations import ConnectionDestinations
 from jmsql.client.exception_listening import ExceptionListener, ExceptionListening
 from jmsql.client.metadata import ConnectionMetaData
+from jmsql.client.redelivery import Redelivery
 from jmsql.client.session import Session
 from jmsql.client.side_connection import SideConnection
 from jmsql.destinations import Destination, require_destination
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from jmsql.client.outbox import News
     from jmsql.client.server_sessions import ServerSessionPool
     from jmsql.destinations import Topic
-    from jmsql.store.message_store import MessageKey
+    from jmsql.store.message_key import MessageKey
 
 __all__ = ["Connection"]
 
@@ -81,6 +82,7 @@ class Connection:
             # that the pooler has connections for.
             self._side = SideConnection(self._control_engine if is_pooled else self._engine, schema)
             self._destinations = ConnectionDestinations(self._side, schema, lambda: self._control.connection_id)
+            self._redelivery = Redelivery(self._side, self._destinations, lambda: self._control)
             if control_url != url:
                 with jms_errors(
                     f"connecting to {self._control_engine.url.render_as_string(hide_password=True)} (control_url)"
@@ -304,10 +306,6 @@ class Connection:
     @property
     def _publisher(self) -> Publisher:
         return Publisher(self._control.connection_id, self._client_id)
-
-    def _record_attempts(self, keys: Sequence[MessageKey]) -> None:
-        """Count deliveries, in a transaction of its own."""
-        self._side.run(lambda store: store.record_attempts(keys))
 
     def _sent(self, news: News) -> None:
         channels = {self._destinations.find(destination): destination for destination in news.destinations}

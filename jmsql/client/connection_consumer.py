@@ -16,7 +16,8 @@ from jmsql.client.polling import PollInterval
 from jmsql.client.server_sessions import ServerSession, ServerSessionPool
 from jmsql.client.session import Session
 from jmsql.exceptions import IllegalStateException, JMSException
-from jmsql.store.message_store import MessageKey, MessageStore
+from jmsql.store.message_key import MessageKey
+from jmsql.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from jmsql.client.connection import Connection

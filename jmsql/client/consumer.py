@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from jmsql.client import observation
-from jmsql.client.duration import seconds
 from jmsql.destinations import Queue, Topic
+from jmsql.duration import seconds
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jmsql.client.abstract_session import AbstractSession
     from jmsql.client.inbox import Inbox
     from jmsql.destinations import Destination
+    from jmsql.policies import RedeliveryPolicy
     from jmsql.selectors import Selector
     from jmsql.store.subscriptions import SubscriptionDefinition
 
@@ -29,6 +30,9 @@ __all__ = [
     "call_listener",
     "require_listener",
 ]
+
+_SHORTEST_CLAIM = 1.0
+"""Seconds. A claim is extended, and looked after, about once a second."""
 
 
 class OnMessage(Protocol):
@@ -119,6 +123,65 @@ class MessageConsumer:
         if listener is not None:
             require_listener(listener)
         self._session._set_listener(self, listener)
+
+    @property
+    def redelivery_policy(self) -> RedeliveryPolicy | None:
+        """What holds for messages of this consumer whose deliveries fail, instead of what is set for the destination.
+
+        None: what is set for the destination, or else `default_redelivery_policy`.
+
+        Raises:
+            IllegalStateException: The consumer is closed, or of a session in the caller's transaction.
+        """
+        self._check_open()
+        rules = self._inbox.policy.rules
+        return None if rules is None else rules.policy
+
+    @redelivery_policy.setter
+    def redelivery_policy(self, policy: RedeliveryPolicy | None) -> None:
+        self._check_open()
+        self._inbox.policy.rules = None if policy is None else self._session._redelivery_rules(policy)
+
+    @property
+    def default_redelivery_policy(self) -> RedeliveryPolicy | None:
+        """What holds for messages whose deliveries fail where neither consumer nor destination has a policy.
+
+        Raises:
+            IllegalStateException: The consumer is closed, or of a session in the caller's transaction.
+        """
+        self._check_open()
+        rules = self._inbox.policy.default
+        return None if rules is None else rules.policy
+
+    @default_redelivery_policy.setter
+    def default_redelivery_policy(self, policy: RedeliveryPolicy | None) -> None:
+        self._check_open()
+        self._inbox.policy.default = None if policy is None else self._session._redelivery_rules(policy)
+
+    @property
+    def claim_time_limit(self) -> float | None:
+        """For how many seconds (or a `timedelta`) messages are claimed in sessions that are not transacted.
+
+        A message that is not acknowledged in time is delivered again, to whoever comes first, and its acknowledgement
+        then fails. While a listener runs, its claim is extended. None: what is set for the destination, or else no
+        limit: messages are claimed for as long as the client lives.
+
+        Raises:
+            IllegalStateException: The consumer is closed.
+            ValueError: It is less than a second.
+        """
+        self._check_open()
+        return self._inbox.policy.claim_time_limit
+
+    @claim_time_limit.setter
+    def claim_time_limit(self, limit: float | timedelta | None) -> None:
+        self._check_open()
+        wanted = None if limit is None else seconds(limit, "claim_time_limit")
+        if wanted is not None and wanted < _SHORTEST_CLAIM:
+            raise ValueError(
+                f"claim_time_limit is at least {_SHORTEST_CLAIM:g} s, not {wanted} s: claims are extended."
+            )
+        self._inbox.policy.claim_time_limit = wanted
 
     def receive(self, timeout: float | timedelta | None = None) -> Message | None:
         """Return the next message, waiting for it if need be.

@@ -20,6 +20,7 @@ from jmsql.store.traffic import Counts, measure, meters
 
 if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
+    from jmsql.policies import RedeliveryPolicy
     from jmsql.store.driver import Driver
     from jmsql.store.reader import Fetch
     from jmsql.store.rows import MessageRow, OutgoingMessage
@@ -222,6 +223,12 @@ class EnlistedSession(AbstractSession):
         listener: MessageListener | None,  # noqa: ARG002
     ) -> None:
         raise IllegalStateException("A session in your transaction has no listeners; call receive() instead.")
+
+    def _redelivery_rules(self, policy: RedeliveryPolicy) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
+        raise IllegalStateException(
+            "A session in your transaction counts no deliveries: how that ends, it need not learn. Make a connection "
+            "with ConnectionFactory.create_connection."
+        )
 
     def _consumer_opened(self, consumer: MessageConsumer) -> None:  # noqa: ARG002 - it holds nothing
         self._store.require_read_committed()

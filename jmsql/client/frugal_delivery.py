@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from jmsql.client.delivery import LockedDelivery
+from jmsql.client.locked_delivery import LockedDelivery
 from jmsql.store.errors import jms_errors
 
 if TYPE_CHECKING:
     from jmsql.client.inbox import Inbox
-    from jmsql.store.message_store import MessageKey
+    from jmsql.client.redelivery import Redelivery
     from jmsql.store.rows import MessageRow
     from jmsql.store.session_connection import SessionConnection
 
@@ -24,16 +23,13 @@ class FrugalDelivery(LockedDelivery):
     Args:
         database: The transaction.
         sending: Held by whoever inserts messages in the transaction meanwhile.
-        record: Counts the deliveries of messages that are about to be given back.
+        redelivery: Records deliveries outside of it.
     """
 
     def __init__(
-        self,
-        database: SessionConnection,
-        sending: AbstractContextManager[bool],
-        record: Callable[[Sequence[MessageKey]], None],
+        self, database: SessionConnection, sending: AbstractContextManager[bool], redelivery: Redelivery
     ) -> None:
-        super().__init__(database, record)
+        super().__init__(database, redelivery)
         self._database = database
         self._sending = sending
 

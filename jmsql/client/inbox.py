@@ -5,19 +5,38 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from jmsql.store.dequeue import Prefetch
-from jmsql.store.message_store import MessageKey, MessageStore
+from jmsql.store.message_key import MessageKey
+from jmsql.store.message_store import MessageStore
 from jmsql.store.reader import Fetch, QueueReader
 from jmsql.store.rows import MessageRow
 
 if TYPE_CHECKING:
     from jmsql.destinations import Destination
     from jmsql.selectors import Selector
+    from jmsql.store.redelivery import Rules
     from jmsql.store.traffic import Counts, Traffic
 
-__all__ = ["Inbox"]
+__all__ = ["ConsumerPolicy", "Inbox"]
+
+
+@dataclass
+class ConsumerPolicy:
+    """What a consumer says itself of the messages that it receives.
+
+    Args:
+        rules: What holds for failed deliveries, whatever is set for the destination.
+        default: What holds if nothing else does.
+        claim_time_limit: For how many seconds it claims messages, whatever is set for the destination.
+    """
+
+    rules: Rules | None = None
+    default: Rules | None = None
+    claim_time_limit: float | None = None
 
 
 class QueueChanges:
@@ -52,6 +71,7 @@ class Inbox:
     ) -> None:
         self.queue_id = queue_id
         self.channels = (queue_id,) if topic is None else (queue_id, topic)
+        self.policy = ConsumerPolicy()
         self.prefetch = Prefetch()
         self._destination = destination
         self._traffic = traffic
@@ -75,6 +95,7 @@ class Inbox:
         """Make an inbox for the same messages, which takes them in another way and is not woken."""
         copy = Inbox(self.queue_id, self._selector, fetch, lambda: None, self._destination, None, self._traffic)
         copy._changes, copy._changes_seen = self._changes, self._changes.count
+        copy.policy = self.policy
         return copy
 
     def move(self, queue_id: int) -> None:
@@ -108,6 +129,11 @@ class Inbox:
     def held(self) -> list[MessageKey]:
         """The keys of the messages held for delivery."""
         return [self.key(row) for row in self._rows]
+
+    @property
+    def held_for_the_first_time(self) -> list[MessageKey]:
+        """The keys of those held for delivery before the first that was delivered already."""
+        return [self.key(row) for row in takewhile(lambda row: not row.delivery_count, self._rows)]
 
     def key(self, row: MessageRow) -> MessageKey:
         """Return a message's key."""

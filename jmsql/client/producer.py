@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from jmsql.client import observation
 from jmsql.client.completion import AsynchronousSend, CompletionListener, require_completion_listener
-from jmsql.client.duration import seconds
 from jmsql.destinations import Destination
+from jmsql.duration import seconds
 from jmsql.exceptions import (
     IllegalStateException,
     JMSException,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.claimed_delivery import ClaimedDelivery
 from jmsql.client.consumer import MessageConsumer, MessageListener, TopicSubscriber, call_listener
-from jmsql.client.delivery import ClaimedDelivery, Delivery, ImmediateDelivery, LockedDelivery
+from jmsql.client.delivery import Delivery, ImmediateDelivery
+from jmsql.client.failure_text import failure_text
 from jmsql.client.listener_thread import ListenerThread
+from jmsql.client.locked_delivery import LockedDelivery
 from jmsql.client.observation import processing, settling
 from jmsql.client.polling import PollInterval
 from jmsql.exceptions import JMSException, TransactionRolledBackException
@@ -20,14 +23,11 @@ from jmsql.messages import Message
 if TYPE_CHECKING:
     from jmsql.client.session import Session
     from jmsql.client.session_load import ListenerRun
-    from jmsql.store.message_store import MessageKey
+    from jmsql.store.message_key import MessageKey
 
 __all__ = ["Receiving"]
 
 logger = logging.getLogger("jmsql")
-
-_LONGEST_ERROR = 10_000
-"""Characters kept of a listener's traceback."""
 
 
 class Receiving:
@@ -44,7 +44,9 @@ class Receiving:
         self._connection = connection
         self._mode = session._acknowledge_mode
         self.locked = locked
-        self.claimed = ClaimedDelivery(session._database, lambda: connection._control.connection_id)
+        self.claimed = ClaimedDelivery(
+            session._database, lambda: connection._control.connection_id, connection._redelivery
+        )
         self.consumers: set[MessageConsumer] = set()
         self.listener_thread: ListenerThread | ListenerRun | None = None
         self._closed_by_listener = False
@@ -87,9 +89,13 @@ class Receiving:
             except JMSException as error:
                 logger.warning("Closing %r: %s", consumer, error)
 
-    def give_back(self) -> list[MessageKey]:
-        """Give back what was claimed and not acknowledged, and return it."""
-        given_back = self.claimed.give_back()
+    def give_back(self, error: str | None = None) -> list[MessageKey]:
+        """Give back what was claimed and not acknowledged, and return it.
+
+        Args:
+            error: Why, if something went wrong.
+        """
+        given_back = self.claimed.give_back(error)
         for consumer in self.consumers:
             given_back += self.claimed.closed(consumer._inbox)
         return given_back
@@ -176,7 +182,8 @@ class Receiving:
         """Give a listener a message, and settle it."""
         error: str | None = "The listener's thread was ended."
         try:
-            error = self._failure(listener, message)
+            with self.keeping_claims():
+                error = self._failure(listener, message)
         finally:
             self.delivered_to_listener(error)
 
@@ -185,10 +192,14 @@ class Receiving:
         try:
             with processing(self._session, message):
                 call_listener(listener, message)
-        except Exception:
+        except Exception as error:
             logger.exception("The listener %r failed with %r.", listener, message)
-            return traceback.format_exc()[-_LONGEST_ERROR:]
+            return failure_text(error)
         return None
+
+    def keeping_claims(self) -> AbstractContextManager[None]:
+        """Extend the claims on what was delivered and not acknowledged for as long as a `with` block runs."""
+        return self._connection._control.keeping(self.claimed.limited_claims)
 
     def delivered_to_listener(self, error: str | None) -> None:
         """Acknowledge what a listener has handled, or give it back if it failed.

@@ -7,8 +7,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from jmsql.client.duration import seconds
 from jmsql.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, require_queue, require_topic
+from jmsql.duration import seconds
 from jmsql.exceptions import IllegalStateException
 
 if TYPE_CHECKING:

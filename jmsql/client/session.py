@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import sqlalchemy
@@ -12,8 +13,9 @@ import sqlalchemy
 from jmsql.client.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer import MessageConsumer, MessageListener, TopicSubscriber, require_listener
-from jmsql.client.delivery import LockedDelivery
+from jmsql.client.failure_text import failure_text
 from jmsql.client.inbox import Inbox
+from jmsql.client.locked_delivery import LockedDelivery
 from jmsql.client.observation import settling
 from jmsql.client.receiving import Receiving
 from jmsql.client.sending import Sending
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
     from jmsql.client.connection import Connection
     from jmsql.destinations import Queue
+    from jmsql.policies import RedeliveryPolicy
     from jmsql.store.reader import Fetch
+    from jmsql.store.redelivery import Rules
     from jmsql.store.rows import MessageRow, OutgoingMessage
     from jmsql.store.subscriptions import SubscriptionDefinition
 
@@ -172,8 +176,13 @@ class Session(AbstractSession):
         self._connection._returned(self._receiving.locked.committed())
         self._connection._sent(self._sending.transaction_ended())
 
-    def rollback(self) -> None:
+    def rollback(self, error: BaseException | str | None = None) -> None:
         """Roll back: what was sent is forgotten, what was received is delivered again, the application's SQL undone.
+
+        Args:
+            error: Why. It is kept with the messages that were received, up to 10,000 characters of an exception's
+                traceback; and where no [redelivery policy](redelivery.md) says otherwise, they come again at once
+                after their first error, and then after ever longer pauses.
 
         Raises:
             IllegalStateException: The session is not transacted, or is closed.
@@ -181,10 +190,13 @@ class Session(AbstractSession):
         self._check_transacted("rollback")
         self._complete_sends("rollback")
         with self._lock, settling(self, "rollback"):
-            self._roll_back()
+            self._roll_back(failure_text(error))
 
-    def recover(self) -> None:
+    def recover(self, error: BaseException | str | None = None) -> None:
         """Deliver what was received and not acknowledged again, from the first message on.
+
+        Args:
+            error: Why, as for `rollback`.
 
         Raises:
             IllegalStateException: The session is transacted, or is closed.
@@ -193,7 +205,19 @@ class Session(AbstractSession):
         if self._is_transacted:
             raise IllegalStateException("A transacted session is not recovered; call rollback() instead.")
         with self._lock, settling(self, "recover"):
-            self._connection._returned(self._receiving.give_back())
+            self._connection._returned(self._receiving.give_back(failure_text(error)))
+
+    def keeping_claims(self) -> AbstractContextManager[None]:
+        """Extend, for as long as a `with` block runs, the claims on what was received and not acknowledged.
+
+        Where claims have a time limit, a message that takes longer to handle would be taken away meanwhile. Listeners
+        need not ask for it.
+
+        Raises:
+            IllegalStateException: The session is closed.
+        """
+        self._check_open()
+        return self._receiving.keeping_claims()
 
     def create_temporary_queue(self) -> TemporaryQueue:
         self._check_open()
@@ -255,9 +279,9 @@ class Session(AbstractSession):
         self._sending.flush()
         self._receiving.locked.flush()
 
-    def _roll_back(self) -> None:
+    def _roll_back(self, error_text: str | None = None) -> None:
         try:
-            self._receiving.locked.before_rollback()
+            self._receiving.locked.before_rollback(error_text)
         except JMSException as error:
             logger.warning("The deliveries that are rolled back could not be counted: %s", error)
         self._end_rollback()
@@ -335,6 +359,9 @@ class Session(AbstractSession):
             self._check_no_message_listener()
         self._receiving.set_listener(consumer, listener)
 
+    def _redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
+        return self._connection._redelivery.rules_of(policy)
+
     def _consumer_opened(self, consumer: MessageConsumer) -> None:
         self._receiving.opened(consumer)
 
@@ -349,7 +376,7 @@ class Session(AbstractSession):
 
     def _locked_delivery(self) -> LockedDelivery:
         """Make what delivers messages in the session's transactions."""
-        return LockedDelivery(self._database, self._connection._record_attempts)
+        return LockedDelivery(self._database, self._connection._redelivery)
 
     @property
     def _is_usable(self) -> bool:

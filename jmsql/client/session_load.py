@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.delivery import ClaimedDelivery, LockedDelivery
+from jmsql.client.claimed_delivery import ClaimedDelivery
 from jmsql.client.inbox import Inbox
+from jmsql.client.locked_delivery import LockedDelivery
 from jmsql.exceptions import IllegalStateException, JMSException
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection import Connection
-from jmsql.client.delivery import LockedDelivery
 from jmsql.client.factory import ConnectionFactory
 from jmsql.client.frugal_delivery import FrugalDelivery
+from jmsql.client.locked_delivery import LockedDelivery
 from jmsql.client.observation import settling
 from jmsql.client.session import Session
 from jmsql.client.xa_context import XAJMSContext
@@ -270,15 +270,18 @@ class XASession(Session):
         self._check_no_global_transaction("End it with tpc_commit() or tpc_rollback().")
         super().commit()
 
-    def rollback(self) -> None:
+    def rollback(self, error: BaseException | str | None = None) -> None:
         """Roll the session's own transaction back, as every transacted session does.
+
+        Args:
+            error: Why, as for [`Session.rollback`][jmsql.Session.rollback].
 
         Raises:
             TransactionInProgressException: The session is part of a global transaction; call `tpc_rollback`.
             JMSException: As [`Session.rollback`][jmsql.Session.rollback].
         """
         self._check_no_global_transaction("End it with tpc_commit() or tpc_rollback().")
-        super().rollback()
+        super().rollback(error)
 
     @property
     def database(self) -> sqlalchemy.Connection:
@@ -308,7 +311,7 @@ class XASession(Session):
         return super()._browse(queue_id, selector, after, limit)
 
     def _locked_delivery(self) -> LockedDelivery:
-        return FrugalDelivery(self._database, self._sending.lock, self._connection._record_attempts)
+        return FrugalDelivery(self._database, self._sending.lock, self._connection._redelivery)
 
     def _end_rollback(self) -> None:
         super()._end_rollback()

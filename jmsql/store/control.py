@@ -15,7 +15,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -27,8 +27,11 @@ from jmsql.store.control_statements import control_statements
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import POOLED
 from jmsql.store.errors import jms_errors, translate
+from jmsql.store.kept_claims import KeptClaims
 from jmsql.store.maintenance import Maintenance
-from jmsql.store.message_store import DELAYED_CHANNEL, MessageKey
+from jmsql.store.message_key import MessageKey
+from jmsql.store.message_store import DELAYED_CHANNEL
+from jmsql.store.redelivery import ExtendedClaim
 from jmsql.store.sign_of_life import AdvisoryLock, ClientForgottenError, Heartbeats, SignOfLife
 from jmsql.store.traffic import Traffic, write_traffic
 
@@ -85,6 +88,7 @@ class ControlConnection:
         self._payloads: set[str] = set()
         self._next_notification = 0.0
         self._client_id: str | None = None
+        self._kept_claims = KeptClaims(schema)
         self._closed = False
         self._pooled = False
         self._sign_of_life: SignOfLife = AdvisoryLock(self._statements)
@@ -122,6 +126,20 @@ class ControlConnection:
             place = key.queue_id, key.inverse_priority
             first[place] = min(key.sequence, first.get(place, key.sequence))
         self._announce({f"{queue_id} {priority} {sequence}" for (queue_id, priority), sequence in first.items()})
+
+    @contextlib.contextmanager
+    def keeping(self, claims: Sequence[ExtendedClaim]) -> Iterator[None]:
+        """Extend claims for as long as the block runs."""
+        if not claims:
+            yield
+            return
+        holder = object()
+        self._kept_claims.keep(holder, claims)
+        self._wake()
+        try:
+            yield
+        finally:
+            self._kept_claims.let_go(holder)
 
     def set_client_id(self, client_id: str) -> None:
         """Take a client identifier for as long as the connection lives.
@@ -202,12 +220,14 @@ class ControlConnection:
                 try:
                     self._serve_connection()
                     break
-                except (psycopg.Error, ClientForgottenError) as error:
+                except (psycopg.Error, JMSException, ClientForgottenError) as error:
                     self._connection.close()
                     if self._closed:
                         break
-                    failure = translate(error, "keeping the control connection")
-                    failure.__cause__ = error
+                    failure = error
+                    if not isinstance(failure, JMSException):
+                        failure = translate(error, "keeping the control connection")
+                        failure.__cause__ = error
                     logger.warning("%s", failure)
                     self._on_failure(failure)
                     if not self._reconnect():
@@ -224,6 +244,7 @@ class ControlConnection:
             self._write_traffic(driver)
             for notification in self._connection.notifies(timeout=0):
                 self._heed(notification.payload, maintenance)
+            self._kept_claims.run(driver)
             released = maintenance.run(driver, self.connection_id)
             moved = maintenance.move_due(driver)
             self.returned(released)
@@ -231,6 +252,8 @@ class ControlConnection:
             if released or moved:
                 continue
             timeout = min(maintenance.seconds_to_next(), self._sign_of_life.seconds_to_next())
+            if (extension := self._kept_claims.seconds_to_next()) is not None:
+                timeout = min(timeout, extension)
             if self._payloads:
                 timeout = min(timeout, self._next_notification - time.monotonic())
             select.select([self._connection.fileno(), self._wake_receiver.fileno()], [], [], max(timeout, 0.0))

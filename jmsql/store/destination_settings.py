@@ -22,10 +22,26 @@ class DestinationSettings(TypedDict, total=False):
     Args:
         paused: Whether it takes messages and delivers none.
         expiry_queue: Where messages go that expire. By default they are gone.
+        maximum_deliveries: How often a message is delivered, until it moves to the dead-letter queue. By default it is
+            delivered until it is acknowledged.
+        redelivery_delay: Seconds (or a `timedelta`) before the first redelivery. By default there is none.
+        redelivery_multiplier: What each further delay is multiplied with; 1 by default.
+        maximum_redelivery_delay: The longest delay. By default there is none.
+        redelivery_jitter: The share, 0 to 1, by which delays vary at random; 0 by default.
+        dead_letter_queue: Where messages go that were delivered `maximum_deliveries` times; ``DLQ`` by default.
+        claim_time_limit: After how many seconds (or a `timedelta`) a session that is not transacted loses a message
+            that it has not acknowledged. By default it holds it for as long as its client lives.
     """
 
     paused: bool | None
     expiry_queue: Queue | str | None
+    maximum_deliveries: int | None
+    redelivery_delay: float | timedelta | None
+    redelivery_multiplier: float | None
+    maximum_redelivery_delay: float | timedelta | None
+    redelivery_jitter: float | None
+    dead_letter_queue: Queue | str | None
+    claim_time_limit: float | timedelta | None
 
 
 class DestinationSummary(NamedTuple):

@@ -8,7 +8,8 @@ import time
 from jmsql.store.delay_statements import delay_statements
 from jmsql.store.driver import Driver
 from jmsql.store.due_messages import DueMessages
-from jmsql.store.message_store import MessageKey
+from jmsql.store.message_key import MessageKey
+from jmsql.store.redelivery import LostClaim, Redelivery, Release
 from jmsql.store.topic_statements import topic_statements
 from jmsql.store.upkeep_statements import upkeep_statements
 
@@ -17,8 +18,12 @@ __all__ = ["Maintenance"]
 _INTERVAL = 1.0
 _REAP_LIMIT = 500
 _PURGE_LIMIT = 5000
+_RELEASE_LIMIT = 1000
 _BODY_LIMIT = 1000
 _ORPHAN_INTERVAL = 60.0
+
+_GONE = "the client went away without acknowledging"
+_EXPIRED = "the client held the message for longer than the time limit for claims"
 
 
 class Maintenance:
@@ -33,6 +38,7 @@ class Maintenance:
     """
 
     def __init__(self, schema: str, *, pooled: bool = False) -> None:
+        self._schema = schema
         self._pooled = pooled
         self._statements = upkeep_statements(schema)
         self._topics = topic_statements(schema)
@@ -42,6 +48,7 @@ class Maintenance:
         self._next_run = 0.0
         self._next_orphans = 0.0
         self._last_body = 0
+        self._moved: list[int] = []
 
     def seconds_to_next(self) -> float:
         """Return how many seconds there are until something is to be done."""
@@ -53,12 +60,13 @@ class Maintenance:
         self._due_messages.look_soon()
 
     def move_due(self, driver: Driver) -> list[int]:
-        """Move some of the delayed messages that are due now, and return the numbers of their queues.
+        """Move some of the delayed messages that are due now; return the numbers of all queues with moved messages.
 
         Args:
             driver: The control connection, in autocommit mode.
         """
-        return self._due_messages.run(driver) if self._leading else []
+        moved, self._moved = self._moved, []
+        return moved + (self._due_messages.run(driver) if self._leading else [])
 
     def run(self, driver: Driver, connection_id: int) -> list[MessageKey]:
         """Do what is due, in small steps, and return the messages that dead clients held.
@@ -75,7 +83,8 @@ class Maintenance:
             self._next_run = now + _INTERVAL * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
             return []
         driver.execute(self._statements.forget_dead_connections, {"connection_id": connection_id})
-        released = [MessageKey._make(row) for row in driver.execute(self._statements.release_dead_claims).rows]
+        released = self._release_lost_claims(driver)
+        self._moved += Redelivery(driver, self._schema).bury()
         reaped: int = driver.execute(self._statements.reap_expired, {"limit": _REAP_LIMIT}).rows[0][0]
         self._end_abandoned(driver)
         driver.execute(self._statements.forget_temporary)
@@ -93,6 +102,7 @@ class Maintenance:
             (purged, _PURGE_LIMIT),
             (purged_delayed, _PURGE_LIMIT),
             (forgotten, _BODY_LIMIT),
+            (len(released), _RELEASE_LIMIT),
         )
         more = any(count == limit for count, limit in steps)
         self._next_run = now if more else now + _INTERVAL
@@ -104,6 +114,13 @@ class Maintenance:
             return bool(allowed.rows[0][0])
         return self._leading or bool(driver.execute(self._statements.lead).rows[0][0])
 
+    def _release_lost_claims(self, driver: Driver) -> list[MessageKey]:
+        """Free what dead clients have claimed, and what was claimed for too long: it counts as a failed delivery."""
+        redelivery = Redelivery(driver, self._schema)
+        lost = redelivery.lost_claims(_RELEASE_LIMIT)
+        redelivery.release([_release(claim) for claim in lost])
+        return [claim.key for claim in lost]
+
     def _end_abandoned(self, driver: Driver) -> None:
         """End the subscriptions whose last consumers went without leaving them, each in a transaction of its own."""
         for (queue_id,) in driver.execute(self._statements.find_abandoned).rows:
@@ -113,3 +130,11 @@ class Maintenance:
             if driver.execute(self._topics.is_abandoned, subscription).row_count:  # nobody has joined it meanwhile
                 driver.execute(self._topics.remove_subscription, subscription)
             driver.execute("commit")
+
+
+def _release(claim: LostClaim) -> Release:
+    error = _EXPIRED if claim.has_expired else _GONE
+    rules = claim.policy.rules
+    if rules is None:
+        return Release(claim.key, claim.claim_id, 1, 0.0, error)
+    return rules.after_failure(claim.key, claim.claim_id, claim.failures + 1, error)

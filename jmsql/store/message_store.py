@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from jmsql.destinations import TemporaryTopic, Topic
@@ -14,24 +13,18 @@ from jmsql.store.control_statements import control_statements
 from jmsql.store.delay_statements import delay_statements
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
+from jmsql.store.message_key import MessageKey, key_parameters
+from jmsql.store.redelivery import Redelivery
 from jmsql.store.rows import MessageRow, OutgoingMessage, array_literal, send_parameters, single_send_parameters
 from jmsql.store.statements import SelectedStatement, statements
 from jmsql.store.temporary_destinations import TemporaryDestinations
 from jmsql.store.topic_statements import topic_statements
 
-__all__ = ["DELAYED_CHANNEL", "MessageKey", "MessageStore", "Publisher", "Release"]
+__all__ = ["DELAYED_CHANNEL", "MessageStore", "Publisher"]
 
 
 DELAYED_CHANNEL = 0
 """Stands, in a notification, where the number of a queue or topic does: some message is delivered later."""
-
-
-class MessageKey(NamedTuple):
-    """What identifies a message in the store; with the sequence 0, which none has: all that are in the queue."""
-
-    queue_id: int
-    inverse_priority: int
-    sequence: int
 
 
 class Publisher(NamedTuple):
@@ -39,34 +32,6 @@ class Publisher(NamedTuple):
 
     connection_id: int | None = None
     client_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A claimed message that is given back.
-
-    Args:
-        key: The message.
-        claim_id: The claim that holds it.
-        attempts: 1 if it was delivered, 0 if it only was prefetched.
-        delay: Seconds until it may be delivered again.
-        error: Why its delivery failed, if it did.
-    """
-
-    key: MessageKey
-    claim_id: int
-    attempts: int = 0
-    delay: float = 0.0
-    error: str | None = None
-
-
-def _keys(keys: Sequence[MessageKey]) -> dict[str, str]:
-    queue_ids, inverse_priorities, sequences = zip(*keys, strict=True)
-    return {
-        "queue_ids": array_literal(queue_ids),
-        "inverse_priorities": array_literal(inverse_priorities),
-        "sequences": array_literal(sequences),
-    }
 
 
 class MessageStore:
@@ -81,6 +46,7 @@ class MessageStore:
         self._driver = driver
         self._schema = schema
         self._statements = statements(schema)
+        self.redelivery = Redelivery(driver, schema)
 
     def find_queue(self, name: str) -> int | None:
         """Return the id of a queue, or None if it is not there."""
@@ -204,10 +170,20 @@ class MessageStore:
         return self._next(self._statements.take(selector), queue_id, lowest, limit)
 
     def claim(
-        self, queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int, connection_id: int
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        lowest: Sequence[int],
+        limit: int,
+        connection_id: int,
+        time_limit: float | None = None,
     ) -> list[MessageRow]:
-        """Claim the next messages for a connection, until it acknowledges or releases them, or dies."""
-        return self._next(self._statements.claim(selector), queue_id, lowest, limit, connection_id=connection_id)
+        """Claim the next messages for a connection, until it acknowledges or releases them, or dies.
+
+        With a time limit, in seconds, the claim is taken away when nobody extends it in time.
+        """
+        claim = self._statements.claim(selector)
+        return self._next(claim, queue_id, lowest, limit, connection_id=connection_id, time_limit=time_limit)
 
     def _next(
         self, statement: SelectedStatement, queue_id: int, lowest: Sequence[int], limit: int, **more: object
@@ -234,31 +210,14 @@ class MessageStore:
     def forget_deliveries(self, keys: Sequence[MessageKey]) -> None:
         """Forget how often messages were delivered before that the open transaction has deleted."""
         with jms_errors("acknowledging"):
-            self._driver.execute(self._statements.forget_deliveries, _keys(keys))
+            self._driver.execute(self._statements.forget_deliveries, key_parameters(keys))
 
     def acknowledge(self, claimed: Sequence[tuple[MessageKey, int]]) -> int:
         """Delete claimed messages, given with their claims, and return how many of the claims still held them."""
         keys, claim_ids = zip(*claimed, strict=True)
         with jms_errors("acknowledging"):
-            parameters = {**_keys(keys), "claim_ids": array_literal(claim_ids)}
+            parameters = {**key_parameters(keys), "claim_ids": array_literal(claim_ids)}
             return int(self._driver.execute(self._statements.acknowledge, parameters).rows[0][0])
-
-    def release(self, releases: Sequence[Release]) -> None:
-        """Give claimed messages back."""
-        parameters = {
-            **_keys([release.key for release in releases]),
-            "claim_ids": array_literal(release.claim_id for release in releases),
-            "attempts": array_literal(release.attempts for release in releases),
-            "delays": array_literal(release.delay for release in releases),
-            "errors": array_literal(release.error for release in releases),
-        }
-        with jms_errors("giving messages back"):
-            self._driver.execute(self._statements.release, parameters)
-
-    def record_attempts(self, keys: Sequence[MessageKey]) -> None:
-        """Count a failed delivery of messages that another transaction is about to give back."""
-        with jms_errors("counting deliveries"):
-            self._driver.execute(self._statements.record_attempts, _keys(keys))
 
     def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
         """Read the messages after a key, given as (inverse priority, sequence), in the order of delivery."""

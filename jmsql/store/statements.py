@@ -13,6 +13,7 @@ from jmsql.store.identifier import quote_identifier
 from jmsql.store.send_statements import BODY_COLUMNS, SEND_COLUMNS, insert_messages
 
 __all__ = [
+    "KEYS",
     "SelectedStatement",
     "Statements",
     "by_key",
@@ -20,7 +21,7 @@ __all__ = [
     "statements",
 ]
 
-_KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[]"
+KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[]"
 
 
 # The planner takes a range with two ends for short, and one with a single end for a third of the table: worth a sort.
@@ -95,13 +96,13 @@ class Statements:
         self.delete_locked = f"delete from {schema}.message where ctid = any(%(addresses)s::tid[])"
         self.forget_deliveries = f"""
             delete from {schema}.delivery where ctid = any(array(
-                select d.address from {_KEYS}) as k (queue_id, inverse_priority, sequence)
+                select d.address from {KEYS}) as k (queue_id, inverse_priority, sequence)
                 cross join {by_key(self._schema, "delivery", "d", "k")}))"""
 
         self.acknowledge = f"""
             with acknowledged as (
                 delete from {schema}.delivery d
-                using {_KEYS}, %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
+                using {KEYS}, %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
                 cross join {by_key(self._schema, "delivery", "found", "k")}
                 where d.ctid = found.address and d.claim_id = k.claim_id
                 returning d.queue_id, d.inverse_priority, d.sequence),
@@ -109,36 +110,6 @@ class Statements:
                 delete from {schema}.message where ctid = any(array(
                     select m.address from acknowledged a cross join {by_key(self._schema, "message", "m", "a")})))
             select count(*) from acknowledged"""
-        self.release = f"""
-            with commit as materialized (select set_config('synchronous_commit', 'off', true)),
-            released as (
-                select d.address, d.delivery_count, k.attempts, k.delay, k.error
-                from commit
-                cross join {_KEYS}, %(claim_ids)s::bigint[], %(attempts)s::integer[], %(delays)s::float8[],
-                    %(errors)s::text[]) as k (queue_id, inverse_priority, sequence, claim_id, attempts, delay, error)
-                cross join lateral (
-                    select d.ctid as address, d.delivery_count from {schema}.delivery d
-                    where (d.queue_id, d.inverse_priority, d.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
-                      and d.claim_id = k.claim_id
-                    for update) d),
-            forgotten as (
-                delete from {schema}.delivery where ctid = any(array(
-                    select r.address from released r where r.attempts = 0 and r.delivery_count = 0)))
-            update {schema}.delivery d
-            set claim_id = null, connection_id = null, claimed_at = null,
-                delivery_count = d.delivery_count + r.attempts,
-                next_attempt = case when r.delay > 0 then statement_timestamp() + r.delay * interval '1 second' end,
-                last_error = coalesce(r.error, d.last_error)
-            from released r
-            where d.ctid = r.address and (r.attempts > 0 or r.delivery_count > 0)"""
-        # Recorded while the caller's open transaction still locks the messages, which it then gives back.
-        self.record_attempts = f"""
-            insert into {schema}.delivery as d (queue_id, inverse_priority, sequence, delivery_count)
-            select k.queue_id, k.inverse_priority, k.sequence, 1
-            from {_KEYS}) as k (queue_id, inverse_priority, sequence)
-            order by k.queue_id, k.inverse_priority, k.sequence
-            on conflict (queue_id, inverse_priority, sequence)
-                do update set delivery_count = d.delivery_count + 1"""
 
         # The highest sequence of each priority, read before a scan: what the scan does not return up to there does
         # not match, or cannot be had now.
@@ -250,13 +221,14 @@ class Statements:
                 {self._locked(candidates)},
                 claimed as (
                     insert into {self._schema}.delivery as d
-                        (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
+                        (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at, claim_expires_at)
                     select f.queue_id, f.inverse_priority, f.sequence, commit.claim_id, %(connection_id)s,
-                           clock_timestamp()
+                           clock_timestamp(), clock_timestamp() + %(time_limit)s::float8 * interval '1 second'
                     from free f cross join commit
                     on conflict (queue_id, inverse_priority, sequence) do update
                     set claim_id = excluded.claim_id, connection_id = excluded.connection_id,
-                        claimed_at = excluded.claimed_at, next_attempt = null
+                        claimed_at = excluded.claimed_at, claim_expires_at = excluded.claim_expires_at,
+                        next_attempt = null
                     where d.claim_id is null
                       and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                     returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.claim_id)

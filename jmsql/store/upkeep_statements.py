@@ -43,13 +43,6 @@ class UpkeepStatements:
                 where l.locktype = 'advisory' and l.granted and l.objsubid = 2
                   and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
                   and l.classid::bigint = (select {schema}.advisory_class()))"""
-        self.release_dead_claims = f"""
-            update {schema}.delivery d
-            set claim_id = null, connection_id = null, claimed_at = null, delivery_count = d.delivery_count + 1,
-                last_error = 'the client went away without acknowledging'
-            where d.claim_id is not null
-              and not exists (select from {schema}.connection c where c.connection_id = d.connection_id)
-            returning d.queue_id, d.inverse_priority, d.sequence"""
         self.forget_orphans = f"""
             delete from {schema}.delivery d
             where d.claim_id is null

@@ -12,7 +12,8 @@ import psycopg
 import pytest
 
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.message_store import MessageKey, MessageStore
+from jmsql.store.message_key import MessageKey
+from jmsql.store.message_store import MessageStore
 from jmsql.store.rows import MessageRow, OutgoingMessage
 
 FROM_THE_FRONT = [0] * 10

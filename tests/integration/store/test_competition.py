@@ -12,7 +12,7 @@ import pytest
 
 from jmsql.selectors import Selector
 from jmsql.selectors.sql import SelectorSQL
-from jmsql.store.message_store import Release
+from jmsql.store.redelivery import Release
 from jmsql.store.rows import MessageRow
 from jmsql.testing import wait_for
 from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, key, send
@@ -81,7 +81,7 @@ def test_what_a_client_gives_back_is_there_again_and_counted(fetch: Fetch, clien
     claimed = claim(client, queue_id)
     delivered, prefetched = (Release(key(queue_id, row), row.handle) for row in claimed)
 
-    client.store.release([Release(delivered.key, delivered.claim_id, attempts=1), prefetched])
+    client.store.redelivery.release([Release(delivered.key, delivered.claim_id, attempts=1), prefetched])
 
     assert [(row.text_body, row.delivery_count or 0) for row in fetch(client, queue_id)] == [
         ("first", 1),
@@ -93,7 +93,9 @@ def test_what_a_client_gives_back_is_there_again_and_counted(fetch: Fetch, clien
 def test_a_message_that_waits_for_its_next_attempt_is_passed_over(fetch: Fetch, client: Client, queue_id: int) -> None:
     send(client, "first", "second")
     row = claim(client, queue_id)[0]
-    client.store.release([Release(key(queue_id, row), row.handle, attempts=1, delay=60.0, error="out of stock")])
+    client.store.redelivery.release(
+        [Release(key(queue_id, row), row.handle, attempts=1, delay=60.0, error="out of stock")]
+    )
 
     assert bodies(fetch(client, queue_id)) == []
     assert client.rows("select state, last_error from jmsql.messages where body = 'first'") == [
@@ -204,7 +206,7 @@ class TestTheFence:
     def test_a_lost_claim_does_not_acknowledge(self, client: Client, queue_id: int) -> None:
         send(client, "contested")
         lost = claim(client, queue_id)[0]
-        client.store.release([Release(key(queue_id, lost), lost.handle, attempts=1)])
+        client.store.redelivery.release([Release(key(queue_id, lost), lost.handle, attempts=1)])
         current = claim(client, queue_id)[0]
 
         assert client.store.acknowledge([(key(queue_id, lost), lost.handle)]) == 0
@@ -213,9 +215,9 @@ class TestTheFence:
     def test_a_lost_claim_does_not_give_back(self, client: Client, queue_id: int) -> None:
         send(client, "contested")
         lost = claim(client, queue_id)[0]
-        client.store.release([Release(key(queue_id, lost), lost.handle, attempts=1)])
+        client.store.redelivery.release([Release(key(queue_id, lost), lost.handle, attempts=1)])
         claim(client, queue_id)
 
-        client.store.release([Release(key(queue_id, lost), lost.handle, attempts=1)])
+        client.store.redelivery.release([Release(key(queue_id, lost), lost.handle, attempts=1)])
 
         assert client.rows("select state, delivery_count from jmsql.messages") == [("claimed", 1)]

@@ -17,6 +17,7 @@ import pytest
 import jmsql
 from jmsql.selectors import Selector
 from jmsql.store.delay_statements import delay_statements
+from jmsql.store.redelivery_statements import redelivery_statements
 from jmsql.store.send_statements import SEND_COLUMNS
 from jmsql.store.statements import statements
 from jmsql.store.upkeep_statements import upkeep_statements
@@ -25,6 +26,7 @@ from tests.integration.store.plans import Plan, PlannedStatement
 SCHEMA = "jmsql_plans"
 STATEMENTS = statements(SCHEMA)
 DELAYS = delay_statements(SCHEMA)
+REDELIVERY = redelivery_statements(SCHEMA)
 PRIORITY = 5
 LONG = 50_000
 """How many messages there are, of which half are claimed; and how many delayed ones, of which half are due."""
@@ -53,6 +55,12 @@ KEYS: dict[str, object] = {
     "sequences": list(range(1, BATCH + 1)),
 }
 CLAIMS = KEYS | {"claim_ids": [7] * BATCH}
+OUTCOMES = {
+    "attempts": [1] * BATCH,
+    "delays": [0.5] * BATCH,
+    "errors": ["no"] * BATCH,
+    "dead_letter_queue_ids": [None] * BATCH,
+}
 MESSAGE: dict[str, object] = dict.fromkeys((name for name, _ in SEND_COLUMNS), None) | {
     "destination": "orders",
     "inverse_priority": PRIORITY,
@@ -84,7 +92,9 @@ CASES = {
         {"queue_id": 1, "lowest": [LONG - BATCH + 1] * 10, "limit": BATCH, **SELECTED.parameters},
         1000,
     ),
-    "claim a batch": Case(STATEMENTS.claim(None).text, {**NEXT, "limit": BATCH, "connection_id": 1}, 1800),
+    "claim a batch": Case(
+        STATEMENTS.claim(None).text, {**NEXT, "limit": BATCH, "connection_id": 1, "time_limit": None}, 1800
+    ),
     "browse a page": Case(
         STATEMENTS.browse(None).text,
         {"queue_id": 1, "inverse_priority": PRIORITY, "sequence": LONG // 2, "limit": BATCH},
@@ -94,12 +104,11 @@ CASES = {
         STATEMENTS.delete_locked, {"addresses": [f"({page},1)" for page in range(200, 200 + BATCH)]}, 500
     ),
     "acknowledge": Case(STATEMENTS.acknowledge, CLAIMS, 1200),
-    "give back": Case(
-        STATEMENTS.release,
-        CLAIMS | {"attempts": [1] * BATCH, "delays": [0.5] * BATCH, "errors": ["no"] * BATCH},
-        1500,
-    ),
-    "count deliveries": Case(STATEMENTS.record_attempts, KEYS, 1500),
+    "give back": Case(REDELIVERY.release, CLAIMS | OUTCOMES, 1500),
+    "count deliveries": Case(REDELIVERY.record_attempts, KEYS | OUTCOMES, 1500),
+    "record deliveries": Case(REDELIVERY.record_deliveries, KEYS | {"connection_id": 1}, 1500),
+    "extend claims": Case(REDELIVERY.extend_claims, CLAIMS | {"seconds": [60.0] * BATCH}, 1500),
+    "look up the policy": Case(REDELIVERY.find_policy, {"queue_id": 1}, 10, 1),
     "forget deliveries": Case(STATEMENTS.forget_deliveries, KEYS, 800),
     "find the end of the queue": Case(STATEMENTS.highest_sequences, {"queue_id": 1}, 200, 10),
     "reap what has expired": Case(upkeep_statements(SCHEMA).reap_expired, {"limit": 500}, 60),
@@ -191,6 +200,14 @@ def test_a_statement_takes_as_much_as_it_brings(planned: dict[str, PlannedStatem
 
     assert round(plan.most_rows) <= CASES[case].rows, _described(plan)
     assert plan.buffers <= CASES[case].buffers, _described(plan)
+
+
+def test_looking_for_dead_letters_reads_next_to_nothing(planned: dict[str, PlannedStatement], jmsql_url: str) -> None:
+    with psycopg.connect(jmsql_url, autocommit=True) as connection:
+        bury = PlannedStatement(connection, "bury", REDELIVERY.bury)
+        bury.run({"limit": 500})  # makes the plans of what the function does
+
+        assert bury.run({"limit": 500}).buffers <= 10
 
 
 def _described(plan: Plan) -> str:

@@ -1,0 +1,155 @@
+"""How messages come to sessions without transactions: they are claimed, and deleted when they are acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from jmsql.client.delivery import StoreAccess, count_outcome
+from jmsql.client.inbox import Inbox
+from jmsql.client.redelivery import Redelivery
+from jmsql.exceptions import JMSException
+from jmsql.store.message_key import MessageKey
+from jmsql.store.message_store import MessageStore
+from jmsql.store.redelivery import ExtendedClaim, Release
+from jmsql.store.rows import MessageRow
+
+if TYPE_CHECKING:
+    from jmsql.selectors import Selector
+
+__all__ = ["ClaimedDelivery"]
+
+_LAZY_ACKNOWLEDGEMENTS = 100
+
+
+class ClaimedDelivery:
+    """For CLIENT and DUPS_OK sessions and AUTO listeners: no transaction stays open while user code runs.
+
+    Messages are claimed in batches, and deleted when they are acknowledged, if the claim still holds by then. If the
+    client dies, the whole batch counts as delivered. Where there is a redelivery policy, a message that was delivered
+    before is claimed for itself, so that it alone is blamed if it is delivered in vain once more.
+
+    Args:
+        access: The store, with each statement committed by itself.
+        connection_id: Returns the number of the client's connection, in whose name messages are claimed.
+        redelivery: Knows the policies.
+    """
+
+    def __init__(self, access: StoreAccess, connection_id: Callable[[], int], redelivery: Redelivery) -> None:
+        self._access = access
+        self._connection_id = connection_id
+        self._redelivery = redelivery
+        self._time_limit: float | None = None
+        self._delivered: list[tuple[Inbox, MessageKey, MessageRow]] = []
+
+    def operation(
+        self, store: MessageStore, queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int
+    ) -> list[MessageRow]:
+        """Claim messages in the name of the client's connection."""
+        return store.claim(queue_id, selector, lowest, limit, self._connection_id(), self._time_limit)
+
+    def next(self, inbox: Inbox) -> MessageRow | None:
+        """Return the next message, now delivered, or None if there is none."""
+        while True:
+            row = self.next_held(inbox)
+            if row is not None or not self.fetch(inbox, inbox.prefetch.size()):
+                return row
+
+    def next_held(self, inbox: Inbox) -> MessageRow | None:
+        """Return the next message that was fetched before, now delivered, or None if there is none."""
+        self._release(inbox, inbox.drop_stale())
+        rules = self._redelivery.rules(inbox) if len(inbox) else None
+        while (row := inbox.next()) is not None:
+            key = inbox.key(row)
+            if rules is not None and rules.is_exhausted(key, row.delivery_count or 0):
+                self._give_up([Release(key, row.handle, dead_letter_queue_id=rules.dead_letter_queue_id)])
+                continue
+            self._delivered.append((inbox, key, row))
+            return row
+        return None
+
+    def fetch(self, inbox: Inbox, limit: int) -> bool:
+        """Fetch up to `limit` messages; return whether there are any."""
+        rules = self._redelivery.rules(inbox)
+        self._time_limit = self._redelivery.claim_time_limit(inbox)
+        # What waits behind a long delivery would run out of its time too.
+        is_single = self._time_limit is not None or (rules is not None and rules.policy.maximum_deliveries == 1)
+        rows = inbox.fetch(self._access.store, 1 if is_single else limit)
+        if rules is not None:
+            first = next((number for number, row in enumerate(rows) if row.delivery_count), len(rows))
+            rows, rest = rows[: max(first, 1)], rows[max(first, 1) :]
+            for key in self._release(inbox, rest):
+                inbox.returned(key)
+        inbox.keep(rows)
+        return bool(rows)
+
+    @property
+    def acknowledgement_due(self) -> bool:
+        """Whether so many messages wait that even a lazy session should acknowledge them."""
+        return len(self._delivered) >= _LAZY_ACKNOWLEDGEMENTS
+
+    @property
+    def limited_claims(self) -> list[ExtendedClaim]:
+        """The claims on what was delivered, as far as they have time limits."""
+        limits = ((inbox, key, row, self._redelivery.claim_time_limit(inbox)) for inbox, key, row in self._delivered)
+        return [ExtendedClaim(key, row.handle, limit) for _, key, row, limit in limits if limit is not None]
+
+    def acknowledge(self) -> None:
+        """Acknowledge all that was delivered.
+
+        Raises:
+            JMSException: Some of the claims were lost; those messages are delivered again.
+        """
+        if not self._delivered:
+            return
+        delivered = list(self._delivered)
+        acknowledged = self._access.store.acknowledge([(key, row.handle) for _, key, row in delivered])
+        self._delivered.clear()
+        count_outcome([(inbox, row) for inbox, _, row in delivered], "acknowledged")
+        if acknowledged < len(delivered):
+            raise JMSException(
+                f"{len(delivered) - acknowledged} of {len(delivered)} messages could not be acknowledged, and are "
+                "delivered again: they were held for longer than the time limit for claims, or the server took this "
+                "client for gone."
+            )
+
+    def give_back(self, error: str | None = None) -> list[MessageKey]:
+        """Give back all that was delivered and return it.
+
+        Args:
+            error: Why its listener failed, if it did. The message then waits before its next delivery.
+        """
+        if not self._delivered:
+            return []
+        delivered, self._delivered = self._delivered, []
+        self._give_up(
+            [
+                self._redelivery.failure(inbox, key, row.handle, (row.delivery_count or 0) + 1, error)
+                for inbox, key, row in delivered
+            ]
+        )
+        count_outcome([(inbox, row) for inbox, _, row in delivered], "rolled_back")
+        for inbox, key, _ in delivered:
+            inbox.returned(key)
+        return [key for _, key, _ in delivered]
+
+    def closed(self, inbox: Inbox) -> list[MessageKey]:
+        """End the deliveries to an inbox: give back what it holds, and return that."""
+        return self._release(inbox, inbox.give_up())
+
+    def _release(self, inbox: Inbox, rows: list[MessageRow]) -> list[MessageKey]:
+        """Give up the claims on messages that were not delivered, and return those."""
+        if not rows:
+            return []
+        releases = [Release(inbox.key(row), row.handle) for row in rows]
+        self._give_up(releases)
+        return [release.key for release in releases]
+
+    def _give_up(self, releases: list[Release]) -> None:
+        try:
+            self._access.store.redelivery.release(releases)
+        except JMSException:
+            # The connection may have been lost while it was idle. As claims have numbers, nothing is given up twice.
+            self._access.store.redelivery.release(releases)
+        if any(release.dead_letter_queue_id is not None for release in releases):
+            self._redelivery.bury()

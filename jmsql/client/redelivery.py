@@ -1,0 +1,103 @@
+"""What a connection's sessions do about messages that are delivered again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from jmsql.client.connection_destinations import ConnectionDestinations
+from jmsql.client.inbox import Inbox
+from jmsql.client.side_connection import SideConnection
+from jmsql.destinations import Queue
+from jmsql.exceptions import JMSException
+from jmsql.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy, delay_after_error
+from jmsql.store.control import ControlConnection
+from jmsql.store.message_key import MessageKey
+from jmsql.store.redelivery import QueuePolicy, Release, Rules
+
+__all__ = ["Redelivery"]
+
+logger = logging.getLogger("jmsql")
+
+_KEPT = 5.0
+"""Seconds after which a queue's settings are looked up again."""
+
+
+class Redelivery:
+    """Knows the redelivery policies, and records deliveries beside the sessions' transactions.
+
+    Its methods may be called from any thread.
+
+    Args:
+        side: Where the work is done.
+        destinations: Knows the dead-letter queues.
+        control: Returns the control connection.
+    """
+
+    def __init__(
+        self, side: SideConnection, destinations: ConnectionDestinations, control: Callable[[], ControlConnection]
+    ) -> None:
+        self._side = side
+        self._destinations = destinations
+        self._control = control
+        self._policies: dict[int, tuple[float, QueuePolicy]] = {}
+
+    def rules_of(self, policy: RedeliveryPolicy) -> Rules:
+        """Return what a consumer's own policy means; its dead-letter queue is made if need be."""
+        if policy.maximum_deliveries is None:
+            return Rules(policy, 0)
+        queue = Queue(policy.dead_letter_queue or DEFAULT_DEAD_LETTER_QUEUE)
+        return Rules(policy, self._destinations.look_up(queue))
+
+    def rules(self, inbox: Inbox) -> Rules | None:
+        """Return what holds for failed deliveries: by the consumer, by the destination, or else; None: nothing does."""
+        own = inbox.policy
+        if own.rules is not None:
+            return own.rules
+        of_queue = self._of_queue(inbox.queue_id).rules
+        return own.default if of_queue is None else of_queue
+
+    def claim_time_limit(self, inbox: Inbox) -> float | None:
+        """Return for how many seconds messages are claimed; None: for as long as the client lives."""
+        own = inbox.policy.claim_time_limit
+        return self._of_queue(inbox.queue_id).claim_time_limit if own is None else own
+
+    def _of_queue(self, queue_id: int) -> QueuePolicy:
+        now = time.monotonic()
+        looked_up, policy = self._policies.get(queue_id, (-_KEPT, None))
+        if policy is None or now >= looked_up + _KEPT:
+            policy = self._side.run(lambda store: store.redelivery.policy(queue_id))
+            self._policies[queue_id] = now, policy
+        return policy
+
+    def failure(self, inbox: Inbox, key: MessageKey, claim_id: int | None, failures: int, error: str | None) -> Release:
+        """Say what becomes of a message whose delivery has failed, for the so-manyth time.
+
+        Args:
+            inbox: Where it came to.
+            key: The message.
+            claim_id: The claim that holds it; None: a transaction alone does.
+            failures: How often it was delivered and not acknowledged, this time included.
+            error: Why, if that is known.
+        """
+        rules = self.rules(inbox)
+        if rules is not None:
+            return rules.after_failure(key, claim_id, failures, error)
+        return Release(key, claim_id, 1, 0.0 if error is None else delay_after_error(failures), error)
+
+    def record(self, keys: Sequence[MessageKey]) -> int:
+        """Record that a transaction delivers messages that it has locked; return the number of the claim on them."""
+        connection_id = self._control().connection_id
+        return self._side.run(lambda store: store.redelivery.record_deliveries(keys, connection_id))
+
+    def release(self, releases: Sequence[Release]) -> None:
+        """Give messages back, of which a transaction may still hold the locks."""
+        self._side.run(lambda store: store.redelivery.release(releases))
+
+    def bury(self) -> None:
+        """Move what is delivered no more to the dead-letter queues; upkeep does it a little later if this fails."""
+        try:
+            self._control().sent(self._side.run(lambda store: store.redelivery.bury()))
+        except JMSException as error:
+            logger.warning("Messages go to their dead-letter queue a little later: %s", error)

@@ -1,0 +1,67 @@
+"""Claims with a time limit that are extended, since those who hold them are at work."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from jmsql.store.driver import Driver
+from jmsql.store.redelivery import ExtendedClaim, Redelivery
+
+__all__ = ["KeptClaims"]
+
+_EXTENSIONS_IN_A_LIMIT = 3
+
+
+class KeptClaims:
+    """The claims that one connection keeps extending, three times within their time limits.
+
+    Args:
+        schema: The name of the schema.
+    """
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+        self._lock = threading.Lock()
+        self._claims: dict[object, Sequence[ExtendedClaim]] = {}
+        self._next_run = 0.0
+
+    def keep(self, holder: object, claims: Sequence[ExtendedClaim]) -> None:
+        """Extend claims from now on. They have just been made or extended; may be called from any thread.
+
+        Args:
+            holder: Whose they are, who has no others.
+            claims: At least one.
+        """
+        with self._lock:
+            next_run = time.monotonic() + _pause(claims)
+            self._next_run = min(next_run, self._next_run) if self._claims else next_run
+            self._claims[holder] = claims
+
+    def let_go(self, holder: object) -> None:
+        """Extend a holder's claims no more."""
+        with self._lock:
+            self._claims.pop(holder, None)
+
+    def seconds_to_next(self) -> float | None:
+        """Return in how many seconds claims are to be extended; None: there are none."""
+        with self._lock:
+            return max(0.0, self._next_run - time.monotonic()) if self._claims else None
+
+    def run(self, driver: Driver) -> None:
+        """Extend the claims, if it is time to.
+
+        Args:
+            driver: A connection in autocommit mode.
+        """
+        with self._lock:
+            claims = [claim for of_holder in self._claims.values() for claim in of_holder]
+            if not claims or time.monotonic() < self._next_run:
+                return
+            self._next_run = time.monotonic() + _pause(claims)
+        Redelivery(driver, self._schema).extend_claims(claims)
+
+
+def _pause(claims: Sequence[ExtendedClaim]) -> float:
+    return min(claim.seconds for claim in claims) / _EXTENSIONS_IN_A_LIMIT

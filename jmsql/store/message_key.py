@@ -1,0 +1,28 @@
+"""What identifies a message in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jmsql.store.rows import array_literal
+
+__all__ = ["MessageKey", "key_parameters"]
+
+
+class MessageKey(NamedTuple):
+    """What identifies a message in the store; with the sequence 0, which none has: all that are in the queue."""
+
+    queue_id: int
+    inverse_priority: int
+    sequence: int
+
+
+def key_parameters(keys: Sequence[MessageKey]) -> dict[str, str]:
+    """Turn keys into the parameters that statements on many messages have."""
+    queue_ids, inverse_priorities, sequences = zip(*keys, strict=True)
+    return {
+        "queue_ids": array_literal(queue_ids),
+        "inverse_priorities": array_literal(inverse_priorities),
+        "sequences": array_literal(sequences),
+    }
