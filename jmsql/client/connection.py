@@ -31,7 +31,7 @@ from jmsql.store.traffic import Counts, Traffic
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-    from jmsql.client.consumer import MessageConsumer
+    from jmsql.client.consumer import MessageConsumer, TopicSubscriber
     from jmsql.client.inbox import Inbox
     from jmsql.client.outbox import News
     from jmsql.client.server_sessions import ServerSessionPool
@@ -63,6 +63,8 @@ class Connection:
         self._control_engine = open_engine(control_url, pool_pre_ping=True)
         self._lock = threading.RLock()
         self._sessions: set[Session] = set()
+        # Held while a subscriber joins or leaves its subscription; whoever needs a session's lock too takes that first.
+        self._membership = threading.Lock()
         self._started = False
         self._closed = False
         self._used = False
@@ -287,17 +289,21 @@ class Connection:
 
     def _join_again(self, former_ids: Sequence[int]) -> None:
         """Tell the server, under a new number, what is this client's; some of it may be gone, and is made anew."""
-        self._destinations.create_temporary_again()
-        kept = self._destinations.join_again(former_ids)
-        for subscriber in [each for session in self._snapshot() for each in session._subscribers()]:
-            inbox = subscriber._inbox
-            if inbox.source not in kept:
-                try:
-                    inbox.move(self._destinations.join(subscriber._subscription))
-                except IllegalStateException as error:  # somebody else has the name now, and wants something else
-                    logger.warning("%r receives nothing any more: %s", subscriber, error)
-                    self._failed(error)
-                self._listen(inbox)
+        with self._membership:
+            self._destinations.create_temporary_again()
+            kept = self._destinations.join_again(former_ids)
+            for subscriber in [each for session in self._snapshot() for each in session._subscribers()]:
+                if subscriber._inbox.source not in kept:
+                    self._join_anew(subscriber)
+
+    def _join_anew(self, subscriber: TopicSubscriber) -> None:
+        inbox = subscriber._inbox
+        try:
+            inbox.move(self._destinations.join(subscriber._subscription))
+        except IllegalStateException as error:  # somebody else has the name now, and wants something else
+            logger.warning("%r receives nothing any more: %s", subscriber, error)
+            self._failed(error)
+        self._listen(inbox)
 
     def _check_unused(self, destination: Destination) -> None:
         if any(session._receives_from(destination) for session in self._snapshot()):
@@ -318,6 +324,7 @@ class Connection:
             self._control.returned(keys)
 
     def _listen(self, inbox: Inbox) -> None:
+        inbox.on_move = self._listen
         for channel in inbox.channels:
             self._control.subscribe(channel, inbox.wake_up)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from jmsql.destinations import Destination, Queue
 from jmsql.store.dequeue import Prefetch
 from jmsql.store.message_key import MessageKey
 from jmsql.store.message_store import MessageStore
@@ -16,7 +17,6 @@ from jmsql.store.reader import Fetch, QueueReader
 from jmsql.store.rows import MessageRow
 
 if TYPE_CHECKING:
-    from jmsql.destinations import Destination
     from jmsql.selectors import Selector
     from jmsql.store.redelivery import Rules
     from jmsql.store.traffic import Counts, Traffic
@@ -40,7 +40,7 @@ class ConsumerPolicy:
 
 
 class QueueChanges:
-    """How often a queue was paused, resumed or deleted since somebody began to look."""
+    """How often a queue was paused, resumed or removed since somebody began to look."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -75,7 +75,10 @@ class Inbox:
         self.prefetch = Prefetch()
         self._destination = destination
         self._traffic = traffic
+        self.on_move: Callable[[Inbox], None] = lambda _: None
+        """Called when it takes messages from another queue than before, whose channel is new."""
         self._moved_to: int | None = None
+        self._may_be_removed = False
         self._selector = selector
         self._on_wake_up = on_wake_up
         self._reader = QueueReader(queue_id, selector, fetch)
@@ -114,6 +117,8 @@ class Inbox:
             self.queue_id, self._moved_to = self._moved_to, None
             self.fetch_by(self._reader.fetch)
         self._begins_anew()
+        if self._may_be_removed and not self._find_queue(store):
+            return []
         while self._returned:
             key = self._returned.popleft()
             self.returned(key)
@@ -183,7 +188,7 @@ class Inbox:
         """Note, from any thread, that a message was given back to the queue, or that something new is there.
 
         Args:
-            key: The message; None if it is new. With the sequence 0: the queue was paused, resumed or deleted.
+            key: The message; None if it is new. With the sequence 0: the queue was paused, resumed or removed.
         """
         if key is not None and key.sequence == 0:
             self._changes.count += 1
@@ -196,5 +201,19 @@ class Inbox:
         if self._changes_seen == self._changes.count:
             return False
         self._changes_seen = self._changes.count
+        self._may_be_removed = isinstance(self._destination, Queue)
         self.fetch_by(self._reader.fetch)
+        return True
+
+    def _find_queue(self, store: MessageStore) -> bool:
+        """Return whether there is a queue of the name; it may be another one than before, made since."""
+        queue_id = store.find_queue(self._destination.name)
+        if queue_id is None:
+            return False
+        self._may_be_removed = False
+        if queue_id != self.queue_id:
+            self.queue_id = queue_id
+            self.channels = (*self.channels, queue_id)
+            self.fetch_by(self._reader.fetch)
+            self.on_move(self)
         return True

@@ -82,12 +82,13 @@ class Receiving:
 
     def _part_with(self, consumer: MessageConsumer) -> None:
         """Hear no more of what comes in for a consumer, and leave its subscription."""
-        self._connection._unlisten(consumer._inbox)
-        if isinstance(consumer, TopicSubscriber):
-            try:
-                self._connection._destinations.leave(consumer._inbox.source)
-            except JMSException as error:
-                logger.warning("Closing %r: %s", consumer, error)
+        with self._connection._membership:
+            self._connection._unlisten(consumer._inbox)
+            if isinstance(consumer, TopicSubscriber):
+                try:
+                    self._connection._destinations.leave(consumer._inbox.source)
+                except JMSException as error:
+                    logger.warning("Closing %r: %s", consumer, error)
 
     def give_back(self, error: str | None = None) -> list[MessageKey]:
         """Give back what was claimed and not acknowledged, and return it.

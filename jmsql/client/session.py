@@ -311,12 +311,13 @@ class Session(AbstractSession):
         destinations.require_own(topic)
         if subscription.durable and isinstance(topic, TemporaryTopic):
             raise InvalidDestinationException(f"{topic} is temporary; a durable subscription would outlive it.")
-        queue_id = destinations.join(subscription)
-        inbox = Inbox(
-            queue_id, None, self._fetch_operation(), self._wake, topic, destinations.find(topic), self._traffic
-        )
-        subscriber = TopicSubscriber(self, topic, inbox, subscription)
-        self._consumer_opened(subscriber)
+        with self._lock, self._connection._membership:
+            queue_id = destinations.join(subscription)
+            inbox = Inbox(
+                queue_id, None, self._fetch_operation(), self._wake, topic, destinations.find(topic), self._traffic
+            )
+            subscriber = TopicSubscriber(self, topic, inbox, subscription)
+            self._consumer_opened(subscriber)
         return subscriber
 
     def _receives_from(self, destination: Destination) -> bool:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from sqlalchemy import Engine
 
-from jmsql.exceptions import JMSException
+from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store.driver import Driver, driver_for
 from jmsql.store.errors import jms_errors
 from jmsql.store.message_store import MessageStore
@@ -31,6 +31,7 @@ class SideConnection:
     def __init__(self, engine: Engine, schema: str) -> None:
         self._engine = engine
         self._lock = threading.Lock()
+        self._closed = False
         self._connection = SessionConnection(engine, schema, transacted=False)
 
     def run(self, operation: Callable[[MessageStore], T]) -> T:
@@ -45,12 +46,19 @@ class SideConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[Driver]:
-        """Run several statements in one transaction, on a connection of their own."""
+        """Run several statements in one transaction, on a connection of their own.
+
+        Raises:
+            IllegalStateException: The client's connection is closed.
+        """
+        if self._closed:
+            raise IllegalStateException("The connection is closed.")
         with jms_errors("changing a destination"), self._engine.connect() as connection, connection.begin():
             driver = driver_for(connection.connection.driver_connection)
             assert driver is not None
             yield driver
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Give the connection back, and take none any more."""
+        self._closed = True
         self._connection.close()

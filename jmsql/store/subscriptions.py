@@ -53,6 +53,7 @@ class Subscriptions:
 
     def __init__(self, driver: Driver, schema: str) -> None:
         self._driver = driver
+        self._schema = schema
         self._statements = topic_statements(schema)
 
     def topic_id(self, name: str) -> int:
@@ -75,9 +76,8 @@ class Subscriptions:
             IllegalStateException: It has a consumer, and is not shared, or is another; or it is shared and should not
                 be, or the other way round.
         """
-        topic_id = self.topic_id(definition.topic)
         with jms_errors(f"joining {definition}"):
-            self._driver.execute(self._statements.lock_topic, {"topic_id": topic_id})
+            topic_id = self._lock(definition)
             existing = self._find(definition)
             if existing is not None and existing.shared != definition.shared:
                 raise IllegalStateException(
@@ -133,6 +133,15 @@ class Subscriptions:
             if existing.is_active:
                 raise IllegalStateException(f"{definition} has an active consumer; close that one first.")
             self._remove(definition, existing.queue_id)
+
+    def _lock(self, definition: SubscriptionDefinition) -> int:
+        """Keep others from making the subscription until the transaction ends, and return the id of its topic."""
+        if definition.name is not None:
+            identity = (self._schema, definition.durable, definition.client_id, definition.name)
+            self._driver.execute(self._statements.lock_name, {"identity": repr(identity)})
+        topic_id = self.topic_id(definition.topic)
+        self._driver.execute(self._statements.lock_topic, {"topic_id": topic_id})
+        return topic_id
 
     def _find(self, definition: SubscriptionDefinition) -> _Existing | None:
         if definition.name is None:

@@ -30,7 +30,9 @@ class TopicStatements:
         """By topic: the selectors that its subscriptions had when they were last looked at."""
 
         self.find_topic = f"select topic_id from {schema}.topic where name = %(name)s"
-        # Two consumers that make the same subscription at once wait for each other here.
+        # Two consumers that make the same subscription at once wait for each other here, whatever their topics, as long
+        # as there is no row to lock.
+        self.lock_name = "select pg_advisory_xact_lock(hashtextextended(%(identity)s, 0))"
         self.lock_topic = f"select from {schema}.topic where topic_id = %(topic_id)s for no key update"
         self.create_topic = f"insert into {schema}.topic (name) values (%(name)s) on conflict (name) do nothing"
         # Negative, so that the numbers of topics and queues share a channel.
@@ -60,9 +62,12 @@ class TopicStatements:
             from made
             returning queue_id"""
         self.rejoin = f"""
-            update {schema}.subscriber set connection_id = %(connection_id)s
-            where connection_id = any(%(former_ids)s::bigint[])
-            returning queue_id"""
+            with joined as (
+                update {schema}.subscriber set connection_id = %(connection_id)s
+                where connection_id = any(%(former_ids)s::bigint[])
+                returning queue_id)
+            select queue_id from joined
+            union select queue_id from {schema}.subscriber where connection_id = %(connection_id)s"""
         self.attach = f"""
             insert into {schema}.subscriber as c (queue_id, connection_id, consumers)
             values (%(queue_id)s, %(connection_id)s, 1)
@@ -92,8 +97,9 @@ class TopicStatements:
     def publish(self, selectors: tuple[str, ...], *, flush: bool, delayed: bool = False) -> SelectedStatement:
         """Insert messages for each subscription of a topic whose selector chooses them.
 
-        It returns nothing if it knows all selectors of the topic. Else it inserts nothing and returns them all: the
-        same snapshot that shows the subscriptions tells whether the statement is right for them.
+        It returns nothing if it knows the selectors of all subscriptions that are meant. Else it inserts nothing, and
+        returns all selectors of the topic: for other publishers `no_local` leaves out other subscriptions. The same
+        snapshot that shows the subscriptions tells whether the statement is right for them.
 
         Args:
             selectors: The selectors that the statement knows, as the table has them.
@@ -150,8 +156,10 @@ class TopicStatements:
                     from m cross join target t
                     where not exists (select from unknown) and {chosen_by}
                     order by m.position)
-                select distinct t.selector from target t
-                where t.selector is not null and exists (select from unknown)""",
+                select distinct s.selector
+                from {schema}.topic t
+                join {schema}.subscription s using (topic_id)
+                where t.name = %(topic)s and s.selector is not null and exists (select from unknown)""",
             parameters,
         )
 

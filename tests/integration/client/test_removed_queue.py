@@ -6,15 +6,19 @@ import pytest
 
 from jmsql import (
     AcknowledgeMode,
+    Administration,
     Connection,
     InvalidDestinationException,
+    Message,
     MessageProducer,
     Queue,
     Session,
     TransactionRolledBackException,
 )
-from jmsql.testing import drain
+from jmsql.testing import drain, wait_for
+from tests.background import Background
 from tests.integration.client.server import Server
+from tests.integration.client.server_session_pools import Heard, listening
 from tests.texts import receive_texts, send_texts, texts_of
 
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
@@ -92,3 +96,49 @@ def test_new_consumer_and_browser_see_the_queue_that_was_made_again(
     send_texts(others, queue, "a")
     assert texts_of(mode_session.create_browser(queue)) == ["a"]
     assert texts_of(drain(mode_session.create_consumer(queue))) == ["a"]
+
+
+@MODES
+def test_open_consumer_finds_the_queue_that_was_made_again(
+    others: Session, mode_session: Session, queue: Queue, server: Server
+) -> None:
+    consumer = mode_session.create_consumer(queue)
+    send_texts(others, queue, "a")
+    assert receive_texts(consumer, 1) == ["a"]
+    assert consumer.receive_no_wait() is None  # so that a lazy session acknowledges
+    if mode_session.transacted:
+        mode_session.commit()
+    remove(server, queue)
+    waiting = Background(lambda: receive_texts(consumer, 1))
+    waiting.wait_until_it_waits()
+    others.create_consumer(queue).close()  # makes it again
+    send_texts(others, queue, "b")
+    assert waiting.result() == ["b"]
+
+
+def test_listener_hears_of_the_queue_that_was_made_again(
+    jmsql_clean_url: str, connection: Connection, others: Session, queue: Queue
+) -> None:
+    heard: list[Message] = []
+    connection.create_session().create_consumer(queue, "JMSPriority < 9").message_listener = heard.append
+    with Administration(jmsql_clean_url) as administration:
+        for text in "ab":
+            others.create_consumer(queue).close()  # looks the queue up
+            send_texts(others, queue, text)
+            wait_for(lambda: heard and heard[-1].get_body(str) == text)  # noqa: B023 - called within the round
+            administration.delete(queue)
+    assert texts_of(heard) == ["a", "b"]
+
+
+def test_connection_consumer_finds_the_queue_that_was_made_again(
+    jmsql_clean_url: str, connection: Connection, others: Session, queue: Queue
+) -> None:
+    heard = Heard()
+    with listening(connection, queue, heard), Administration(jmsql_clean_url) as administration:
+        send_texts(others, queue, "a")
+        heard.wait_for(1)
+        administration.delete(queue)
+        others.create_consumer(queue).close()  # makes it again
+        send_texts(others, queue, "b")
+        heard.wait_for(2)
+    assert heard.texts == ["a", "b"]

@@ -21,6 +21,8 @@ from jmsql import (
     migrate,
 )
 from jmsql.embedded import start_server
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.subscriptions import SubscriptionDefinition, Subscriptions
 from jmsql.testing import drain
 from tests.background import Background
 from tests.integration.client.server import Server
@@ -160,6 +162,21 @@ def test_consumers_that_want_another_topic_at_the_same_time_do_not_both_get_it(
     blocker.commit()
     with pytest.raises(IllegalStateException):
         joining.result()
+
+
+def test_two_that_make_one_on_different_topics_at_the_same_time_do_not_both_get_it(
+    jmsql_clean_url: str, connect: Connect, blocker: psycopg.Connection, server: Server, topic: Topic
+) -> None:
+    session = connect("reader").create_session()
+    definition = SubscriptionDefinition(topic.name, name=NAME, client_id="reader", durable=True)
+    other = connect(None)
+    Subscriptions(PsycopgDriver(blocker), "jmsql").attach(definition, other._control.connection_id)
+    joining = Background(lambda: session.create_durable_consumer(Topic("sports"), NAME))
+    joining.wait_until_it_waits()
+    blocker.commit()
+    with pytest.raises(IllegalStateException, match="wants something else"):
+        joining.result()
+    assert server.rows("select t.name from jmsql.subscription join jmsql.topic t using (topic_id)") == [(topic.name,)]
 
 
 def test_unsubscribing_in_use_changes_nothing(reader: Connection, topic: Topic) -> None:

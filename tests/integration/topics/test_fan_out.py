@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jmsql import Connection, Message, Session, Topic
 from jmsql.selectors import Selector
+from jmsql.store.topic_statements import topic_statements
 from jmsql.testing import drain
 from tests.integration.selectors.generation import SelectorGenerator, random_message
 from tests.integration.topics.remote_client import remote_client
@@ -159,3 +160,19 @@ def test_subscriptions_get_what_their_selectors_mean(connection: Connection) -> 
         return [message.jms_message_id for message in ordered]
 
     check()
+
+
+def test_selectors_that_no_local_leaves_out_for_one_publisher_stay_known_for_the_others(
+    connection: Connection, other_connection: Connection, topic: Topic
+) -> None:
+    clients = {"red": connection.create_session(), "blue": other_connection.create_session()}
+    consumers = {
+        color: session.create_consumer(topic, f"color = '{color}'", no_local=True) for color, session in clients.items()
+    }
+    for session in clients.values():
+        message = session.create_text_message("a")
+        message.set_string_property("color", "red")
+        session.create_producer(topic).send(message)
+        known = topic_statements("jmsql").known_selectors[topic.name]
+        assert known == ("color = 'blue'", "color = 'red'")
+    assert {color: texts_of(drain(consumer)) for color, consumer in consumers.items()} == {"red": ["a"], "blue": []}

@@ -7,8 +7,10 @@ from typing import LiteralString
 import pytest
 
 from jmsql import Connection, IllegalStateException, JMSException, Message, MessageConsumer, Session, Topic
+from jmsql.store.subscriptions import SubscriptionDefinition
 from jmsql.testing import drain, wait_for
-from tests.integration.client.server import CONTROL, Server
+from tests.background import Background
+from tests.integration.client.server import CONTROL, SESSIONS, Server
 from tests.integration.topics.rows import count, wait_until_empty
 from tests.texts import receive_texts, send_texts, texts_of
 
@@ -202,3 +204,44 @@ def test_temporary_destinations_are_bound_again(
     assert [receive_texts(consumer, 1) for consumer in consumers] == [["a"], ["a"]]
     reader.close()
     wait_until_empty(server, "topic", "subscription", "queue")
+
+
+@pytest.mark.usefixtures("no_upkeep")
+def test_consumer_that_closes_while_it_is_joined_again_leaves_nothing(
+    reader: Connection, server: Server, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = reader.create_session().create_consumer(topic)
+    server.rows("delete from jmsql.subscription")  # as upkeep does with a client that it takes for gone
+    destinations = reader._destinations
+    join = destinations.join
+    closing: list[Background[None]] = []
+
+    def join_while_it_closes(definition: SubscriptionDefinition) -> int:
+        queue_id = join(definition)
+        closing.append(Background(consumer.close))
+        closing[0].wait_until_it_waits()
+        return queue_id
+
+    monkeypatch.setattr(destinations, "join", join_while_it_closes)
+    reader._join_again([])
+    closing[0].result()
+    assert count(server, "subscriber") == 0
+    assert count(server, "subscription") == 0
+
+
+def test_consumer_that_is_opened_before_the_others_are_joined_again_is_not_joined_twice(
+    reader: Connection, server: Server, topic: Topic
+) -> None:
+    consumer = reader.create_session().create_durable_consumer(topic, NAME)
+    reader._join_again([])
+    assert server.rows("select consumers from jmsql.subscriber") == [(1,)]
+    consumer.close()
+    assert count(server, "subscriber") == 0
+
+
+def test_closed_connection_joins_nothing_again(reader: Connection, server: Server, topic: Topic) -> None:
+    reader.create_session().create_consumer(topic)
+    reader.close()
+    with pytest.raises(IllegalStateException, match="closed"):
+        reader._join_again([reader._control.connection_id])
+    assert server.connections(SESSIONS) == 0
