@@ -72,12 +72,14 @@ from jmsql.messages import (
 )
 from jmsql.messages.pickled_types import register_pickled_type
 from jmsql.policies import RedeliveryPolicy
+from jmsql.store.access import AccessSummary
 from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
 from jmsql.store.global_transactions import Xid
 from jmsql.store.inspection import BrowsedMessage, ClientSummary, DeliveryState, QueueSummary, SubscriptionSummary
 from jmsql.store.migration import migrate
 
 __all__ = [
+    "AccessSummary",
     "AcknowledgeMode",
     "Administration",
     "AsyncJMSConsumer",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from jmsql.cli import browse, destination, doctor, migrate, purge, queues, receive, send, subscriptions, worker
+from jmsql.cli import browse, destination, doctor, migrate, purge, queues, receive, roles, send, subscriptions, worker
 from jmsql.cli.demo.command import demo
 from jmsql.exceptions import InvalidSelectorException, JMSException
 
@@ -101,6 +101,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(destination.application, name="destination")
+app.add_typer(roles.application, name="roles")
 
 
 def run() -> NoReturn:

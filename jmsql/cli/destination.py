@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from jmsql.cli.composition import read_destination
 from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.output import console, print_json, table
+from jmsql.store.access import AccessSummary
 from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
 
 __all__ = ["application"]
@@ -74,7 +76,8 @@ def set_settings(
         administration.reset(destination, *(setting.replace("-", "_") for setting in reset or ()))
         administration.alter(destination, **settings)
         summary = administration.destination(destination)
-    _show(summary, as_json=as_json)
+        grants = administration.grants(destination)
+    _show(summary, grants, as_json=as_json)
 
 
 @application.command()
@@ -85,7 +88,8 @@ def show(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json = 
     """
     with open_database(url, schema).administration() as administration:
         summary = administration.destination(read_destination(name))
-    _show(summary, as_json=as_json)
+        grants = administration.grants(read_destination(name))
+    _show(summary, grants, as_json=as_json)
 
 
 @application.command("list")
@@ -135,6 +139,62 @@ def resume(name: Name, url: Url = None, schema: Schema = "jmsql") -> None:
     console().print(f"Resumed {destination}.", markup=False)
 
 
+Send = Annotated[bool, typer.Option("--send", help="To send to it.")]
+Receive = Annotated[bool, typer.Option("--receive", help="To receive from it, and browse it.")]
+Browse = Annotated[bool, typer.Option("--browse", help="To browse it.")]
+Role = Annotated[str, typer.Argument(metavar="ROLE", help="A role of PostgreSQL.", show_default=False)]
+
+
+@application.command()
+def grant(
+    name: Name,
+    role: Role,
+    send: Send = False,
+    receive: Receive = False,
+    browse: Browse = False,
+    url: Url = None,
+    schema: Schema = "jmsql",
+) -> None:
+    """Let a role send to a queue or topic, receive from it, or browse it.
+
+    The first grant switches PostgreSQL's row security on: from then on, only the owner of the schema and those who were
+    given access do anything with destinations. `jmsql roles create` makes roles for all destinations.
+
+    Example: `jmsql destination grant orders web --send`
+    """
+    destination = read_destination(name)
+    _check_actions(send, receive, browse)
+    with open_database(url, schema).administration() as administration:
+        administration.grant(destination, role, send=send, receive=receive, browse=browse)
+    console().print(f"Granted to {role} on {destination}.", markup=False)
+
+
+@application.command()
+def revoke(
+    name: Name,
+    role: Role,
+    send: Send = False,
+    receive: Receive = False,
+    browse: Browse = False,
+    url: Url = None,
+    schema: Schema = "jmsql",
+) -> None:
+    """Take back what `jmsql destination grant` has given.
+
+    Example: `jmsql destination revoke orders web --send`
+    """
+    destination = read_destination(name)
+    _check_actions(send, receive, browse)
+    with open_database(url, schema).administration() as administration:
+        administration.revoke(destination, role, send=send, receive=receive, browse=browse)
+    console().print(f"Revoked from {role} on {destination}.", markup=False)
+
+
+def _check_actions(*actions: bool) -> None:
+    if not any(actions):
+        raise typer.BadParameter("Say what: --send, --receive or --browse.")
+
+
 @application.command()
 def delete(
     name: Name,
@@ -171,9 +231,9 @@ def _settings(summary: DestinationSummary) -> list[tuple[str, str]]:
     ]
 
 
-def _show(summary: DestinationSummary, *, as_json: bool) -> None:
+def _show(summary: DestinationSummary, grants: Sequence[AccessSummary] = (), *, as_json: bool) -> None:
     if as_json:
-        print_json(summary._asdict())
+        print_json(summary._asdict() | {"grants": [grant._asdict() for grant in grants]})
         return
     listing = table(summary.kind, summary.destination)
     listing.add_row("made at", f"{summary.created_at:%Y-%m-%d %H:%M:%S %z}")
@@ -181,4 +241,6 @@ def _show(summary: DestinationSummary, *, as_json: bool) -> None:
         listing.add_row("temporary", "yes")
     for name, value in _settings(summary):
         listing.add_row(name, value)
+    for grant in grants:
+        listing.add_row(grant.role, ", ".join(each for each in ("send", "receive", "browse") if getattr(grant, each)))
     console().print(listing)

@@ -29,6 +29,7 @@ from jmsql.store.subscriptions import SubscriptionDefinition
 if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
     from jmsql.policies import RedeliveryPolicy
+    from jmsql.store.access import Action
     from jmsql.store.reader import Fetch
     from jmsql.store.redelivery import Rules
     from jmsql.store.rows import MessageRow, OutgoingMessage
@@ -238,7 +239,7 @@ class AbstractSession(ABC):
         """
         self._check_open()
         found = require_queue(queue)
-        return QueueBrowser(self, found, Selector.parse(selector), self._queue_id(found))
+        return QueueBrowser(self, found, Selector.parse(selector), self._queue_id(found, "browse"))
 
     @abstractmethod
     def close(self) -> None:
@@ -280,10 +281,17 @@ class AbstractSession(ABC):
 
     def _open_inbox(self, queue: Queue, selector: Selector | None) -> Inbox:
         """Make what a consumer fetches messages into."""
-        return Inbox(self._queue_id(queue), selector, self._fetch_operation(), self._wake, queue, traffic=self._traffic)
+        return Inbox(
+            self._queue_id(queue, "receive"),
+            selector,
+            self._fetch_operation(),
+            self._wake,
+            queue,
+            traffic=self._traffic,
+        )
 
     @abstractmethod
-    def _queue_id(self, queue: Queue) -> int:
+    def _queue_id(self, queue: Queue, action: Action) -> int:
         """Return the queue's id, making the queue if need be."""
 
     @abstractmethod

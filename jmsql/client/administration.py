@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 from jmsql.client.factory import ConnectionFactory, default_url
 from jmsql.destinations import Destination, Queue, Topic, parse_destination, require_destination
 from jmsql.selectors import Selector
+from jmsql.store.access import Access, AccessSummary, Action
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.destination_settings import DestinationsAdministration, DestinationSettings, DestinationSummary
 from jmsql.store.driver import PsycopgDriver
@@ -50,6 +51,7 @@ class Administration:
             self._connection.close()
             raise
         self._inspection = Inspection(self._connection, self._schema)
+        self._access = Access(self._connection, self._schema)
         self._destinations = DestinationsAdministration(self._connection, self._schema)
 
     # Destinations
@@ -135,6 +137,63 @@ class Administration:
         """
         return self._destinations.summary(_destination(destination))
 
+    # Access
+
+    def create_roles(self) -> list[str]:
+        """Make the roles ``jmsql_producer``, ``jmsql_consumer``, ``jmsql_browser`` and ``jmsql_admin``.
+
+        Their members may do with all destinations what the roles are called after. Roles are the server's, not the
+        database's: those that are there already are given the rights in this schema.
+
+        Returns:
+            Those that were not there.
+
+        Raises:
+            JMSSecurityException: The role that has connected may not make roles, or does not own the schema.
+        """
+        return self._access.create_roles()
+
+    def grant(
+        self,
+        destination: Destination | str,
+        role: str,
+        *,
+        send: bool = False,
+        receive: bool = False,
+        browse: bool = False,
+    ) -> None:
+        """Let a role of PostgreSQL send to a destination, receive from it, or browse it.
+
+        The first grant switches PostgreSQL's row security on. From then on, only the owner of the schema and those
+        who were given access do anything with destinations.
+
+        Raises:
+            InvalidDestinationException: There is no such destination.
+            JMSSecurityException: The role that has connected does not administer the schema.
+            JMSException: There is no such role.
+        """
+        self._access.grant(_destination(destination), role, _actions(send, receive, browse))
+
+    def revoke(
+        self,
+        destination: Destination | str,
+        role: str,
+        *,
+        send: bool = False,
+        receive: bool = False,
+        browse: bool = False,
+    ) -> None:
+        """Take back what `grant` has given; raises as `grant`."""
+        self._access.revoke(_destination(destination), role, _actions(send, receive, browse))
+
+    def grants(self, destination: Destination | str | None = None) -> list[AccessSummary]:
+        """Return which roles have access, to a destination or, with None, to any; those with access to all come first.
+
+        Raises:
+            JMSException: The server could not be asked.
+        """
+        return self._access.summaries(None if destination is None else _destination(destination))
+
     # What there is
 
     def queues(self) -> list[QueueSummary]:
@@ -211,6 +270,11 @@ def _destination(destination: Destination | str) -> Destination:
     if isinstance(destination, str):
         return parse_destination(destination) if "://" in destination else Queue(destination)
     return require_destination(destination)
+
+
+def _actions(send: bool, receive: bool, browse: bool) -> list[Action]:
+    wanted: dict[Action, bool] = {"send": send, "receive": receive, "browse": browse}
+    return [action for action, is_wanted in wanted.items() if is_wanted]
 
 
 def _queue_name(queue: Queue | str) -> str:

@@ -20,6 +20,7 @@ from jmsql.client.session import Session
 from jmsql.client.side_connection import SideConnection
 from jmsql.destinations import Destination, require_destination
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
+from jmsql.store.access import is_restricted
 from jmsql.store.control import ControlConnection
 from jmsql.store.engine import POOLED, open_engine
 from jmsql.store.errors import jms_errors
@@ -77,6 +78,7 @@ class Connection:
                 self._engine.connect() as database,
             ):
                 check_schema(database, schema)
+                self._is_restricted = is_restricted(database, schema)
                 server_version = database.scalar(sqlalchemy.text("select current_setting('server_version')"))
                 is_pooled = database.info[POOLED]
             self._metadata = ConnectionMetaData(str(server_version))

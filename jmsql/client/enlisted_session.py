@@ -21,6 +21,7 @@ from jmsql.store.traffic import Counts, measure, meters
 if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
     from jmsql.policies import RedeliveryPolicy
+    from jmsql.store.access import Action
     from jmsql.store.driver import Driver
     from jmsql.store.reader import Fetch
     from jmsql.store.rows import MessageRow, OutgoingMessage
@@ -143,9 +144,13 @@ class EnlistedSession(AbstractSession):
     def _store(self) -> MessageStore:
         return MessageStore(self._transaction.driver, self._schema)
 
-    def _queue_id(self, queue: Queue) -> int:
+    def _queue_id(self, queue: Queue, action: Action) -> int:
         # Receiving makes no queue: others who need it would have to wait for the caller's transaction to end.
-        return self._store.find_queue(queue.name) or _NO_QUEUE
+        queue_id = self._store.find_queue(queue.name)
+        if queue_id is None:
+            return _NO_QUEUE
+        self._store.require_access(queue_id, action)
+        return queue_id
 
     def _will_send_to(self, destination: Destination) -> None:
         """Do nothing: a queue that is missing is made with the send, and a topic need not be there."""

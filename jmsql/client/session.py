@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from jmsql.client.connection import Connection
     from jmsql.destinations import Queue
     from jmsql.policies import RedeliveryPolicy
+    from jmsql.store.access import Action
     from jmsql.store.reader import Fetch
     from jmsql.store.redelivery import Rules
     from jmsql.store.rows import MessageRow, OutgoingMessage
@@ -294,9 +295,13 @@ class Session(AbstractSession):
 
     # Sending and receiving, for producers and consumers
 
-    def _queue_id(self, queue: Queue) -> int:
-        self._connection._destinations.require_own(queue)
-        return self._connection._destinations.look_up(queue)
+    def _queue_id(self, queue: Queue, action: Action) -> int:
+        connection = self._connection
+        connection._destinations.require_own(queue)
+        queue_id = connection._destinations.look_up(queue)
+        if connection._is_restricted:  # else it would wait for what policies hide
+            connection._side.run(lambda store: store.require_access(queue_id, action))
+        return queue_id
 
     def _will_send_to(self, destination: Destination) -> None:
         self._connection._destinations.find(destination)

@@ -31,7 +31,10 @@ _ADVICE: dict[str, tuple[type[JMSException], str]] = {
     "25P03": (JMSException, "the server closed the connection: its transaction was idle for longer than allowed"),
     "25P04": (JMSException, "the server closed the connection: its transaction took longer than allowed"),
     "28": (JMSSecurityException, "PostgreSQL refused the user or the password"),
-    "42501": (JMSSecurityException, "the role lacks the privilege"),
+    "42501": (
+        JMSSecurityException,
+        "the role lacks the privilege; `jmsql destination grant` and the roles of `jmsql roles create` give it",
+    ),
     "3D000": (ResourceAllocationException, "the database does not exist; create it first"),
     "3F000": (JMSException, f"the schema is missing; {_SCHEMA}"),
     "42P01": (JMSException, f"a table is missing or of another version; {_SCHEMA}"),
@@ -53,6 +56,7 @@ _OWN: dict[str, type[JMSException]] = {
     "JMS01": InvalidDestinationException,
     "JMS02": IllegalStateException,
     "JMS03": JMSException,
+    "JMS04": JMSSecurityException,
 }
 
 _DRIVER_ERRORS = (psycopg.Error, sqlalchemy.exc.SQLAlchemyError)

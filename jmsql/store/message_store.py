@@ -9,6 +9,7 @@ from jmsql.destinations import TemporaryTopic, Topic
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.selectors import Selector
+from jmsql.store.access import Action
 from jmsql.store.control_statements import control_statements
 from jmsql.store.delay_statements import delay_statements
 from jmsql.store.driver import Driver
@@ -67,6 +68,15 @@ class MessageStore:
             with jms_errors(f"creating the queue {name!r}"):
                 self._driver.execute(self._statements.create_queue, {"name": name})
         raise InvalidDestinationException(f"The queue {name!r} was deleted as fast as it was created.")
+
+    def require_access(self, queue_id: int, action: Action) -> None:
+        """Make sure that policies do not hide a queue's messages.
+
+        Raises:
+            JMSSecurityException: They do.
+        """
+        with jms_errors("looking at the queue"):
+            self._driver.execute(self._statements.require_access, {"queue_id": queue_id, "action": action})
 
     def send(self, messages: Sequence[OutgoingMessage], *, flush: bool = True) -> None:
         """Insert messages, in their order: all of them, or none if a queue does not exist.

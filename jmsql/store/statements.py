@@ -90,6 +90,7 @@ class Statements:
         self.send_one_without_flush = f"{self.send_one} and set_config('synchronous_commit', 'off', true) = 'off'"
 
         self.find_queue = f"select queue_id from {schema}.queue where name = %(name)s"
+        self.require_access = f"select {schema}.require_access(%(queue_id)s, %(action)s)"
         self.create_queue = f"insert into {schema}.queue (name) values (%(name)s) on conflict (name) do nothing"
 
         # The rows are locked by this transaction, so that their addresses hold.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.driver import Driver
@@ -151,9 +151,16 @@ class Subscriptions:
             "client_id": optional_to_postgresql(definition.client_id),
             "name": to_postgresql(definition.name),
         }
-        self._driver.execute(self._statements.lock_named_subscription, parameters)
-        found = self._driver.execute(self._statements.find_subscription, parameters).rows
-        return _Existing._make(found[0]) if found else None
+        for _ in range(2):  # one that comes in between is locked the second time
+            locked = self._driver.execute(self._statements.lock_named_subscription, parameters).row_count
+            found = self._driver.execute(self._statements.find_subscription, parameters).rows
+            if not found:
+                return None
+            if locked:
+                return _Existing._make(found[0])
+        raise JMSSecurityException(
+            f"{definition} is to a topic from which the role may not receive; `jmsql destination grant` gives access."
+        )
 
     def _is_same(self, definition: SubscriptionDefinition, existing: _Existing, topic_id: int) -> bool:
         wanted = (topic_id, _selector_text(definition), definition.no_local)

@@ -24,14 +24,16 @@ class UpkeepStatements:
         columns = ", ".join(names)
         moved = ", ".join("null" if name == "jms_expiration" else f"e.{name}" for name in names)
 
-        # Who gets this lock does it.
-        self.lead = f"select pg_try_advisory_lock({schema}.advisory_class(), 0)"
+        # Who gets this lock does it, if policies hide nothing from it.
+        self.lead = f"""
+            select case when {schema}.may_administer(current_user)
+                   then pg_try_advisory_lock({schema}.advisory_class(), 0) else false end"""
         # Where nobody can hold it, the oldest of the living does it. Now and then that may be two, for a moment: they
         # do not see the same heartbeats. Each step is right beside itself.
         self.lead_by_heartbeat = f"""
-            select not {schema}.is_connected(0) and not exists (
+            select {schema}.may_administer(current_user) and not {schema}.is_connected(0) and not exists (
                 select from {schema}.connection c
-                where c.connection_id < %(connection_id)s
+                where c.connection_id < %(connection_id)s and {schema}.may_administer(c.user_name)
                   and c.heartbeat_at > statement_timestamp() - {schema}.heartbeat_timeout())"""
         self.forget_dead_connections = f"""
             delete from {schema}.connection c

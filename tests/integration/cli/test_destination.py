@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
 from tests.integration.cli.conftest import Command
 
 
@@ -63,3 +69,63 @@ def test_a_queue_is_paused_and_resumed(jmsql: Command) -> None:
     assert jmsql("destination", "resume", "orders").text == "Resumed queue://orders.\n"
     assert jmsql("receive", "orders").exit_code == 0
     assert jmsql("destination", "pause", "nowhere").exit_code == 3
+
+
+@pytest.fixture
+def role(database: psycopg.Connection) -> Iterator[str]:
+    """A role of its own, and the tables as a migration leaves them afterwards."""
+    name = f"jmsql_test_{secrets.token_hex(4)}"
+    database.execute(f"create role {name}".encode())
+    yield name
+    database.execute(f"drop owned by {name}; drop role {name}".encode())
+    for (table,) in database.execute(
+        "select oid::regclass::text from pg_class where relrowsecurity and relnamespace = 'jmsql'::regnamespace"
+    ).fetchall():
+        database.execute(f"alter table {table} disable row level security".encode())
+
+
+def test_access_is_granted_shown_and_revoked(jmsql: Command, role: str) -> None:
+    assert "Nobody was given access" in jmsql("roles", "list").text
+    jmsql("destination", "create", "orders")
+    assert jmsql("destination", "grant", "orders", role, "--send", "--browse").text == (
+        f"Granted to {role} on queue://orders.\n"
+    )
+    [shown] = jmsql("roles", "list", "--json").document
+    assert shown == {
+        "kind": "queue",
+        "destination": "orders",
+        "role": role,
+        "send": True,
+        "receive": False,
+        "browse": True,
+        "administer": False,
+    }
+    assert jmsql("destination", "show", "orders", "--json").document["grants"] == [shown]
+    assert [line.split() for line in jmsql("roles", "list").text.splitlines()[1:]] == [
+        [role, "queue://orders", "yes", "yes"]
+    ]
+    assert [role, "send,", "browse"] in [
+        line.split() for line in jmsql("destination", "show", "orders").text.splitlines()
+    ]
+    assert jmsql("destination", "revoke", "orders", role, "--send", "--browse").exit_code == 0
+    assert jmsql("roles", "list", "--json").document == []
+
+
+def test_access_that_cannot_be_granted(jmsql: Command, role: str) -> None:
+    jmsql("destination", "create", "orders")
+    assert jmsql("destination", "grant", "orders", role).exit_code == 2
+    for arguments in (("orders", "nobody_in_particular", "--send"), ("nowhere", role, "--send")):
+        outcome = jmsql("destination", "grant", *arguments)
+        assert outcome.exit_code == 3
+        assert "There is no" in outcome.errors
+
+
+def test_the_roles_for_all_destinations(jmsql: Command, role: str) -> None:
+    jmsql("roles", "create")
+    assert "have their rights" in jmsql("roles", "create").text
+    assert jmsql("roles", "create", "--json").document == {"made": []}
+    names = ["jmsql_admin", "jmsql_browser", "jmsql_consumer", "jmsql_producer"]
+    assert [each["role"] for each in jmsql("roles", "list", "--json").document] == names
+    assert ["jmsql_consumer", "(all)", "yes", "yes"] in [
+        line.split() for line in jmsql("roles", "list").text.splitlines()
+    ]

@@ -32,6 +32,7 @@ COMMANDS = (
     ("clients",),
     ("purge", "orders", "--yes"),
     ("destination", "list"),
+    ("roles", "list"),
     ("doctor",),
     ("demo",),
 )

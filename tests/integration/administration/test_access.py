@@ -1,0 +1,426 @@
+"""Roles of PostgreSQL, and what they may do with destinations."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+import sqlalchemy
+from psycopg import sql
+
+from jmsql import (
+    AcknowledgeMode,
+    Administration,
+    Connection,
+    ConnectionFactory,
+    JMSException,
+    JMSSecurityException,
+    Queue,
+    Session,
+    Topic,
+    TopicRequestor,
+    enlist,
+)
+from jmsql.testing import drain, wait_for
+from tests.integration.client.server import Server
+from tests.texts import receive_texts, send_texts, texts_of
+
+ORDERS = Queue("orders")
+PRICES = Topic("prices")
+PASSWORD = secrets.token_hex()
+
+_TABLES_WITH_MESSAGES = ("message", "delayed_message", "delivery", "body", "message_history")
+
+
+@pytest.fixture(scope="module")
+def roles(jmsql_url: str) -> Iterator[dict[str, str]]:
+    """Roles of a random name, by what they are for."""
+    suffix = secrets.token_hex(4)
+    names = {kind: f"jmsql_test_{kind}_{suffix}" for kind in ("producer", "consumer", "browser", "clerk", "stranger")}
+    with psycopg.connect(jmsql_url, autocommit=True) as connection:
+        for name in names.values():
+            connection.execute(
+                sql.SQL("create role {} login password {}").format(sql.Identifier(name), sql.Literal(PASSWORD))
+            )
+        yield names
+        for name in names.values():
+            connection.execute(sql.SQL("drop owned by {}").format(sql.Identifier(name)))
+            connection.execute(sql.SQL("drop role {}").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def url_of(jmsql_clean_url: str, roles: dict[str, str]) -> Callable[[str], str]:
+    """Returns the URL with which a role connects."""
+    url = sqlalchemy.make_url(jmsql_clean_url)
+    return lambda kind: url.set(username=roles[kind], password=PASSWORD).render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def connect(url_of: Callable[[str], str]) -> Iterator[Callable[[str], Connection]]:
+    """Opens and starts a connection of a role."""
+    with ExitStack() as stack:
+
+        def open_one(kind: str) -> Connection:
+            connection = stack.enter_context(ConnectionFactory(url_of(kind)).create_connection())
+            connection.start()
+            return connection
+
+        yield open_one
+
+
+Connect = Callable[[str], Connection]
+
+
+@pytest.fixture
+def granted(administration: Administration, roles: dict[str, str]) -> dict[str, str]:
+    """The roles, after each was given access to the queue "orders" and the topic "prices", the stranger to nothing."""
+    for destination in (administration.create_queue("orders"), administration.create_topic("prices")):
+        administration.grant(destination, roles["producer"], send=True)
+        administration.grant(destination, roles["consumer"], receive=True)
+        administration.grant(destination, roles["browser"], browse=True)
+    return roles
+
+
+@pytest.fixture(autouse=True)
+def row_security_is_off_again(jmsql_clean_url: str) -> Iterator[None]:
+    """Leaves the tables to the next test as a migration does."""
+    yield
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        connection.execute("delete from jmsql.permission")
+        for (table,) in connection.execute(
+            "select oid::regclass::text from pg_class where relrowsecurity and relnamespace = 'jmsql'::regnamespace"
+        ).fetchall():
+            connection.execute(f"alter table {table} disable row level security".encode())
+
+
+class TestOnDestinations:
+    def test_a_producer_sends_and_reads_nothing(
+        self, granted: dict[str, str], connect: Connect, session: Session, url_of: Callable[[str], str]
+    ) -> None:
+        kept = session.create_shared_durable_consumer(PRICES, "kept")
+        producing = connect("producer")
+        for transacted in (False, True):
+            its_session = producing.create_session(transacted)
+            send_texts(its_session, ORDERS, "a", "b")
+            send_texts(its_session, PRICES, "x" * 3000)
+        its_session = producing.create_session()
+        its_session.create_producer(ORDERS).delivery_delay = 60
+        with its_session.create_producer(ORDERS) as later:
+            later.delivery_delay = 60
+            later.send(its_session.create_text_message("later"))
+        with pytest.raises(JMSSecurityException, match=r'may not receive from the queue "orders".*destination grant'):
+            its_session.create_consumer(ORDERS)
+        with pytest.raises(JMSSecurityException, match="browse"):
+            its_session.create_browser(ORDERS)
+        with pytest.raises(JMSSecurityException):
+            its_session.create_consumer(PRICES)
+        with psycopg.connect(url_of("producer"), autocommit=True) as plain:
+            for relation in (*_TABLES_WITH_MESSAGES, "messages", "history"):
+                assert plain.execute(f"select * from jmsql.{relation}".encode()).fetchall() == []
+            assert plain.execute("select sum(ready) from jmsql.queues").fetchone() == (0,)
+            assert plain.execute("select sum(ready) from jmsql.subscriptions").fetchone() == (0,)
+            assert plain.execute("delete from jmsql.message").rowcount == 0
+        assert texts_of(drain(session.create_consumer(ORDERS))) == ["a", "b"] * 2
+        assert receive_texts(kept, 2) == ["x" * 3000] * 2
+        kept.close()
+
+    @pytest.mark.parametrize("mode", list(AcknowledgeMode))
+    def test_a_consumer_receives_and_does_not_send(
+        self, granted: dict[str, str], connect: Connect, session: Session, mode: AcknowledgeMode
+    ) -> None:
+        its_session = connect("consumer").create_session(mode is AcknowledgeMode.TRANSACTED, mode)
+        subscriber = its_session.create_consumer(PRICES)
+        send_texts(session, ORDERS, "a", "b")
+        send_texts(session, PRICES, "x" * 3000)
+        consumer = its_session.create_consumer(ORDERS)
+        assert receive_texts(consumer, 2) == ["a", "b"]
+        [price] = drain(subscriber)
+        assert price.get_body(str) == "x" * 3000
+        if its_session.transacted:
+            its_session.commit()
+        price.acknowledge()
+        for destination in (ORDERS, PRICES):
+            with pytest.raises(JMSException, match=r"lacks the privilege") as refusal:
+                send_texts(its_session, destination, "c")
+            assert isinstance(refusal.value, JMSSecurityException) or its_session.transacted
+
+    def test_a_browser_sees_and_takes_nothing(
+        self, granted: dict[str, str], connect: Connect, session: Session, url_of: Callable[[str], str]
+    ) -> None:
+        send_texts(session, ORDERS, "a")
+        its_session = connect("browser").create_session()
+        assert texts_of(its_session.create_browser(ORDERS)) == ["a"]
+        with pytest.raises(JMSSecurityException, match="may not receive"):
+            its_session.create_consumer(ORDERS)
+        with pytest.raises(JMSSecurityException):
+            send_texts(its_session, ORDERS, "b")
+        with psycopg.connect(url_of("browser"), autocommit=True) as plain:
+            assert plain.execute("select queue, body from jmsql.messages").fetchall() == [("orders", "a")]
+            for statement in (
+                "delete from jmsql.message",
+                "select from jmsql.message for update",
+                "update jmsql.message set text_body = 'b'",
+                "insert into jmsql.delivery (queue_id, inverse_priority, sequence, claim_id) values (1, 5, 1, 1)",
+            ):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    plain.execute(statement.encode())
+        assert texts_of(drain(session.create_consumer(ORDERS))) == ["a"]
+
+    def test_a_stranger_can_do_nothing(
+        self, granted: dict[str, str], session: Session, url_of: Callable[[str], str]
+    ) -> None:
+        send_texts(session, ORDERS, "a")
+        with pytest.raises(JMSSecurityException):
+            ConnectionFactory(url_of("stranger")).create_connection()
+        with psycopg.connect(url_of("stranger"), autocommit=True) as plain:
+            for (relation,) in plain.execute(
+                "select relname from pg_class where relnamespace = (select oid from pg_namespace "
+                "where nspname = 'jmsql') and relkind in ('r', 'v', 'p', 'S')"
+            ).fetchall():
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    plain.execute(f"select * from jmsql.{relation}".encode())
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                plain.execute("select jmsql.create_queue('mine')")
+
+    def test_other_destinations_stay_closed(
+        self, granted: dict[str, str], connect: Connect, session: Session, url_of: Callable[[str], str]
+    ) -> None:
+        secret, secrets_topic = Queue("secret"), Topic("secrets")
+        kept = session.create_shared_durable_consumer(secrets_topic, "kept")
+        send_texts(session, secret, "hidden")
+        send_texts(session, secrets_topic, "x" * 3000)
+        for kind in ("consumer", "browser"):
+            with psycopg.connect(url_of(kind), autocommit=True) as plain:
+                for relation in _TABLES_WITH_MESSAGES:
+                    assert plain.execute(f"select * from jmsql.{relation}".encode()).fetchall() == []
+                assert plain.execute("select * from jmsql.messages").fetchall() == []
+                assert plain.execute("select sum(ready) from jmsql.queues").fetchone() == (0,)
+        with psycopg.connect(url_of("consumer"), autocommit=True) as plain:
+            assert plain.execute("delete from jmsql.message").rowcount == 0
+            assert plain.execute("delete from jmsql.subscription").rowcount == 0
+            assert plain.execute("update jmsql.queue set deleted_at = now()").rowcount == 0
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                plain.execute("update jmsql.queue set paused = true")
+        producing, consuming = connect("producer").create_session(), connect("consumer").create_session()
+        for destination in (secret, secrets_topic):
+            with pytest.raises(JMSSecurityException):
+                send_texts(producing, destination, "mine")
+            with pytest.raises(JMSSecurityException):
+                consuming.create_consumer(destination)
+        with pytest.raises(JMSSecurityException):
+            consuming.create_shared_durable_consumer(secrets_topic, "kept")
+        with pytest.raises(JMSSecurityException):
+            consuming.create_shared_durable_consumer(PRICES, "kept")
+        assert texts_of(drain(session.create_consumer(secret))) == ["hidden"]
+        assert texts_of(drain(kept)) == ["x" * 3000]
+        kept.close()
+        with pytest.raises(JMSSecurityException):
+            consuming.unsubscribe("kept")
+        session.unsubscribe("kept")
+
+    def test_a_message_cannot_be_changed(
+        self, granted: dict[str, str], session: Session, url_of: Callable[[str], str]
+    ) -> None:
+        send_texts(session, ORDERS, "a")
+        with psycopg.connect(url_of("consumer"), autocommit=True) as plain:
+            for change in ("transaction_id = '1'", "text_body = 'b'"):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    plain.execute(f"update jmsql.message set {change}".encode())
+
+    def test_durable_subscriptions_come_and_go(
+        self, granted: dict[str, str], connect: Connect, session: Session
+    ) -> None:
+        consuming = connect("consumer").create_session()
+        consuming.create_shared_durable_consumer(PRICES, "audit").close()
+        send_texts(session, PRICES, "a")
+        with consuming.create_shared_durable_consumer(PRICES, "audit") as consumer:
+            assert receive_texts(consumer, 1) == ["a"]
+        consuming.create_shared_durable_consumer(PRICES, "audit", "weight > 1").close()
+        consuming.unsubscribe("audit")
+
+    def test_revoking(self, granted: dict[str, str], administration: Administration, connect: Connect) -> None:
+        producing = connect("producer").create_session()
+        send_texts(producing, ORDERS, "a")
+        administration.revoke(ORDERS, granted["producer"], send=True)
+        with pytest.raises(JMSSecurityException):
+            send_texts(producing, ORDERS, "b")
+        send_texts(producing, PRICES, "c")
+        administration.revoke(PRICES, granted["producer"], send=True)
+        assert [each for each in administration.grants() if each.role == granted["producer"]] == []
+        with pytest.raises(JMSSecurityException):
+            connect("producer")
+
+    def test_grants_are_shown(self, granted: dict[str, str], administration: Administration) -> None:
+        shown = administration.grants("topic://prices")
+        assert {(each.role, each.send, each.receive, each.browse) for each in shown} == {
+            (granted["producer"], True, False, False),
+            (granted["consumer"], False, True, True),
+            (granted["browser"], False, False, True),
+        }
+        assert [each.destination for each in administration.grants()] == ["prices"] * 3 + ["orders"] * 3 or len(
+            administration.grants()
+        ) == 6
+
+
+class TestEverywhere:
+    @pytest.fixture
+    def members(
+        self, administration: Administration, roles: dict[str, str], server: Server
+    ) -> Iterator[dict[str, str]]:
+        administration.create_roles()
+        for kind in ("producer", "consumer", "browser"):
+            server.rows(f"grant jmsql_{kind} to {roles[kind]}")
+        server.rows(f"grant jmsql_admin to {roles['clerk']}")
+        yield roles
+        for kind in ("producer", "consumer", "browser"):
+            server.rows(f"revoke jmsql_{kind} from {roles[kind]}")
+        server.rows(f"revoke jmsql_admin from {roles['clerk']}")
+
+    def test_members_have_access_to_all_and_make_destinations(self, members: dict[str, str], connect: Connect) -> None:
+        producing, consuming = connect("producer").create_session(), connect("consumer").create_session()
+        send_texts(producing, ORDERS, "a")
+        assert texts_of(connect("browser").create_session().create_browser(ORDERS)) == ["a"]
+        assert receive_texts(consuming.create_consumer(ORDERS), 1) == ["a"]
+        subscriber = consuming.create_consumer(PRICES)
+        send_texts(producing, PRICES, "b")
+        assert receive_texts(subscriber, 1) == ["b"]
+        with pytest.raises(JMSSecurityException):
+            producing.create_consumer(ORDERS)
+        with pytest.raises(JMSSecurityException):
+            send_texts(consuming, ORDERS, "c")
+
+    def test_administrators_administer(
+        self, members: dict[str, str], url_of: Callable[[str], str], connect: Connect
+    ) -> None:
+        with Administration(url_of("clerk")) as administration:
+            administration.create_queue("orders", paused=True)
+            administration.grant("orders", members["stranger"], send=True)
+            send_texts(connect("stranger").create_session(), ORDERS, "a")
+            administration.resume("orders")
+            assert administration.count("orders") == 1
+            assert sum(administration.purge("orders")) == 1
+            administration.revoke("orders", members["stranger"], send=True)
+            administration.delete("orders")
+
+    def test_others_do_not(
+        self, members: dict[str, str], administration: Administration, url_of: Callable[[str], str]
+    ) -> None:
+        administration.create_queue("orders")
+        with Administration(url_of("consumer")) as clerks:
+            for forbidden in (
+                lambda: clerks.grant("orders", members["consumer"], send=True),
+                lambda: clerks.revoke("orders", members["consumer"], receive=True),
+                lambda: clerks.create_queue("others", paused=True),
+                lambda: clerks.pause("orders"),
+                lambda: clerks.delete("orders"),
+                clerks.create_roles,
+            ):
+                with pytest.raises(JMSSecurityException):
+                    forbidden()
+        assert [each.settings for each in administration.destinations() if each.destination == "orders"] == [{}]
+
+    def test_making_the_roles_again_changes_nothing(
+        self, members: dict[str, str], administration: Administration
+    ) -> None:
+        before = administration.grants()
+        assert administration.create_roles() == []
+        assert administration.grants() == before
+        assert [(each.role, each.destination) for each in before] == [
+            (f"jmsql_{kind}", None) for kind in ("admin", "browser", "consumer", "producer")
+        ]
+
+
+def test_requests_and_replies(granted: dict[str, str], connect: Connect, server: Server) -> None:
+    """The temporary destination for the reply belongs to who asks; whoever has the request may send there."""
+    answering, asking = connect("consumer"), connect("producer")
+    session = answering.create_session()
+    consumer = session.create_consumer(PRICES)
+
+    def answer(request: object) -> None:
+        destination = request.jms_reply_to  # type: ignore[attr-defined]
+        session.create_producer(destination).send(session.create_text_message("17.5"))
+
+    consumer.message_listener = answer
+    with TopicRequestor(asking.create_session(), PRICES) as requestor:
+        reply = requestor.request(session.create_text_message("?"), timeout=10)
+    assert reply is not None
+    assert reply.get_body(str) == "17.5"
+    asking.close()
+    wait_for(lambda: server.rows("select count(*) from jmsql.topic where connection_id is not null") == [(0,)])
+
+
+def test_dead_letters_go_where_the_role_may_not_send(
+    granted: dict[str, str],
+    administration: Administration,
+    connect: Connect,
+    session: Session,
+    url_of: Callable[[str], str],
+) -> None:
+    dead, elsewhere = administration.create_queue("dead"), administration.create_queue("elsewhere")
+    administration.alter(ORDERS, maximum_deliveries=1, dead_letter_queue=dead)
+    send_texts(session, ORDERS, "a")
+    consuming = connect("consumer").create_session(transacted=True)
+    assert receive_texts(consuming.create_consumer(ORDERS), 1) == ["a"]
+    consuming.rollback()
+    assert receive_texts(session.create_consumer(dead), 1) == ["a"]
+    send_texts(session, ORDERS, "b")
+    condemn = """
+        insert into jmsql.delivery (queue_id, inverse_priority, sequence, dead_letter_queue_id)
+        select m.queue_id, m.inverse_priority, m.sequence, q.queue_id from jmsql.message m, jmsql.queue q
+        where q.name = %s"""
+    with psycopg.connect(url_of("consumer"), autocommit=True) as plain:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            plain.execute(condemn, (elsewhere.name,))
+        assert plain.execute(condemn, (dead.name,)).rowcount == 1
+
+
+def test_a_transaction_of_the_callers(granted: dict[str, str], session: Session, url_of: Callable[[str], str]) -> None:
+    with psycopg.connect(url_of("producer")) as plain:
+        enlist(plain).create_producer().send(ORDERS, "a")
+        with pytest.raises(JMSSecurityException):
+            enlist(plain).create_consumer(ORDERS)
+    with psycopg.connect(url_of("producer")) as plain:
+        enlist(plain).create_producer().send(ORDERS, "b")
+    with psycopg.connect(url_of("consumer")) as plain:
+        received = enlist(plain).create_consumer(ORDERS).receive(timeout=0)
+        assert received is not None
+        assert received.get_body(str) == "b"
+
+
+def test_upkeep_is_left_to_those_who_see_everything(
+    granted: dict[str, str], connect: Connect, session: Session, jmsql_clean_url: str, server: Server
+) -> None:
+    session._connection.close()
+    restricted = connect("consumer").create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    wait_for(lambda: server.rows("select count(*) from jmsql.connection") == [(1,)])
+    with ConnectionFactory(jmsql_clean_url).create_connection() as owners:
+        sending = owners.create_session()
+        with sending.create_producer(ORDERS) as producer:
+            producer.send(sending.create_text_message("late"), time_to_live=0.01)
+            producer.delivery_delay = 0.1
+            producer.send(sending.create_text_message("later"))
+        assert receive_texts(restricted.create_consumer(ORDERS), 1) == ["later"]
+        wait_for(lambda: server.rows("select text_body from jmsql.message") == [("later",)])
+
+
+def test_all_views_have_the_rights_of_who_asks(server: Server) -> None:
+    """With their owner's, they would show what policies hide."""
+    assert (
+        server.rows(
+            "select relname from pg_class where relnamespace = 'jmsql'::regnamespace and relkind = 'v' "
+            "and not coalesce('security_invoker=true' = any(reloptions), false)"
+        )
+        == []
+    )
+
+
+def test_all_tables_are_protected_or_known_not_to_need_it(granted: dict[str, str], server: Server) -> None:
+    open_tables = {"schema_version", "destination_traffic", "permission", "required_privilege"}
+    unprotected = server.rows(
+        "select relname from pg_class where relnamespace = 'jmsql'::regnamespace and relkind in ('r', 'p') "
+        "and not relispartition and not relrowsecurity"
+    )
+    assert {name for (name,) in unprotected} == open_tables
