@@ -11,7 +11,21 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from jmsql.cli import browse, destination, doctor, migrate, purge, queues, receive, roles, send, subscriptions, worker
+from jmsql.cli import (
+    browse,
+    destination,
+    doctor,
+    metrics,
+    migrate,
+    purge,
+    queues,
+    receive,
+    roles,
+    send,
+    subscriptions,
+    top,
+    worker,
+)
 from jmsql.cli.demo.command import demo
 from jmsql.exceptions import InvalidSelectorException, JMSException
 
@@ -97,6 +111,8 @@ for command in (
     queues.clients,
     purge.purge,
     worker.worker,
+    top.top,
+    metrics.metrics,
     doctor.doctor,
 ):
     app.command()(command)

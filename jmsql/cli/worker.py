@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,8 @@ import typer
 from jmsql.cli.options import Url, check_duration
 from jmsql.worker.health import health_endpoint
 from jmsql.worker.loading import RefusalError
-from jmsql.worker.logs import LogFormat, start_log
+from jmsql.worker.logs import LogFormat, LogLevel, start_log
+from jmsql.worker.metrics import are_available, exposition
 from jmsql.worker.settings import Settings
 from jmsql.worker.source_files import SourceFiles
 from jmsql.worker.supervisor import Supervisor
@@ -49,10 +51,15 @@ def worker(
     ] = False,
     health_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Answer /health and /ready there, over HTTP.", show_default=False),
+        typer.Option(
+            min=0, max=65535, help="Answer /health, /ready and /metrics there, over HTTP.", show_default=False
+        ),
     ] = None,
     health_host: Annotated[str, typer.Option(help="The address of that; 0.0.0.0 for all.")] = "127.0.0.1",
     log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON for programs.")] = LogFormat.text,
+    log_level: Annotated[
+        LogLevel, typer.Option(help="What the log has; debug: each message that was handled, too.")
+    ] = LogLevel.info,
     url: Url = None,
     schema: Annotated[
         str | None,
@@ -71,15 +78,25 @@ def worker(
 
     Example: `jmsql worker shop.messaging:app --concurrency 4 --processes 2`
     """
-    start_log(log_format, "supervisor")
+    start_log(log_format, "supervisor", log_level)
+    has_metrics = health_port is not None and are_available()
     settings = Settings(
-        application, url is not None, schema, concurrency, drain_timeout, long_transaction_seconds, log_format
+        application,
+        url is not None,
+        schema,
+        concurrency,
+        drain_timeout,
+        long_transaction_seconds,
+        log_format,
+        log_level,
+        has_metrics,
     )
     supervisor = Supervisor(settings, processes, url, SourceFiles(Path.cwd()) if reload else None)
+    metrics = partial(exposition, supervisor.metrics) if has_metrics else None
     with ExitStack() as exits:
         if health_port is not None:
             try:
-                port = exits.enter_context(health_endpoint(health_host, health_port, supervisor.document))
+                port = exits.enter_context(health_endpoint(health_host, health_port, supervisor.document, metrics))
             except RefusalError as error:
                 typer.echo(f"jmsql: {error}", err=True)
                 raise typer.Exit(_USAGE_ERROR) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -21,6 +22,7 @@ from jmsql.client.side_connection import SideConnection
 from jmsql.destinations import Destination, require_destination
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
 from jmsql.store.access import is_restricted
+from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.engine import POOLED, open_engine
 from jmsql.store.errors import jms_errors
@@ -93,7 +95,7 @@ class Connection:
                 ):
                     check_same_database(self._engine, self._control_engine)
             self._control = ControlConnection(
-                self._control_engine, schema, self._failed, self._join_again, self._traffic
+                self._control_engine, schema, self._failed, self._join_again, self._traffic, self._count_consumers
             )
         except BaseException:
             self._dispose()
@@ -324,6 +326,9 @@ class Connection:
     def _returned(self, keys: Sequence[MessageKey]) -> None:
         if keys:
             self._control.returned(keys)
+
+    def _count_consumers(self) -> Counter[Consumption]:
+        return Counter(kind for session in self._snapshot() for kind in session._receiving.consumption)
 
     def _listen(self, inbox: Inbox) -> None:
         inbox.on_move = self._listen

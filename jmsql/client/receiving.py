@@ -19,6 +19,7 @@ from jmsql.client.observation import processing, settling
 from jmsql.client.polling import PollInterval
 from jmsql.exceptions import JMSException, TransactionRolledBackException
 from jmsql.messages import Message
+from jmsql.store.consumers import Consumption
 
 if TYPE_CHECKING:
     from jmsql.client.session import Session
@@ -74,6 +75,15 @@ class Receiving:
             if not self._session._closed:
                 self._connection._returned(self.delivery(consumer).closed(consumer._inbox))
             self._part_with(consumer)
+
+    @property
+    def consumption(self) -> list[Consumption]:
+        """What the session's consumers receive; may be asked from any thread."""
+        return [
+            Consumption(consumer._inbox.source, None if consumer._selector is None else consumer._selector.text)
+            for consumer in list(self.consumers)
+            if not self._session._load.is_of(consumer)
+        ]
 
     def part_with_all(self) -> None:
         """Close all consumers, as the session does."""

@@ -111,6 +111,10 @@ class SessionLoad:
             finally:
                 run.end()
 
+    def is_of(self, consumer: MessageConsumer) -> bool:
+        """Whether the consumer is none of the application's, but says where the load comes from."""
+        return self._loaded is consumer
+
     def give_back(self) -> None:
         """Give back what was fetched and is not delivered."""
         session = self._session

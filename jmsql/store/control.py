@@ -15,7 +15,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -23,6 +23,7 @@ from sqlalchemy import Engine
 
 from jmsql.exceptions import InvalidClientIDException, JMSException
 from jmsql.postgresql_text import to_postgresql
+from jmsql.store.consumers import Consumption, write_consumers
 from jmsql.store.control_statements import control_statements
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import POOLED
@@ -47,8 +48,8 @@ Where the whole queue was paused, resumed or deleted, or may have been, the key'
 _NOTIFY_INTERVAL = 0.01
 """Seconds between two notifications. Each takes a lock that all of the server's notifications share."""
 
-_TRAFFIC_INTERVAL = 1.0
-"""Seconds between two times that the client's traffic is written down."""
+_REPORT_INTERVAL = 1.0
+"""Seconds between two times that it is written down what the client does."""
 
 _LONGEST_PAUSE = 5.0
 """The most seconds between two attempts to connect again."""
@@ -63,6 +64,7 @@ class ControlConnection:
         on_failure: Called, from the control thread, with what went wrong when the connection is lost.
         on_return: Called, from the control thread, with the former connection ids once the connection is there again.
         traffic: What the client counts, to be written down.
+        consumers: Returns how many consumers of each kind the client has, to be written down.
 
     Raises:
         JMSException: The server cannot be reached, or refuses.
@@ -75,6 +77,7 @@ class ControlConnection:
         on_failure: Callable[[JMSException], None],
         on_return: Callable[[Sequence[int]], None],
         traffic: Traffic,
+        consumers: Callable[[], Mapping[Consumption, int]],
     ) -> None:
         self._engine = engine
         self._schema = schema
@@ -82,7 +85,9 @@ class ControlConnection:
         self._on_failure = on_failure
         self._on_return = on_return
         self._traffic = traffic
-        self._next_traffic = 0.0
+        self._consumers = consumers
+        self._written_consumers: tuple[int, Mapping[Consumption, int]] = (0, {})
+        self._next_report = 0.0
         self._lock = threading.Lock()
         self._wake_ups: dict[int, set[WakeUp]] = {}
         self._payloads: set[str] = set()
@@ -241,7 +246,7 @@ class ControlConnection:
         while not self._closed:
             self._sign_of_life.go_on(driver)
             self._notify(driver, maintenance)
-            self._write_traffic(driver)
+            self._report(driver)
             for notification in self._connection.notifies(timeout=0):
                 self._heed(notification.payload, maintenance)
             self._kept_claims.run(driver)
@@ -282,12 +287,19 @@ class ControlConnection:
             for payload in payloads:
                 self._heed(payload, maintenance)
 
-    def _write_traffic(self, driver: PsycopgDriver) -> None:
-        """Write down what the client has counted. The upkeep wakes the thread once a second at the least."""
+    def _report(self, driver: PsycopgDriver) -> None:
+        """Write down what the client does. The upkeep wakes the thread once a second at the least."""
         now = time.monotonic()
-        if now < self._next_traffic:
+        if now < self._next_report:
             return
-        self._next_traffic = now + _TRAFFIC_INTERVAL
+        self._next_report = now + _REPORT_INTERVAL
+        self._write_traffic(driver)
+        consumers = self.connection_id, self._consumers()
+        if consumers != self._written_consumers and (consumers[1] or self._written_consumers[1]):
+            write_consumers(driver, self._schema, *consumers)
+            self._written_consumers = consumers
+
+    def _write_traffic(self, driver: PsycopgDriver) -> None:
         counted = self._traffic.take()
         if counted:
             try:
@@ -300,7 +312,7 @@ class ControlConnection:
         try:
             if not self._connection.closed:
                 driver = PsycopgDriver(self._connection)
-                self._next_notification = self._next_traffic = 0.0
+                self._next_notification = 0.0
                 self._notify(driver)
                 self._write_traffic(driver)
                 driver.execute(self._statements.disconnect, {"connection_id": self.connection_id})

@@ -13,6 +13,7 @@ import time
 from typing import NoReturn
 
 from jmsql.client.connection import Connection
+from jmsql.client.tally import Tally
 from jmsql.exceptions import JMSException
 from jmsql.worker.application import Application
 from jmsql.worker.handler_thread import HandlerThread, Handling
@@ -20,6 +21,7 @@ from jmsql.worker.loading import RefusalError, load_application
 from jmsql.worker.logs import start_log
 from jmsql.worker.reports import Progress, Refusal, send_report
 from jmsql.worker.settings import Settings
+from jmsql.worker.work import Work
 
 __all__ = ["CUT_OFF", "Child"]
 
@@ -50,10 +52,13 @@ class Child:
         self._settings = settings
         self._threads: list[HandlerThread] = []
         self._named: set[Handling] = set()
+        self._tally: Tally | None = None
         self._next_heartbeat = 0.0
 
     def run(self) -> int:
         """Work, and return the exit code."""
+        if self._settings.metrics:
+            self._tally = Tally()
         try:
             application = load_application(self._settings.application)
             connection = self._settings.factory(application.factory).create_connection()
@@ -108,19 +113,30 @@ class Child:
         if seconds < self._settings.long_transaction:
             return
         self._named.add(handling)
+        thread.work.long_transactions += 1
         logger.warning(
             "%s has held a transaction open for %.0f s, for the message %s. That keeps its locks, and vacuum from its "
             "work; do what takes long elsewhere, or register the handler with transacted=False.",
             thread.listener,
             seconds,
             handling.message_id,
-            extra={"listener": thread.listener.name, "message_id": handling.message_id, "seconds": seconds},
+            extra={
+                "listener": thread.listener.name,
+                "destination": str(thread.listener.destination),
+                "message_id": handling.message_id,
+                "seconds": round(seconds, 6),
+            },
         )
 
     def _report(self) -> None:
-        handled, failed = (sum(getattr(thread, name) for thread in self._threads) for name in ("handled", "failed"))
-        running = sum(thread.handling is not None for thread in self._threads)
-        send_report(self._channel, Progress(handled, failed, running))
+        work: dict[str, Work] = {}
+        for thread in self._threads:
+            work.setdefault(thread.listener.name, Work()).add(thread.work)
+        now = time.monotonic()
+        running = [(thread.listener, handling) for thread in self._threads if (handling := thread.handling) is not None]
+        longest = max((now - handling.started for listener, handling in running if listener.transacted), default=0.0)
+        traffic = {} if self._tally is None else self._tally.counts()
+        send_report(self._channel, Progress(len(running), longest, work, traffic))
 
     def _drain(self, connection: Connection) -> int:
         """Let the handlers that run finish, until the deadline; return the exit code."""
@@ -137,7 +153,7 @@ class Child:
                 "%s has not finished within %g s; its transaction is rolled back, and the message is delivered again.",
                 thread.listener,
                 self._settings.drain_timeout,
-                extra={"listener": thread.listener.name},
+                extra={"listener": thread.listener.name, "destination": str(thread.listener.destination)},
             )
         closing = threading.Thread(target=_close, args=[connection, left], daemon=True)
         closing.start()
@@ -161,7 +177,7 @@ def main() -> NoReturn:
     settings = Settings.from_json(text)
     stop_signal, stop = socket.socketpair()
     signal.signal(signal.SIGTERM, lambda *_: stop.send(b"\0"))
-    start_log(settings.log_format, name)
+    start_log(settings.log_format, name, settings.log_level)
     channel = socket.socket(fileno=int(descriptor))
     channel.set_inheritable(False)
     exit_code = Child(channel, stop_signal, settings).run()

@@ -105,13 +105,17 @@ class ChildProcess:
         """Kill it."""
         self._process.kill()
 
+    @property
+    def state(self) -> str:
+        """Where it is in its life."""
+        return "draining" if self.is_draining else "ready" if self.is_ready else "starting"
+
     def document(self) -> dict[str, Any]:
         """Return its state, for the health endpoint."""
-        state = "draining" if self.is_draining else "ready" if self.is_ready else "starting"
         return {
             "name": self.name,
             "process_id": self.process_id,
-            "state": state,
+            "state": self.state,
             "last_heartbeat": None if self._heartbeat is None else self._heartbeat.isoformat(),
             "handled": self.progress.handled,
             "failed": self.progress.failed,

@@ -20,6 +20,7 @@ from jmsql.exceptions import JMSException
 from jmsql.messages import Message
 from jmsql.worker.application import Listener
 from jmsql.worker.parameters import Delivery
+from jmsql.worker.work import Work
 
 __all__ = ["HandlerThread", "Handling"]
 
@@ -56,8 +57,7 @@ class HandlerThread(threading.Thread):
     def __init__(self, connection: Connection, listener: Listener, number: int) -> None:
         super().__init__(name=f"{listener.name} {number}", daemon=True)
         self.listener = listener
-        self.handled = 0
-        self.failed = 0
+        self.work = Work()
         self.handling: Handling | None = None
         self._stopping = threading.Event()
         self._session = connection.create_session(listener.transacted, AcknowledgeMode.CLIENT)
@@ -105,22 +105,22 @@ class HandlerThread(threading.Thread):
 
     def _handle(self, message: Message, runner: asyncio.Runner | None) -> None:
         try:
+            self.handling = Handling(message.jms_message_id, time.monotonic(), None)
             with processing(self._session, message):
-                self._begin(message)
+                self._share_transaction()
                 self._call(message, runner)
                 if self.listener.transacted:
                     self._session.commit()
                 else:
                     message.acknowledge()
-            self.handled += 1
+            self._succeed(message)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, sys.exit() too, is its failure
             self._fail(message, error)
         finally:
             self.handling = None
 
-    def _begin(self, message: Message) -> None:
-        self.handling = Handling(message.jms_message_id, time.monotonic(), None)
-        if self.listener.shares_transaction:
+    def _share_transaction(self) -> None:
+        if self.listener.shares_transaction and self.handling is not None:
             self.handling = self.handling._replace(database=self._session.database)
 
     def _call(self, message: Message, runner: asyncio.Runner | None) -> None:
@@ -131,8 +131,35 @@ class HandlerThread(threading.Thread):
             if runner is not None:
                 runner.run(result, context=contextvars.copy_context())
 
+    def _succeed(self, message: Message) -> None:
+        seconds = self._end(succeeded=True)
+        logger.debug(
+            "%s has handled the message %s in %.3f s.",
+            self.listener,
+            message.jms_message_id,
+            seconds,
+            extra=self._facts(message, seconds),
+        )
+
+    def _end(self, *, succeeded: bool) -> float:
+        """Note that the call has ended, and return how many seconds it took."""
+        assert self.handling is not None
+        seconds = time.monotonic() - self.handling.started
+        self.work.ended(seconds, succeeded=succeeded)
+        return seconds
+
+    def _facts(self, message: Message, seconds: float) -> dict[str, object]:
+        """Return what the log tells of a call beside its text."""
+        return {
+            "listener": self.listener.name,
+            "destination": str(self.listener.destination),
+            "message_id": message.jms_message_id,
+            "delivery_count": message.get_int_property("JMSXDeliveryCount"),
+            "seconds": round(seconds, 6),
+        }
+
     def _fail(self, message: Message, error: BaseException) -> None:
-        self.failed += 1
+        seconds = self._end(succeeded=False)
         count = message.get_int_property("JMSXDeliveryCount")
         logger.error(
             "%s failed with %s: %s. The message %s, delivered %d times by now, is delivered again.",
@@ -142,7 +169,7 @@ class HandlerThread(threading.Thread):
             message.jms_message_id,
             count,
             exc_info=error,
-            extra={"listener": self.listener.name, "message_id": message.jms_message_id, "delivery_count": count},
+            extra=self._facts(message, seconds),
         )
         self._give_back()
         self.handling = None

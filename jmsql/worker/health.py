@@ -14,15 +14,23 @@ from jmsql.worker.loading import RefusalError
 
 __all__ = ["health_endpoint"]
 
+_QUESTIONS = {"/health": "healthy", "/ready": "ready"}
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
 
 @contextmanager
-def health_endpoint(host: str, port: int, document: Callable[[], dict[str, Any]]) -> Iterator[int]:
+def health_endpoint(
+    host: str, port: int, document: Callable[[], dict[str, Any]], metrics: Callable[[], bytes] | None = None
+) -> Iterator[int]:
     """Answer ``GET /health`` and ``GET /ready`` for as long as the block lasts, with 200 or 503 and a JSON document.
+
+    ``GET /metrics`` is answered in Prometheus's text format, if there are metrics.
 
     Args:
         host: The address to listen on.
         port: The port; 0: any.
         document: Returns the state of the worker, with "healthy" and "ready". Called from any thread.
+        metrics: Returns the metrics. Called from any thread.
 
     Yields:
         The port.
@@ -35,14 +43,21 @@ def health_endpoint(host: str, port: int, document: Callable[[], dict[str, Any]]
         timeout = 10.0
 
         def do_GET(self) -> None:
-            question = {"/health": "healthy", "/ready": "ready"}.get(self.path.partition("?")[0])
-            if question is None:
+            path = self.path.partition("?")[0]
+            if path in _QUESTIONS:
+                state = document()
+                status = HTTPStatus.OK if state[_QUESTIONS[path]] else HTTPStatus.SERVICE_UNAVAILABLE
+                self._answer(status, "application/json", json.dumps(state).encode() + b"\n")
+            elif path != "/metrics":
                 self.send_error(HTTPStatus.NOT_FOUND)
-                return
-            state = document()
-            body = json.dumps(state).encode() + b"\n"
-            self.send_response(HTTPStatus.OK if state[question] else HTTPStatus.SERVICE_UNAVAILABLE)
-            self.send_header("Content-Type", "application/json")
+            elif metrics is None:
+                self._answer(HTTPStatus.NOT_IMPLEMENTED, "text/plain", b'Metrics need pip install "jmsql[metrics]".\n')
+            else:
+                self._answer(HTTPStatus.OK, _PROMETHEUS, metrics())
+
+        def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

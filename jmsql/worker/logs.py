@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 
-__all__ = ["LogFormat", "start_log"]
+__all__ = ["LogFormat", "LogLevel", "start_log"]
 
 
 class LogFormat(StrEnum):
@@ -16,6 +16,15 @@ class LogFormat(StrEnum):
 
     text = "text"
     json = "json"
+
+
+class LogLevel(StrEnum):
+    """Which records the log has."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
 
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -46,12 +55,13 @@ class JSONFormatter(logging.Formatter):
         return json.dumps(document, default=str)
 
 
-def start_log(form: LogFormat, process: str) -> None:
+def start_log(form: LogFormat, process: str, level: LogLevel = LogLevel.info) -> None:
     """Write the log to the standard error.
 
     Args:
         form: How.
         process: The name of this process, which each line tells.
+        level: Which records: debug for jmsql's own alone, since libraries would write down what they send.
     """
     handler = logging.StreamHandler(sys.stderr)
     if form is LogFormat.json:
@@ -59,4 +69,6 @@ def start_log(form: LogFormat, process: str) -> None:
     else:
         name = process.replace("%", "%%")
         handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s {name}: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    number = logging.getLevelNamesMapping()[level.upper()]
+    logging.basicConfig(level=max(number, logging.INFO), handlers=[handler], force=True)
+    logging.getLogger("jmsql").setLevel(number)

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import json
 import socket
-from dataclasses import asdict, dataclass
-from typing import TypeAlias
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
+
+from jmsql.store.traffic import Counts
+from jmsql.worker.work import Work
 
 __all__ = ["Progress", "Refusal", "Report", "ReportReader", "send_report"]
 
@@ -17,11 +21,36 @@ _READ_AT_ONCE = 65536
 
 @dataclass(frozen=True)
 class Progress:
-    """It receives messages; this many it has handled, this many have failed, and with this many it is busy."""
+    """It receives messages, and is busy with this many of them.
 
-    handled: int = 0
-    failed: int = 0
+    Args:
+        running: How many calls of handlers have not ended.
+        longest_transaction: For how many seconds a handler holds a transaction by now, at the most.
+        work: What each listener has done, by name.
+        traffic: What its connection has sent and received, by destination, if the worker wants to know.
+    """
+
     running: int = 0
+    longest_transaction: float = 0.0
+    work: Mapping[str, Work] = field(default_factory=dict)
+    traffic: Mapping[str, Counts] = field(default_factory=dict)
+
+    @property
+    def handled(self) -> int:
+        """How many messages it has handled."""
+        return sum(work.handled for work in self.work.values())
+
+    @property
+    def failed(self) -> int:
+        """How often a handler has failed."""
+        return sum(work.failed for work in self.work.values())
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> Progress:
+        """Read what was written."""
+        work = {name: Work(**fields) for name, fields in document.pop("work").items()}
+        traffic = {name: Counts(*counts) for name, counts in document.pop("traffic").items()}
+        return cls(**document, work=work, traffic=traffic)
 
 
 @dataclass(frozen=True)
@@ -30,6 +59,11 @@ class Refusal:
 
     reason: str
     exit_code: int
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> Refusal:
+        """Read what was written."""
+        return cls(**document)
 
 
 Report: TypeAlias = Progress | Refusal
@@ -66,4 +100,4 @@ class ReportReader:
         if not chunk:
             return None
         *lines, self._unread = (self._unread + chunk).split(b"\n")
-        return [_KINDS[name](**fields) for name, fields in map(json.loads, lines)]
+        return [_KINDS[name].read(fields) for name, fields in map(json.loads, lines)]

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 
 from jmsql.client.factory import ConnectionFactory
-from jmsql.worker.logs import LogFormat
+from jmsql.worker.logs import LogFormat, LogLevel
 
 __all__ = ["Settings"]
 
@@ -23,6 +23,8 @@ class Settings:
         drain_timeout: For how many seconds handlers may run on when the process is to end.
         long_transaction: After how many seconds a handler that holds a transaction open is named in the log.
         log_format: How the log is written.
+        log_level: Which records it has: those of this level and above.
+        metrics: Whether the processes count what their connections send and receive.
     """
 
     application: str
@@ -32,6 +34,8 @@ class Settings:
     drain_timeout: float = 30.0
     long_transaction: float = 10.0
     log_format: LogFormat = LogFormat.text
+    log_level: LogLevel = LogLevel.info
+    metrics: bool = False
 
     def to_json(self) -> str:
         """Write the settings as text."""
@@ -41,7 +45,8 @@ class Settings:
     def from_json(cls, text: str) -> Settings:
         """Read what `to_json` wrote."""
         document = json.loads(text)
-        return cls(**document | {"log_format": LogFormat(document["log_format"])})
+        given = {"log_format": LogFormat(document["log_format"]), "log_level": LogLevel(document["log_level"])}
+        return cls(**document | given)
 
     def factory(self, of_application: ConnectionFactory | None) -> ConnectionFactory:
         """Return what makes the connections.

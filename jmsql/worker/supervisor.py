@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import selectors
 import signal
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from jmsql.worker.child_process import ChildProcess
+from jmsql.worker.metrics import Totals, WorkerMetrics
 from jmsql.worker.place import Place
 from jmsql.worker.settings import Settings
 from jmsql.worker.source_files import SourceFiles
@@ -50,8 +53,7 @@ class Supervisor:
         self._has_begun = False
         self._exit_code: int | None = None
         self._was_cut_off = False
-        self._handled_before = 0
-        self._failed_before = 0
+        self._ended_work = Totals()
         self._lock = threading.Lock()
 
     # Running
@@ -153,8 +155,7 @@ class Supervisor:
         exit_code = child.wait()
         with self._lock:
             self._children.remove(child)
-            self._handled_before += child.progress.handled
-            self._failed_before += child.progress.failed
+            self._ended_work.add(child.progress)
         if child.is_draining:
             self._was_cut_off |= child.is_ready and exit_code != 0
             logger.info("%s has ended.", child.name)
@@ -175,18 +176,37 @@ class Supervisor:
 
     def document(self) -> dict[str, Any]:
         """Return the state of the worker."""
-        with self._lock:
-            children = list(self._children)
-            handled, failed = self._handled_before, self._failed_before
+        children, totals = self._snapshot()
         return {
             "healthy": all(child.silence < _SILENCE for child in children),
             "ready": self._exit_code is None and self._has_begun and all(place.is_ready for place in self._places),
             "draining": self._exit_code is not None,
             "restarts": sum(place.restarts for place in self._places),
-            "handled": handled + sum(child.progress.handled for child in children),
-            "failed": failed + sum(child.progress.failed for child in children),
+            "handled": sum(work.handled for work in totals.work.values()),
+            "failed": sum(work.failed for work in totals.work.values()),
             "children": [child.document() for child in children],
         }
+
+    def metrics(self) -> WorkerMetrics:
+        """Return what Prometheus is shown."""
+        children, totals = self._snapshot()
+        states = Counter(child.state for child in children)
+        return WorkerMetrics(
+            totals,
+            {state: states[state] for state in ("starting", "ready", "draining")},
+            sum(place.restarts for place in self._places),
+            sum(child.progress.running for child in children),
+            max((child.progress.longest_transaction for child in children), default=0.0),
+        )
+
+    def _snapshot(self) -> tuple[list[ChildProcess], Totals]:
+        """Return the processes there are, and what they and those before them have done."""
+        with self._lock:
+            children = list(self._children)
+            totals = copy.deepcopy(self._ended_work)
+        for child in children:
+            totals.add(child.progress)
+        return children, totals
 
 
 def _name(number: int) -> str:

@@ -97,7 +97,7 @@ def handle(message, database):
     by_logger = {record["logger"]: record for record in records}
     assert by_logger["shop"]["order"] == 5
     assert by_logger["shop"]["process"] == "worker 1"
-    (warning,) = [record for record in records if "seconds" in record]
+    (warning,) = [record for record in records if "has held" in record["message"]]
     assert warning["level"] == "WARNING"
     assert warning["listener"] == "messaging.handle"
     (failure,) = [record for record in records if "exception" in record]

@@ -1,0 +1,36 @@
+"""Counts what the connections of this process send and receive."""
+
+from __future__ import annotations
+
+import threading
+
+from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic
+from jmsql.store.traffic import Counts, meters
+
+__all__ = ["Tally"]
+
+_TEMPORARY = "temporary"
+"""What all temporary destinations are called: their names are as many as there are clients."""
+
+
+class Tally:
+    """Counts until it is closed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, Counts] = {}
+        meters.add(self._count)
+
+    def counts(self) -> dict[str, Counts]:
+        """Return what was counted so far, by the destinations' URIs."""
+        with self._lock:
+            return dict(self._counts)
+
+    def close(self) -> None:
+        """Count no more. Closing again does nothing."""
+        meters.discard(self._count)
+
+    def _count(self, destination: Destination, counts: Counts) -> None:
+        name = _TEMPORARY if isinstance(destination, TemporaryQueue | TemporaryTopic) else destination.uri
+        with self._lock:
+            self._counts[name] = self._counts.get(name, Counts()).plus(counts)

@@ -1,0 +1,25 @@
+"""Metrics for Prometheus (the extra ``metrics``): of this process's clients, and of a store."""
+
+from __future__ import annotations
+
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from jmsql.client.tally import Tally
+from jmsql.metrics.client_collector import ClientCollector
+from jmsql.metrics.store_collector import StoreCollector
+
+__all__ = ["ClientCollector", "StoreCollector", "Tally", "register"]
+
+
+def register(registry: CollectorRegistry = REGISTRY) -> ClientCollector:
+    """Count what this process's connections send and receive from now on, and show it in a registry.
+
+    Args:
+        registry: Where; the global registry of `prometheus_client`, if nothing is given.
+
+    Returns:
+        What was registered. Its `close` ends the counting; take it out of the registry, too.
+    """
+    collector = ClientCollector(Tally())
+    registry.register(collector)
+    return collector

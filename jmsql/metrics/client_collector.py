@@ -1,0 +1,56 @@
+"""Metrics of this process's connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from jmsql.client.tally import Tally
+from jmsql.store.traffic import Counts
+
+__all__ = ["ClientCollector", "client_metrics"]
+
+
+def client_metrics(counted: Mapping[str, Counts]) -> Iterator[Metric]:
+    """Return the metrics for what was counted, by the destinations' URIs."""
+    sent = CounterMetricFamily(
+        "jmsql_client_messages_sent", "Messages that this process has sent, by destination.", labels=["destination"]
+    )
+    deliveries = CounterMetricFamily(
+        "jmsql_client_deliveries",
+        "Deliveries to this process that have ended: acknowledged (or committed), or rolled_back.",
+        labels=["destination", "outcome"],
+    )
+    redeliveries = CounterMetricFamily(
+        "jmsql_client_redeliveries",
+        "Those of the deliveries that were not the first of their message.",
+        labels=["destination"],
+    )
+    for destination, counts in sorted(counted.items()):
+        sent.add_metric([destination], counts.sent)
+        deliveries.add_metric([destination, "acknowledged"], counts.acknowledged)
+        deliveries.add_metric([destination, "rolled_back"], counts.rolled_back)
+        redeliveries.add_metric([destination], counts.redelivered)
+    yield from (sent, deliveries, redeliveries)
+
+
+class ClientCollector(Collector):
+    """Shows what a tally has counted.
+
+    Args:
+        tally: The tally.
+    """
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the metrics."""
+        return client_metrics(self._tally.counts())
+
+    def close(self) -> None:
+        """Count no more."""
+        self._tally.close()

@@ -1,0 +1,211 @@
+"""Metrics of a store: what SQL can tell of it, whichever clients there are."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from jmsql.exceptions import JMSException
+from jmsql.store.measurement import DestinationMeasurement, Measurement, StoreMeasurement, TableMeasurement
+
+__all__ = ["StoreCollector"]
+
+logger = logging.getLogger("jmsql.metrics")
+
+_REST = 4.0
+"""How many times as long as a look took, the store is left alone after it."""
+
+_DESTINATION = ["kind", "destination", "subscription", "client_id"]
+_STATES = ("ready", "claimed", "waiting", "delayed", "expired")
+
+
+class StoreCollector(Collector):
+    """Looks at a store whenever it is asked, but for a while after a look that took long.
+
+    Where the database cannot be reached, ``jmsql_database_up`` is 0 and stands alone. It keeps one connection, and
+    makes another one when that is lost.
+
+    Args:
+        url: Where the database is.
+        schema: The name of the schema.
+    """
+
+    def __init__(self, url: str, schema: str = "jmsql") -> None:
+        self._url = url
+        self._schema = schema
+        self._lock = threading.Lock()
+        self._measurement: Measurement | None = None
+        self._metrics: list[Metric] = []
+        self._valid_until = 0.0
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the metrics."""
+        with self._lock:
+            started = time.monotonic()
+            if started >= self._valid_until:
+                self._metrics = self._look()
+                finished = time.monotonic()
+                self._valid_until = finished + _REST * (finished - started)
+            return iter(self._metrics)
+
+    def require(self) -> None:
+        """Make sure that the store can be measured.
+
+        Raises:
+            JMSException: The database cannot be reached, or has no schema of this version.
+        """
+        with self._lock:
+            if self._measurement is None:
+                self._measurement = Measurement(self._url, self._schema)
+
+    def describe(self) -> Sequence[Metric]:
+        """Return nothing, so that registering does not look at the store."""
+        return ()
+
+    def close(self) -> None:
+        """End the connection."""
+        with self._lock:
+            if self._measurement is not None:
+                self._measurement.close()
+                self._measurement = None
+
+    def _look(self) -> list[Metric]:
+        is_up = GaugeMetricFamily("jmsql_database_up", "Whether the database answers, and has the schema.")
+        started = time.perf_counter()
+        try:
+            if self._measurement is None:
+                self._measurement = Measurement(self._url, self._schema)
+            metrics = [
+                *_of_destinations(self._measurement.destinations()),
+                *_of_store(self._measurement.store()),
+                *_of_tables(self._measurement.tables()),
+            ]
+        except JMSException as error:
+            logger.warning("The store cannot be measured: %s", error)
+            if self._measurement is not None:
+                self._measurement.close()
+                self._measurement = None
+            is_up.add_metric([], 0)
+            return [is_up]
+        is_up.add_metric([], 1)
+        duration = GaugeMetricFamily("jmsql_measurement_duration_seconds", "How long it took to measure all this.")
+        duration.add_metric([], time.perf_counter() - started)
+        return [is_up, duration, *metrics]
+
+
+def _of_destinations(measured: Sequence[DestinationMeasurement]) -> Iterator[Metric]:
+    messages = GaugeMetricFamily(
+        "jmsql_messages",
+        "Messages in a queue or subscription, by state: ready, claimed (held by a client), waiting (for their next "
+        "attempt), delayed (until their delivery time), expired.",
+        labels=[*_DESTINATION, "state"],
+    )
+    redelivered = GaugeMetricFamily(
+        "jmsql_messages_redelivered", "Messages that were delivered before and are there still.", labels=_DESTINATION
+    )
+    age = GaugeMetricFamily(
+        "jmsql_oldest_message_age_seconds",
+        "For how long the oldest message could have been delivered; 0 if there is none.",
+        labels=_DESTINATION,
+    )
+    claim_age = GaugeMetricFamily(
+        "jmsql_oldest_claim_age_seconds",
+        "For how long a client has held the message that is held longest; 0 if none is.",
+        labels=_DESTINATION,
+    )
+    consumers = GaugeMetricFamily("jmsql_consumers", "Consumers that are open.", labels=_DESTINATION)
+    sent = CounterMetricFamily(
+        "jmsql_messages_sent",
+        "Messages that clients have sent to a queue or published on a topic.",
+        labels=_DESTINATION,
+    )
+    deliveries = CounterMetricFamily(
+        "jmsql_deliveries",
+        "Deliveries that have ended: acknowledged (or committed), or rolled_back.",
+        labels=[*_DESTINATION, "outcome"],
+    )
+    redeliveries = CounterMetricFamily(
+        "jmsql_redeliveries", "Those of the deliveries that were not the first of their message.", labels=_DESTINATION
+    )
+    for each in measured:
+        labels = [each.kind, each.destination, each.subscription or "", each.client_id or ""]
+        sent.add_metric(labels, each.sent)
+        if each.kind == "topic":
+            continue
+        for state in _STATES:
+            messages.add_metric([*labels, state], getattr(each, state))
+        redelivered.add_metric(labels, each.redelivered)
+        age.add_metric(labels, each.oldest_seconds or 0.0)
+        claim_age.add_metric(labels, each.oldest_claim_seconds or 0.0)
+        consumers.add_metric(labels, each.consumers)
+        deliveries.add_metric([*labels, "acknowledged"], each.acknowledged)
+        deliveries.add_metric([*labels, "rolled_back"], each.rolled_back)
+        redeliveries.add_metric(labels, each.redeliveries)
+    yield from (messages, redelivered, age, claim_age, consumers, sent, deliveries, redeliveries)
+
+
+def _of_store(measured: StoreMeasurement) -> Iterator[Metric]:
+    clients = GaugeMetricFamily(
+        "jmsql_clients", "Connections of clients: connected, or gone without a word.", labels=["state"]
+    )
+    clients.add_metric(["connected"], measured.connected_clients)
+    clients.add_metric(["gone"], measured.gone_clients)
+    yield clients
+    gauges = (
+        (
+            "jmsql_holding_transactions",
+            "Open transactions that have sent or received messages.",
+            measured.holding_transactions,
+        ),
+        (
+            "jmsql_longest_holding_transaction_seconds",
+            "For how long the oldest of them has been open.",
+            measured.longest_transaction_seconds,
+        ),
+        (
+            "jmsql_prepared_transactions",
+            "Transactions that wait for the second phase of their commit.",
+            measured.prepared_transactions,
+        ),
+        (
+            "jmsql_longest_prepared_transaction_seconds",
+            "For how long the oldest of them has waited.",
+            measured.longest_prepared_seconds,
+        ),
+        (
+            "jmsql_notification_queue_usage_ratio",
+            "The part of the server's queue of notifications that is in use; commits fail at 1.",
+            measured.notification_queue_usage,
+        ),
+        (
+            "jmsql_overdue_messages",
+            "Delayed messages that should have been moved to their queues more than 5 seconds ago.",
+            measured.delayed_messages_due,
+        ),
+    )
+    for name, documentation, value in gauges:
+        gauge = GaugeMetricFamily(name, documentation)
+        gauge.add_metric([], value)
+        yield gauge
+
+
+def _of_tables(measured: Sequence[TableMeasurement]) -> Iterator[Metric]:
+    rows = GaugeMetricFamily(
+        "jmsql_table_rows",
+        "Rows of the tables, as the statistics estimate them: live or dead.",
+        labels=["table", "state"],
+    )
+    size = GaugeMetricFamily(
+        "jmsql_table_size_bytes", "What the tables take on the disk, with their indexes.", labels=["table"]
+    )
+    for each in measured:
+        rows.add_metric([each.table, "live"], each.live_rows)
+        rows.add_metric([each.table, "dead"], each.dead_rows)
+        size.add_metric([each.table], each.bytes)
+    yield from (rows, size)

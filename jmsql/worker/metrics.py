@@ -1,0 +1,116 @@
+"""The metrics of a worker: its supervisor adds up what the processes report, those that have ended too."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from jmsql.store.traffic import Counts
+from jmsql.worker.reports import Progress
+from jmsql.worker.work import DURATION_BOUNDS, Work
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+__all__ = ["Totals", "WorkerMetrics", "are_available", "exposition"]
+
+
+@dataclass
+class Totals:
+    """What processes have done, by listener and by destination."""
+
+    work: dict[str, Work] = field(default_factory=dict)
+    traffic: dict[str, Counts] = field(default_factory=dict)
+
+    def add(self, progress: Progress) -> None:
+        """Add what a process has reported."""
+        for name, work in progress.work.items():
+            self.work.setdefault(name, Work()).add(work)
+        for destination, counts in progress.traffic.items():
+            self.traffic[destination] = self.traffic.get(destination, Counts()).plus(counts)
+
+
+class WorkerMetrics(NamedTuple):
+    """What there is to tell of a worker."""
+
+    totals: Totals
+    processes: Mapping[str, int]
+    restarts: int
+    running: int
+    longest_transaction: float
+
+
+def are_available() -> bool:
+    """Whether the package is there that writes metrics."""
+    return importlib.util.find_spec("prometheus_client") is not None
+
+
+def exposition(metrics: Callable[[], WorkerMetrics]) -> bytes:
+    """Write the metrics in Prometheus's text format.
+
+    Those of the application's own handlers are among them if the environment names a directory for them, in
+    PROMETHEUS_MULTIPROC_DIR.
+    """
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.multiprocess import MultiProcessCollector
+    from prometheus_client.registry import Collector
+
+    class WorkerCollector(Collector):
+        def collect(self) -> Iterator[Metric]:
+            return _families(metrics())
+
+    registry = CollectorRegistry()
+    registry.register(WorkerCollector())
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return generate_latest(registry)
+
+
+def _families(metrics: WorkerMetrics) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+    from jmsql.metrics.client_collector import client_metrics
+
+    messages = CounterMetricFamily(
+        "jmsql_worker_messages",
+        "Calls of handlers that have ended, by listener: handled, or failed.",
+        labels=["listener", "outcome"],
+    )
+    seconds = HistogramMetricFamily(
+        "jmsql_worker_handler_seconds", "How long the calls of handlers took, with their commits.", labels=["listener"]
+    )
+    long_transactions = CounterMetricFamily(
+        "jmsql_worker_long_transactions",
+        "Calls that held a transaction for longer than --long-transaction-seconds.",
+        labels=["listener"],
+    )
+    for name, work in sorted(metrics.totals.work.items()):
+        messages.add_metric([name, "handled"], work.handled)
+        messages.add_metric([name, "failed"], work.failed)
+        seconds.add_metric([name], _buckets(work), work.seconds)
+        long_transactions.add_metric([name], work.long_transactions)
+    processes = GaugeMetricFamily(
+        "jmsql_worker_processes", "Processes of the worker, by state: starting, ready, draining.", labels=["state"]
+    )
+    for state, number in metrics.processes.items():
+        processes.add_metric([state], number)
+    restarts = CounterMetricFamily("jmsql_worker_restarts", "Processes that died and were started again.")
+    restarts.add_metric([], metrics.restarts)
+    running = GaugeMetricFamily("jmsql_worker_running_handlers", "Calls of handlers that have not ended.")
+    running.add_metric([], metrics.running)
+    longest = GaugeMetricFamily(
+        "jmsql_worker_longest_transaction_seconds",
+        "For how long a handler holds a transaction by now, at the most.",
+    )
+    longest.add_metric([], metrics.longest_transaction)
+    yield from (messages, seconds, long_transactions, processes, restarts, running, longest)
+    yield from client_metrics(metrics.totals.traffic)
+
+
+def _buckets(work: Work) -> list[tuple[str, float]]:
+    """Return how many calls took at most so long."""
+    bounds = [*map(str, DURATION_BOUNDS), "+Inf"]
+    return [(bound, sum(work.calls[: number + 1])) for number, bound in enumerate(bounds)]

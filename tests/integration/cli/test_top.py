@@ -1,0 +1,126 @@
+"""`jmsql top`: what waits, what moves, and who receives, in a terminal and without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import jmsql as library
+from tests.integration.cli.conftest import Command
+
+PATIENCE = 30.0
+
+
+def test_rates_are_those_between_two_looks(jmsql: Command, jmsql_clean_url: str) -> None:
+    environment = os.environ | {"JMSQL_URL": jmsql_clean_url}
+    jmsql("send", "orders", "x", "--count", "5")
+    jmsql("send", "letters", "x")
+    with subprocess.Popen(
+        [sys.executable, "-m", "jmsql.cli", "top", "--json", "--interval", "0.5"],
+        stdout=subprocess.PIPE,
+        env=environment,
+    ) as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        assert [(each["destination"], each["ready"]) for each in first["destinations"]] == [
+            ("orders", 5),
+            ("letters", 1),
+        ]
+        assert first["destinations"][0]["in_per_second"] is None
+        jmsql("receive", "orders", "--count", "2")
+        jmsql("send", "orders", "x", "--count", "10")
+        arrived = gone = 0.0
+        before = first["store"]["server_time"]
+        orders = first["destinations"][0]
+        while gone < 1.99:
+            look = json.loads(process.stdout.readline())
+            orders = next(each for each in look["destinations"] if each["destination"] == "orders")
+            seconds = look["store"]["server_time"] - before
+            before = look["store"]["server_time"]
+            arrived += orders["in_per_second"] * seconds
+            gone += orders["out_per_second"] * seconds
+        assert orders["ready"] == 13
+        assert round(gone) == 2
+        assert round(arrived) == 10
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_one_document_of_two_looks(jmsql: Command) -> None:
+    jmsql("send", "orders", "x")
+    outcome = jmsql("top", "--once", "--json", "--interval", "0.1")
+    [orders] = outcome.document["destinations"]
+    assert orders["in_per_second"] == 0.0
+    assert outcome.document["store"]["connected_clients"] == 0
+
+
+@pytest.mark.parametrize("order", ["busy", "depth", "age", "name"])
+def test_people_read_a_table(jmsql: Command, jmsql_factory: library.ConnectionFactory, order: str) -> None:
+    with jmsql_factory.create_connection() as connection:
+        session = connection.create_session(transacted=True)
+        session.create_shared_durable_consumer(library.Topic("prices"), "audit")
+        session.create_producer(library.Queue("orders")).send(session.create_message())
+        session.commit()
+        outcome = jmsql("top", "--once", "--interval", "0.1", "--sort", order)
+    assert outcome.exit_code == 0
+    assert "1 client connected" in outcome.text
+    lines = [line.split() for line in outcome.text.splitlines()]
+    [orders] = [line for line in lines if line[:1] == ["orders"]]
+    assert orders[1:5] == ["1", "0", "0", "0"]
+    assert [line[1] for line in lines if line[:1] == ["topic://prices"]].count("audit") == 1
+
+
+def test_an_empty_store(jmsql: Command) -> None:
+    assert "There is no queue" in jmsql("top", "--once", "--interval", "0.1").text
+
+
+@contextmanager
+def terminal(url: str, *arguments: str) -> Iterator[tuple[int, int]]:
+    """Start the command in a terminal of 120 columns; gives the terminal and the process."""
+    process, descriptor = pty.fork()
+    if process == 0:
+        environment = os.environ | {"JMSQL_URL": url, "TERM": "xterm-256color", "COLUMNS": "160", "LINES": "40"}
+        os.execve(sys.executable, [sys.executable, "-m", "jmsql.cli", *arguments], environment)
+    try:
+        yield descriptor, process
+    finally:
+        os.close(descriptor)
+
+
+def read_until(descriptor: int, pattern: str) -> str:
+    """Read what the terminal shows until it has the pattern."""
+    shown = ""
+    deadline = time.monotonic() + PATIENCE
+    while not re.search(pattern, shown):
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, f"{pattern!r} was not shown:\n{shown}"
+        try:
+            shown += os.read(descriptor, 65536).decode()
+        except OSError as error:
+            raise AssertionError(f"It has ended before {pattern!r} was shown:\n{shown}") from error
+    return shown
+
+
+@pytest.mark.parametrize("key", [b"q", b"Q", b"\x03"])
+def test_a_terminal_shows_it_until_a_key_ends_it(jmsql: Command, jmsql_clean_url: str, key: bytes) -> None:
+    jmsql("send", "orders", "x")
+    with terminal(jmsql_clean_url, "top", "--interval", "0.2") as (descriptor, process):
+        read_until(descriptor, r"orders\s+1")
+        jmsql("send", "orders", "x")
+        read_until(descriptor, r"orders\s+2")
+        os.write(descriptor, b"n")
+        read_until(descriptor, r"orders\s+2")
+        os.write(descriptor, key)
+        read_until(descriptor, r"\x1b\[\?1049l")  # the screen as it was before
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0

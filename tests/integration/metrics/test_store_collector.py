@@ -1,0 +1,197 @@
+"""What the metrics of a store say is what is in it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+import sqlalchemy
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+import jmsql
+from jmsql.metrics import StoreCollector, register
+from jmsql.testing import drain, wait_for
+
+
+def labels(destination: str, kind: str = "queue", subscription: str = "", **more: str) -> dict[str, str]:
+    return {"kind": kind, "destination": destination, "subscription": subscription, "client_id": "", **more}
+
+
+@pytest.fixture
+def registry(jmsql_clean_url: str) -> Iterator[CollectorRegistry]:
+    """One that looks at the store."""
+    registry = CollectorRegistry()
+    collector = StoreCollector(jmsql_clean_url)
+    registry.register(collector)
+    yield registry
+    collector.close()
+
+
+@pytest.fixture
+def connection(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[jmsql.Connection]:
+    with jmsql_factory.create_connection() as connection:
+        connection.start()
+        yield connection
+
+
+def states(registry: CollectorRegistry, destination: str) -> dict[str, float]:
+    found = {
+        state: registry.get_sample_value("jmsql_messages", labels(destination, state=state))
+        for state in ("ready", "claimed", "waiting", "delayed", "expired")
+    }
+    return {state: number for state, number in found.items() if number}
+
+
+def test_depth_by_state(registry: CollectorRegistry, connection: jmsql.Connection) -> None:
+    session = connection.create_session(acknowledge_mode=jmsql.AcknowledgeMode.CLIENT)
+    orders = jmsql.Queue("orders")
+    producer = session.create_producer(orders)
+    for _ in range(3):
+        producer.send(session.create_message())
+    producer.delivery_delay = 600.0
+    producer.send(session.create_message())
+    consumer = session.create_consumer(orders)
+    drain(consumer)
+    session.recover()
+    consumer.receive(0)
+    consumer.close()
+    assert states(registry, "orders") == {"ready": 2.0, "claimed": 1.0, "delayed": 1.0}
+    assert registry.get_sample_value("jmsql_messages_redelivered", labels("orders")) == 3.0
+    claim_age = registry.get_sample_value("jmsql_oldest_claim_age_seconds", labels("orders"))
+    assert claim_age is not None
+    assert 0 < claim_age < 60
+
+
+def test_the_age_of_the_oldest(registry: CollectorRegistry, connection: jmsql.Connection, jmsql_clean_url: str) -> None:
+    session = connection.create_session()
+    session.create_producer(jmsql.Queue("orders")).send(session.create_message())
+    url = sqlalchemy.make_url(jmsql_clean_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(url) as database:
+        database.execute("update jmsql.message set jms_timestamp = jms_timestamp - 90000")
+    age = registry.get_sample_value("jmsql_oldest_message_age_seconds", labels("orders"))
+    assert age is not None
+    assert 90 <= age < 150
+
+
+def test_counters_and_consumers(registry: CollectorRegistry, connection: jmsql.Connection) -> None:
+    session = connection.create_session(transacted=True)
+    orders = jmsql.Queue("orders")
+    for _ in range(2):
+        session.create_producer(orders).send(session.create_message())
+    session.commit()
+    consumer = session.create_consumer(orders)
+    drain(consumer)
+    session.rollback()
+    drain(consumer)
+    session.commit()
+
+    def deliveries(outcome: str) -> float | None:
+        return registry.get_sample_value("jmsql_deliveries_total", labels("orders", outcome=outcome))
+
+    wait_for(lambda: deliveries("acknowledged") == 2.0)
+    assert deliveries("rolled_back") == 2.0
+    assert registry.get_sample_value("jmsql_messages_sent_total", labels("orders")) == 2.0
+    assert registry.get_sample_value("jmsql_redeliveries_total", labels("orders")) == 2.0
+    wait_for(lambda: registry.get_sample_value("jmsql_consumers", labels("orders")) == 1.0)
+    assert registry.get_sample_value("jmsql_clients", {"state": "connected"}) == 1.0
+
+
+def test_topics_and_subscriptions(registry: CollectorRegistry, connection: jmsql.Connection) -> None:
+    session = connection.create_session()
+    prices = jmsql.Topic("prices")
+    session.create_shared_durable_consumer(prices, "audit")
+    session.create_producer(prices).send(session.create_message())
+    depth = labels("prices", "subscription", "audit", state="ready")
+    assert registry.get_sample_value("jmsql_messages", depth) == 1.0
+    wait_for(lambda: registry.get_sample_value("jmsql_messages_sent_total", labels("prices", "topic")) == 1.0)
+
+
+def test_temporary_destinations_are_left_out(registry: CollectorRegistry, connection: jmsql.Connection) -> None:
+    session = connection.create_session()
+    session.create_producer(session.create_temporary_queue()).send(session.create_message())
+    found = [
+        sample.labels["destination"]
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "jmsql_messages"
+    ]
+    assert not [name for name in found if name.startswith("temporary")]
+
+
+def test_transactions_that_hold_messages(registry: CollectorRegistry, connection: jmsql.Connection) -> None:
+    session = connection.create_session(transacted=True)
+    session.create_producer(jmsql.Queue("orders")).send(session.create_message())
+    assert registry.get_sample_value("jmsql_holding_transactions") == 0.0
+    session.database.execute(sqlalchemy.text("select 1"))
+    wait_for(lambda: registry.get_sample_value("jmsql_holding_transactions") == 1.0)
+    first = registry.get_sample_value("jmsql_longest_holding_transaction_seconds")
+    assert first is not None
+    wait_for(lambda: (registry.get_sample_value("jmsql_longest_holding_transaction_seconds") or 0.0) > first)
+    session.rollback()
+    wait_for(lambda: registry.get_sample_value("jmsql_holding_transactions") == 0.0)
+
+
+def test_a_database_that_cannot_be_reached_and_comes_back(jmsql_clean_url: str) -> None:
+    collector = StoreCollector(jmsql_clean_url, "nowhere")
+    registry = CollectorRegistry()
+    registry.register(collector)
+    assert registry.get_sample_value("jmsql_database_up") == 0.0
+    assert registry.get_sample_value("jmsql_holding_transactions") is None
+    collector.close()
+
+
+def test_a_connection_that_was_lost_is_made_anew(registry: CollectorRegistry, jmsql_clean_url: str) -> None:
+    assert registry.get_sample_value("jmsql_database_up") == 1.0
+    url = sqlalchemy.make_url(jmsql_clean_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(url, autocommit=True) as database:
+        database.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
+            "where datname = current_database() and application_name = 'jmsql'"
+        )
+    wait_for(lambda: registry.get_sample_value("jmsql_database_up") == 1.0)
+
+
+def test_scrapes_at_the_same_time_share_a_look(registry: CollectorRegistry) -> None:
+    seen: list[float | None] = []
+    threads = [
+        threading.Thread(target=lambda: seen.append(registry.get_sample_value("jmsql_measurement_duration_seconds")))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 4
+    assert len(set(seen)) < 4
+
+
+def test_the_process_counts_for_itself(connection: jmsql.Connection) -> None:
+    registry = CollectorRegistry()
+    collector = register(registry)
+    try:
+        session = connection.create_session()
+        for destination in (jmsql.Queue("orders"), jmsql.Topic("prices"), session.create_temporary_queue()):
+            session.create_producer(destination).send(session.create_message())
+        consumer = session.create_consumer(jmsql.Queue("orders"))
+        assert consumer.receive(0) is not None
+        for name in ("queue://orders", "topic://prices", "temporary"):
+            assert registry.get_sample_value("jmsql_client_messages_sent_total", {"destination": name}) == 1.0
+        acknowledged = {"destination": "queue://orders", "outcome": "acknowledged"}
+        assert registry.get_sample_value("jmsql_client_deliveries_total", acknowledged) == 1.0
+    finally:
+        collector.close()
+
+
+def test_the_text_follows_the_conventions(registry: CollectorRegistry, connection: jmsql.Connection) -> None:
+    session = connection.create_session()
+    session.create_producer(jmsql.Queue("orders")).send(session.create_message())
+    families = list(text_string_to_metric_families(generate_latest(registry).decode()))
+    assert len(families) > 15
+    for family in families:
+        assert family.name.startswith("jmsql_")
+        assert family.documentation.endswith(".")
+        if family.type == "counter":
+            assert all(sample.name.endswith("_total") for sample in family.samples)

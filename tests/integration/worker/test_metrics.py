@@ -1,0 +1,130 @@
+"""The metrics of a worker: its supervisor answers for all its processes, those that have died too."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from jmsql import ConnectionFactory
+from jmsql.testing import wait_for
+from tests.integration.worker.conftest import PATIENCE, Database, StartWorker, Worker
+from tests.integration.worker.test_handlers import send
+
+APPLICATION = """
+@app.listener("orders")
+def handle(message, database, context):
+    store(database, message)
+    if message.get_body(str) == "bad" and message.get_int_property("JMSXDeliveryCount") == 1:
+        raise ValueError("bad")
+    context.create_producer().send(jmsql.Queue("shipped"), "x")
+"""
+
+
+def scrape(worker: Worker) -> dict[tuple[str, ...], float]:
+    port = worker.wait_for_log(r"http://127.0.0.1:(\d+)/health")[0]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        text = answer.read().decode()
+    return {
+        (sample.name, *(sample.labels[name] for name in sorted(sample.labels))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_the_work_of_all_processes_is_added_up(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+) -> None:
+    worker = start_worker(APPLICATION, "--health-port", "0", "--processes", "2")
+    send(jmsql_factory, "orders", "a", "b", "bad")
+    handled = ("jmsql_worker_messages_total", "messaging.handle", "handled")
+    wait_for(lambda: scrape(worker).get(handled) == 3.0, PATIENCE)
+    wait_for(lambda: scrape(worker)["jmsql_worker_processes", "ready"] == 2.0, PATIENCE)
+    found = scrape(worker)
+    assert found["jmsql_worker_messages_total", "messaging.handle", "failed"] == 1.0
+    assert found["jmsql_worker_handler_seconds_count", "messaging.handle"] == 4.0
+    assert found["jmsql_worker_handler_seconds_bucket", "+Inf", "messaging.handle"] == 4.0
+    assert found["jmsql_worker_handler_seconds_sum", "messaging.handle"] > 0.0
+    assert found["jmsql_client_messages_sent_total", "queue://shipped"] == 3.0
+    assert found["jmsql_client_deliveries_total", "queue://orders", "acknowledged"] == 3.0
+    assert found["jmsql_client_deliveries_total", "queue://orders", "rolled_back"] == 1.0
+    assert found["jmsql_client_redeliveries_total", "queue://orders"] == 1.0
+
+    for _, process in database.rows("select distinct 0, process_id from jmsql.clients"):
+        os.kill(process, signal.SIGKILL)
+    wait_for(lambda: scrape(worker)["jmsql_worker_restarts_total",] == 2.0, PATIENCE)
+    assert scrape(worker)[handled] == 3.0
+    worker.stop()
+
+
+def test_a_transaction_that_is_held_for_long_is_counted(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+) -> None:
+    worker = start_worker(
+        """
+@app.listener("orders")
+def handle(message, database):
+    wait_for_leave(message)
+""",
+        *("--health-port", "0", "--long-transaction-seconds", "0.1"),
+    )
+    send(jmsql_factory, "orders", "a")
+    long_transactions = ("jmsql_worker_long_transactions_total", "messaging.handle")
+    wait_for(lambda: scrape(worker).get(long_transactions) == 1.0, PATIENCE)
+    wait_for(lambda: scrape(worker)["jmsql_worker_longest_transaction_seconds",] > 0.1, PATIENCE)
+    assert scrape(worker)["jmsql_worker_running_handlers",] == 1.0
+    worker.give_leave()
+    wait_for(lambda: scrape(worker)["jmsql_worker_longest_transaction_seconds",] == 0.0, PATIENCE)
+    assert worker.stop() == 0
+
+
+def test_metrics_of_the_application_are_among_them(
+    start_worker: StartWorker,
+    jmsql_factory: ConnectionFactory,
+    database: Database,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "metrics").mkdir()
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "metrics"))
+    worker = start_worker(
+        """
+from prometheus_client import Counter
+
+goods = Counter("goods", "Goods that were shipped.")
+
+
+@app.listener("orders")
+def handle(message):
+    goods.inc(7)
+""",
+        *("--health-port", "0"),
+    )
+    send(jmsql_factory, "orders", "a")
+    wait_for(lambda: scrape(worker).get(("goods_total",)) == 7.0, PATIENCE)
+    assert worker.stop() == 0
+
+
+def test_each_message_is_logged_if_wanted(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+) -> None:
+    worker = start_worker(APPLICATION, "--log-format", "json", "--log-level", "debug")
+    send(jmsql_factory, "orders", "bad")
+    [record] = worker.wait_for_log(r".*has handled the message.*")
+    [failure] = worker.wait_for_log(r".*failed with ValueError.*")
+    for line, count in ((failure, 1), (record, 2)):
+        fields = json.loads(line)
+        assert fields["listener"] == "messaging.handle"
+        assert fields["destination"] == "queue://orders"
+        assert fields["message_id"].startswith("ID:")
+        assert fields["delivery_count"] == count
+        assert fields["seconds"] > 0
+    assert "bad" not in json.loads(record)["message"]
+    assert "sqlalchemy" not in worker.log
+    assert worker.stop() == 0
