@@ -45,13 +45,13 @@ def test_they_are_listed_again_after_the_control_connection_was_lost(
 
 
 def test_a_killed_clients_consumers_go_with_it(
-    factory: ConnectionFactory, other_connection: Connection, queue: Queue, server: Server
+    factory: ConnectionFactory, other_connection: Connection, server: Server
 ) -> None:
-    server.rows(
-        "insert into jmsql.connection (host, process_id, started_at) values ('gone', 1, now() - interval '1 h')"
+    [(gone,)] = server.rows(
+        """with gone as (
+               insert into jmsql.connection (host, process_id, started_at)
+               values ('gone', 1, now() - interval '1 h') returning connection_id)
+           insert into jmsql.consumer (connection_id, queue_id, selector, consumers)
+           select connection_id, 1, '', 1 from gone returning connection_id"""
     )
-    server.rows(
-        "insert into jmsql.consumer (connection_id, queue_id, selector, consumers) "
-        "select connection_id, 1, '', 1 from jmsql.connection where host = 'gone'"
-    )
-    wait_for(lambda: server.rows("select count(*) from jmsql.consumer") == [(0,)])
+    wait_for(lambda: server.rows("select count(*) from jmsql.consumer where connection_id = %s", gone) == [(0,)])
