@@ -37,21 +37,24 @@ comment on view {schema}.consumers is
 insert into {schema}.required_privilege (action, privilege, object)
 select a.action, r.privilege, r.object
 from unnest(array['send', 'receive', 'browse', 'administer']) as a (action)
-cross join (values ('select, insert, update, delete', '{schema}.consumer'), ('select', '{schema}.consumers'))
+cross join (values ('select, insert, update, delete', '{quoted}.consumer'), ('select', '{quoted}.consumers'))
     as r (privilege, object);
 select {schema}.renew_privileges();
 """
 
 
 def upgrade() -> None:
-    op.execute(CONSUMERS.format(schema=target_schema()))
+    schema = target_schema()
+    quoted = schema.replace("'", "''")
+    op.execute(CONSUMERS.format(schema=schema, quoted=quoted))
 
 
 def downgrade() -> None:
     schema = target_schema()
+    quoted = schema.replace("'", "''")
     op.execute(
         f"""
-        delete from {schema}.required_privilege where object in ('{schema}.consumer', '{schema}.consumers');
+        delete from {schema}.required_privilege where object in ('{quoted}.consumer', '{quoted}.consumers');
         drop view {schema}.consumers;
         drop table {schema}.consumer;
         """
