@@ -107,6 +107,7 @@ for command in (
     browse.browse,
     queues.queues,
     subscriptions.subscriptions,
+    subscriptions.subscribe,
     subscriptions.unsubscribe,
     queues.clients,
     purge.purge,

@@ -9,8 +9,9 @@ import typer
 from rich.text import Text
 
 from jmsql.cli.documents import body_preview, message_document
-from jmsql.cli.options import Json, QueueName, Schema, Selector, Url, open_database, parse_selector
+from jmsql.cli.options import Json, Schema, Selector, Url, open_database, parse_selector
 from jmsql.cli.output import age, console, json_text, table, write
+from jmsql.cli.sources import ClientId, DestinationName, Source, SubscriptionName
 
 __all__ = ["browse"]
 
@@ -18,22 +19,30 @@ NOTHING_FOUND = 1
 
 
 def browse(
-    queue: QueueName,
+    destination: DestinationName,
     selector: Selector = None,
+    subscription: SubscriptionName = None,
+    client_id: ClientId = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many messages.")] = 20,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,
 ) -> None:
-    """Show the messages of a queue in the order of their delivery, and leave them there.
+    """Show the messages of a queue, or of a durable subscription to a topic, in the order of their delivery.
 
-    Those that clients have claimed, that wait or that have expired are shown too, and at last those that are delayed.
+    They are left there. Those that clients have claimed, that wait or that have expired are shown too, and at last
+    those that are delayed.
     With --json, each message is a line with all that is known of it.
 
     Exits with 1 if there is none.
 
-    Example: `jmsql browse orders --selector "weight > 2500" --limit 5`
+    Examples:
+    - `jmsql browse orders --selector "weight > 2500" --limit 5`
+    - `jmsql browse topic://prices --subscription audit --client-id warehouse`
     """
+    source = Source.read(destination, subscription, client_id)
+    if source.ends_with_its_consumer:
+        raise typer.BadParameter("A topic holds no messages, its subscriptions do: give --subscription.")
     parse_selector(selector)
     shown = 0
     listing = table(
@@ -42,7 +51,7 @@ def browse(
     for column in listing.columns[-2:]:
         column.no_wrap, column.overflow = True, "ellipsis"
     with open_database(url, schema).administration() as administration:
-        for message, delivery in administration.browse(queue, selector, limit=limit):
+        for message, delivery in source.browse(administration, selector, limit):
             shown += 1
             document = message_document(message)
             if as_json:

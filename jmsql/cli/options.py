@@ -21,6 +21,7 @@ __all__ = [
     "Selector",
     "Url",
     "check_duration",
+    "check_optional_duration",
     "open_database",
     "parse_selector",
 ]
@@ -91,6 +92,11 @@ def check_duration(parameter: typer.CallbackParam, value: float) -> float:
         return seconds(value, parameter.name or "")
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def check_optional_duration(parameter: typer.CallbackParam, value: float | None) -> float | None:
+    """Refuse what is given and is no duration, before anything is done."""
+    return None if value is None else check_duration(parameter, value)
 
 
 def parse_selector(text: str | None) -> ParsedSelector | None:

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.documents import body_as_output, message_as_text, message_document
-from jmsql.cli.options import QueueName, Schema, Selector, Url, check_duration, open_database, parse_selector
+from jmsql.cli.options import Schema, Selector, Url, check_optional_duration, open_database, parse_selector
 from jmsql.cli.output import json_text, write
-from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.cli.sources import ClientId, DestinationName, Shared, Source, SubscriptionName
 from jmsql.client.consumer import MessageConsumer
 from jmsql.messages import Message
 
@@ -38,19 +38,27 @@ _FORMATS: dict[Format, Callable[[Message], bytes]] = {
 
 
 def receive(
-    queue: QueueName,
+    destination: DestinationName,
     selector: Selector = None,
+    subscription: SubscriptionName = None,
+    client_id: ClientId = None,
+    shared: Shared = False,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="So many messages at most.")] = 1,
     everything: Annotated[bool, typer.Option("--all", help="All messages that there are.")] = False,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="All messages, those to come too, until Ctrl-C.")
     ] = False,
     timeout: Annotated[
-        float,
+        float | None,
         typer.Option(
-            "--timeout", "-t", callback=check_duration, metavar="SECONDS", help="How long to wait for each message."
+            "--timeout",
+            "-t",
+            callback=check_optional_duration,
+            metavar="SECONDS",
+            help="How long to wait for each message; without it not at all, or for ever on a topic without "
+            "--subscription.",
         ),
-    ] = 0.0,
+    ] = None,
     form: Annotated[
         Format, typer.Option("--format", help="The body alone, JSON lines, or headers and body.")
     ] = Format.text,
@@ -58,10 +66,14 @@ def receive(
     schema: Schema = "jmsql",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    r"""Take messages off a queue and print them.
+    r"""Take messages off a queue, or off a subscription to a topic, and print them.
 
     A message is acknowledged after it was printed: if that fails, it stays in the queue. Text and JSON bodies end with
     an end of line; those of a BytesMessage are written as they are.
+
+    On a topic alone, it prints what is published from now on. With --subscription, it prints what a durable
+    subscription has collected, which is made if it is not there, and collects on when the command ends. It belongs to
+    the client --client-id, or is shared.
 
     Exits with 1 if no message came.
 
@@ -69,16 +81,22 @@ def receive(
     - `jmsql receive orders`
     - `jmsql receive orders --all --json | jq .body`
     - `jmsql receive orders --follow --selector "color = 'blue'"`
+    - `jmsql receive topic://prices --follow`
+    - `jmsql receive topic://prices --subscription audit --client-id warehouse --all`
     """
+    source = Source.read(destination, subscription, client_id, shared=shared)
+    source.require_owner()
     parse_selector(selector)
     database = open_database(url, schema)
-    with database.administration() as administration:
-        administration.destination(queue)
     limit = sys.maxsize if everything or follow else count
     with database.factory().create_connection() as connection:
-        session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
-        consumer = session.create_consumer(session.create_queue(queue), selector)
+        with database.administration() as administration:
+            consumer = source.consume(administration, connection, selector)
         connection.start()
+        if source.ends_with_its_consumer:
+            typer.echo(f"Subscribed to {source.destination}.", err=True)
+        elif timeout is None:
+            timeout = 0.0
         received = _print_messages(
             consumer, limit, None if follow else timeout, _FORMATS[Format.json if as_json else form]
         )

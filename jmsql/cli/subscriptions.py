@@ -1,4 +1,4 @@
-"""`jmsql subscriptions` and `jmsql unsubscribe`."""
+"""`jmsql subscriptions`, `jmsql subscribe` and `jmsql unsubscribe`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from jmsql.cli.options import Json, Schema, Url, open_database
+from jmsql.cli.options import Json, Schema, Selector, Url, open_database, parse_selector
 from jmsql.cli.output import age, console, print_json, table, working
+from jmsql.cli.sources import ClientId, Shared, Source
 
-__all__ = ["subscriptions", "unsubscribe"]
+__all__ = ["subscribe", "subscriptions", "unsubscribe"]
 
 
 def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
@@ -47,11 +48,41 @@ def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = Fal
     console().print(listing)
 
 
+def subscribe(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="topic://NAME, or NAME.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the subscription.", show_default=False)],
+    selector: Selector = None,
+    client_id: ClientId = None,
+    shared: Shared = False,
+    no_local: Annotated[bool, typer.Option("--no-local", help="Leave out what that client publishes.")] = False,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Make a durable subscription, which collects messages before its first consumer comes.
+
+    It belongs to the client --client-id, or is shared. One that is there already is left as it is.
+
+    Example: `jmsql subscribe topic://prices audit --client-id warehouse --selector "region = 'north'"`
+    """
+    source = Source.read(topic if "://" in topic else f"topic://{topic}", name, client_id, shared=shared)
+    source.require_owner()
+    parse_selector(selector)
+    with open_database(url, schema).administration() as administration:
+        made = administration.subscribe(
+            source.destination.uri, name, selector, client_id=client_id, shared=shared, no_local=no_local
+        )
+        summary = administration.subscription(name, client_id)
+    if as_json:
+        print_json({} if summary is None else summary._asdict() | {"made": made})
+    else:
+        done = "Made" if made else "There already is"
+        console().print(f"{done} the durable subscription {name!r} to {source.destination}.", markup=False)
+
+
 def unsubscribe(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the subscription.", show_default=False)],
-    client_id: Annotated[
-        str | None, typer.Option("--client-id", metavar="ID", help="The client identifier that it belongs to, if any.")
-    ] = None,
+    client_id: ClientId = None,
     url: Url = None,
     schema: Schema = "jmsql",
 ) -> None:

@@ -9,7 +9,8 @@ from typing import Self, Unpack
 from sqlalchemy import Engine
 
 from jmsql.client.factory import ConnectionFactory, default_url
-from jmsql.destinations import Destination, Queue, Topic, parse_destination, require_destination
+from jmsql.destinations import Destination, Queue, Topic, parse_destination, require_destination, require_topic
+from jmsql.exceptions import IllegalStateException
 from jmsql.selectors import Selector
 from jmsql.store.access import Access, AccessSummary, Action
 from jmsql.store.autocommit_connection import AutocommitConnection
@@ -19,7 +20,7 @@ from jmsql.store.errors import jms_errors
 from jmsql.store.inspection import BrowsedMessage, ClientSummary, Inspection, QueueSummary, SubscriptionSummary
 from jmsql.store.migration import DEFAULT_SCHEMA, check_schema
 from jmsql.store.purge import Purge
-from jmsql.store.subscriptions import Subscriptions
+from jmsql.store.subscriptions import SubscriptionDefinition, Subscriptions
 
 __all__ = ["Administration"]
 
@@ -226,6 +227,21 @@ class Administration:
         """
         return self._inspection.browse(_queue_name(queue), Selector.parse(selector), limit)
 
+    def browse_subscription(
+        self, name: str, selector: str | None = None, *, client_id: str | None = None, limit: int = 100
+    ) -> Iterator[BrowsedMessage]:
+        """Return the first messages that a durable subscription has collected, as `browse` does those of a queue.
+
+        Raises:
+            InvalidDestinationException: There is no subscription of that name for the client identifier.
+            InvalidSelectorException: The selector has an error; the message shows where.
+        """
+        return self._inspection.browse_subscription(name, client_id, Selector.parse(selector), limit)
+
+    def subscription(self, name: str, client_id: str | None = None) -> SubscriptionSummary | None:
+        """Return a durable subscription, or None if there is none of that name for the client identifier."""
+        return self._inspection.subscription(name, client_id)
+
     # Messages and subscriptions
 
     def purge(self, queue: Queue | str, selector: str | None = None) -> Iterator[int]:
@@ -239,6 +255,49 @@ class Administration:
             InvalidSelectorException: The selector has an error; the message shows where.
         """
         return Purge(self._connection, self._schema).steps(_queue_name(queue), Selector.parse(selector))
+
+    def subscribe(
+        self,
+        topic: Topic | str,
+        name: str,
+        selector: str | None = None,
+        *,
+        client_id: str | None = None,
+        shared: bool = False,
+        no_local: bool = False,
+    ) -> bool:
+        """Make a durable subscription if it is not there: it collects messages before its first consumer comes.
+
+        Args:
+            topic: The topic, which is made if need be.
+            name: The subscription's name.
+            selector: Which of the topic's messages are wanted; None or "": all.
+            client_id: The client identifier that it belongs to; None: it is shared, and belongs to none.
+            shared: Whether its consumers share it; see `Session.create_shared_durable_consumer`.
+            no_local: Whether to leave out what that client publishes.
+
+        Returns:
+            Whether it was made.
+
+        Raises:
+            IllegalStateException: There is another of that name, with another topic, selector or `no_local`, which is
+                left as it is; or it is neither shared nor given a client identifier.
+            InvalidDestinationException: The topic is none.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            ValueError: The name is empty.
+        """
+        target = require_topic(Topic(topic) if isinstance(topic, str) and "://" not in topic else _destination(topic))
+        if not name:
+            raise ValueError("A subscription's name has at least one character.")
+        if client_id is None and not shared:
+            raise IllegalStateException(
+                "A durable subscription belongs to a client identifier, unless it is shared; give one of the two."
+            )
+        definition = SubscriptionDefinition(
+            target.name, Selector.parse(selector), name, client_id, durable=True, shared=shared, no_local=no_local
+        )
+        with jms_errors("making a subscription"), self._connection.psycopg.transaction():
+            return Subscriptions(PsycopgDriver(self._connection.psycopg), self._schema).create(definition)
 
     def unsubscribe(self, name: str, client_id: str | None = None) -> None:
         """End a durable subscription, with its messages.

@@ -8,9 +8,10 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from jmsql.destinations import Queue
+from jmsql.destinations import Destination, Queue, Topic
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.messages import Message
+from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.errors import jms_errors
@@ -146,6 +147,12 @@ class Inspection:
             )
         return int(rows[0][0])
 
+    def subscription(self, name: str, client_id: str | None) -> SubscriptionSummary | None:
+        """Return a durable subscription, or None if there is none of the name for the client identifier."""
+        wanted = to_postgresql(name), optional_to_postgresql(client_id)
+        durable = (each for each in self.subscriptions() if each.durable)
+        return next((each for each in durable if (each.subscription, each.client_id) == wanted), None)
+
     def count(self, queue: str, selector: Selector | None) -> int:
         """Return how many messages a queue holds that match a selector, whatever their state."""
         condition, parameters = selector_condition(selector, self._schema_name)
@@ -164,8 +171,35 @@ class Inspection:
         Raises:
             InvalidDestinationException: There is no such queue.
         """
+        return self._browse(Queue(queue), self.queue_id(queue), selector, limit)
+
+    def browse_subscription(
+        self, name: str, client_id: str | None, selector: Selector | None, limit: int
+    ) -> Iterator[BrowsedMessage]:
+        """Return the first messages that a durable subscription has collected, as `browse` does.
+
+        Raises:
+            InvalidDestinationException: There is no such subscription.
+        """
+        statement = f"""
+            select s.queue_id, t.name from {self._schema}.subscription s join {self._schema}.topic t using (topic_id)
+            where s.durable and s.client_id is not distinct from %(client_id)s::text and s.name = %(name)s"""
+        with jms_errors(f"looking up the subscription {name!r}"):
+            rows = self._connection.rows(
+                statement, name=to_postgresql(name), client_id=optional_to_postgresql(client_id)
+            )
+        if not rows:
+            raise InvalidDestinationException(
+                f"That client has no durable subscription {name!r}. `jmsql subscriptions` lists those there are."
+            )
+        [(queue_id, topic)] = rows
+        return self._browse(Topic(topic), queue_id, selector, limit)
+
+    def _browse(
+        self, destination: Destination, queue_id: int, selector: Selector | None, limit: int
+    ) -> Iterator[BrowsedMessage]:
         condition, parameters = selector_condition(selector, self._schema_name)
-        parameters |= {"queue_id": self.queue_id(queue), "limit": min(limit, _BROWSED_AT_ONCE)}
+        parameters |= {"queue_id": queue_id, "limit": min(limit, _BROWSED_AT_ONCE)}
         columns = message_columns(self._schema)
         expired = f"m.jms_expiration <= {self._schema}.current_milliseconds()"
         present = f"""
@@ -196,7 +230,7 @@ class Inspection:
             self._pages(delayed, parameters, attrgetter("jms_delivery_time")),
         )
         for row, state in islice(found, limit):
-            yield BrowsedMessage(row.message(Queue(queue)), state)
+            yield BrowsedMessage(row.message(destination), state)
 
     def _pages(
         self, statement: str, parameters: dict[str, Any], first: Callable[[MessageRow], int]

@@ -98,6 +98,26 @@ class Subscriptions:
             self._driver.execute(self._statements.attach, {"queue_id": queue_id, "connection_id": connection_id})
             return queue_id
 
+    def create(self, definition: SubscriptionDefinition) -> bool:
+        """Make a durable subscription that collects until a consumer comes, and return whether it was not there.
+
+        Raises:
+            IllegalStateException: There is another of its name: of another topic, with another selector or `no_local`,
+                or shared and the other not.
+        """
+        with jms_errors(f"making {definition}"):
+            topic_id = self._lock(definition)
+            existing = self._find(definition)
+            if existing is None:
+                self._create(definition, topic_id)
+                return True
+            if existing.shared != definition.shared or not self._is_same(definition, existing, topic_id):
+                raise IllegalStateException(
+                    f"{definition} is there, and wants something else (topic, selector or no_local) or is shared by "
+                    "others; unsubscribe it first, or choose another name."
+                )
+            return False
+
     def rejoin(self, former_ids: Sequence[int], connection_id: int) -> set[int]:
         """Be under a new connection id what the client was under former ones; return the ids of the queues concerned.
 

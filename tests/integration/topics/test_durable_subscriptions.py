@@ -11,6 +11,7 @@ import pytest
 
 from jmsql import (
     AcknowledgeMode,
+    Administration,
     Connection,
     ConnectionFactory,
     IllegalStateException,
@@ -194,3 +195,38 @@ def test_temporary_topic_has_none(reader: Connection) -> None:
     session = reader.create_session()
     with pytest.raises(InvalidDestinationException, match="temporary"):
         session.create_durable_consumer(session.create_temporary_topic(), NAME)
+
+
+class TestAdministration:
+    """Durable subscriptions that an administrator makes before a consumer comes."""
+
+    def test_collects_before_its_first_consumer_comes(
+        self, jmsql_clean_url: str, connect: Connect, others: Session, topic: Topic
+    ) -> None:
+        with Administration(jmsql_clean_url) as administration:
+            assert administration.subscribe(topic, NAME, "JMSPriority > 4", client_id="reader") is True
+            assert administration.subscribe("news", NAME, "JMSPriority > 4", client_id="reader") is False
+            send_texts(others, topic, "a", priority=3)
+            send_texts(others, topic, "b", priority=7)
+            [browsed] = administration.browse_subscription(NAME, client_id="reader")
+            assert browsed.message.jms_destination == topic
+            summary = administration.subscription(NAME, "reader")
+            assert summary is not None
+            assert (summary.ready, summary.consumers) == (1, 0)
+            consumer = connect("reader").create_session().create_durable_consumer(topic, NAME, "JMSPriority > 4")
+            assert receive_texts(consumer, 1) == ["b"]
+            assert administration.subscription(NAME) is None
+
+    def test_another_one_of_its_name_is_left_as_it_is(self, jmsql_clean_url: str, server: Server, topic: Topic) -> None:
+        with Administration(jmsql_clean_url) as administration:
+            administration.subscribe(topic, NAME, client_id="reader")
+            for change in ({"selector": "JMSPriority > 4"}, {"no_local": True}, {"shared": True}, {"topic": "sports"}):
+                with pytest.raises(IllegalStateException, match="unsubscribe it first"):
+                    administration.subscribe(**{"topic": topic, "name": NAME, "client_id": "reader"} | change)
+            with pytest.raises(IllegalStateException, match="client identifier, unless it is shared"):
+                administration.subscribe(topic, NAME)
+            with pytest.raises(InvalidDestinationException):
+                administration.subscribe("queue://orders", NAME, shared=True)
+            with pytest.raises(InvalidDestinationException, match="no durable subscription"):
+                list(administration.browse_subscription(NAME))
+        assert count(server, "subscription") == 1

@@ -1,0 +1,126 @@
+"""Where `jmsql receive` and `jmsql browse` find messages: in a queue, or in a subscription to a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, NamedTuple
+
+import typer
+
+from jmsql.cli.composition import read_destination
+from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.administration import Administration
+from jmsql.client.connection import Connection
+from jmsql.client.consumer import MessageConsumer
+from jmsql.destinations import Destination, Topic
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException
+from jmsql.postgresql_text import from_postgresql
+from jmsql.selectors import Selector
+from jmsql.store.inspection import BrowsedMessage
+
+__all__ = ["ClientId", "DestinationName", "Shared", "Source", "SubscriptionName"]
+
+DestinationName = Annotated[
+    str,
+    typer.Argument(metavar="DESTINATION", help="A queue's name, or queue://NAME or topic://NAME.", show_default=False),
+]
+SubscriptionName = Annotated[
+    str | None,
+    typer.Option("--subscription", metavar="NAME", help="The topic's durable subscription of that name."),
+]
+ClientId = Annotated[
+    str | None, typer.Option("--client-id", metavar="ID", help="The client identifier that it belongs to, if any.")
+]
+Shared = Annotated[bool, typer.Option("--shared", help="Share the subscription with other consumers.")]
+
+
+class Source(NamedTuple):
+    """A queue, a topic, or a durable subscription to one."""
+
+    destination: Destination
+    subscription: str | None
+    client_id: str | None
+    shared: bool
+
+    @classmethod
+    def read(cls, destination: str, subscription: str | None, client_id: str | None, *, shared: bool = False) -> Source:
+        """Read what the options say.
+
+        Raises:
+            typer.BadParameter: They do not go together.
+        """
+        source = cls(read_destination(destination), subscription, client_id, shared)
+        if subscription is not None and not isinstance(source.destination, Topic):
+            raise typer.BadParameter("--subscription is for topics: write topic://NAME.")
+        if subscription is None and (client_id is not None or shared):
+            raise typer.BadParameter("--client-id and --shared say whose a subscription is: give --subscription too.")
+        return source
+
+    def require_owner(self) -> None:
+        """Refuse what would be a durable subscription of nobody.
+
+        Raises:
+            typer.BadParameter: It is one.
+        """
+        if self.subscription is not None and self.client_id is None and not self.shared:
+            raise typer.BadParameter("A durable subscription belongs to a client: give --client-id, or --shared.")
+
+    @property
+    def ends_with_its_consumer(self) -> bool:
+        """Whether it is a subscription that begins and ends with its consumer."""
+        return isinstance(self.destination, Topic) and self.subscription is None
+
+    def browse(self, administration: Administration, selector: str | None, limit: int) -> Iterator[BrowsedMessage]:
+        """Return the first messages that are there.
+
+        Raises:
+            InvalidDestinationException: There is no such queue, or no such subscription to the topic.
+        """
+        if self.subscription is None:
+            return administration.browse(self.destination.name, selector, limit=limit)
+        existing = administration.subscription(self.subscription, self.client_id)
+        if existing is not None and existing.topic != self.destination.name:
+            raise InvalidDestinationException(f"The subscription {self.subscription!r} is to topic://{existing.topic}.")
+        return administration.browse_subscription(self.subscription, selector, client_id=self.client_id, limit=limit)
+
+    def consume(self, administration: Administration, connection: Connection, selector: str | None) -> MessageConsumer:
+        """Make a consumer whose messages are to be acknowledged.
+
+        A queue must be there; a durable subscription is made if it is not.
+
+        Args:
+            administration: Knows what there is.
+            connection: The consumer's; nothing has been done with it yet.
+            selector: Which messages are wanted; None: all, or those that the durable subscription has collected.
+
+        Raises:
+            InvalidDestinationException: There is no such queue.
+            IllegalStateException: The durable subscription has a consumer, or is another.
+        """
+        if self.client_id is not None:
+            connection.client_id = self.client_id
+        session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+        if not isinstance(self.destination, Topic):
+            administration.destination(self.destination)
+            return session.create_consumer(self.destination, selector)
+        if self.subscription is None:
+            return session.create_consumer(self.destination, selector)
+        existing = administration.subscription(self.subscription, self.client_id)
+        no_local = existing is not None and existing.no_local
+        if existing is not None:
+            # To JMS another selector or topic means another subscription, and what it has collected would be gone.
+            own = None if existing.selector is None else from_postgresql(existing.selector)
+            if existing.topic != self.destination.name or (_text(selector) or own) != own:
+                raise IllegalStateException(
+                    f"The subscription {self.subscription!r} is to topic://{existing.topic} with the selector "
+                    f"{own or '(none)'}; leave the selector out, or end the subscription with `jmsql unsubscribe`."
+                )
+            selector = own
+        if self.shared:
+            return session.create_shared_durable_consumer(self.destination, self.subscription, selector)
+        return session.create_durable_consumer(self.destination, self.subscription, selector, no_local=no_local)
+
+
+def _text(selector: str | None) -> str | None:
+    parsed = Selector.parse(selector)
+    return None if parsed is None else parsed.text
