@@ -22,7 +22,7 @@ class CutPoint(Enum):
 
 
 class CuttingProxy:
-    """Passes all that a client and a server say to each other on, but cuts one of the client's connections once.
+    """Passes all that clients and a server say to each other on, but cuts connections now and then.
 
     Args:
         server_url: The server's URL.
@@ -38,6 +38,7 @@ class CuttingProxy:
         self._cut_point = cut_point
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
+        self._cut_next: CutPoint | None = None
         self._threads: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.requests = 0
@@ -53,6 +54,11 @@ class CuttingProxy:
         return url.update_query_dict({"sslmode": "disable", "gssencmode": "disable"}).render_as_string(
             hide_password=False
         )
+
+    def cut(self, cut_point: CutPoint) -> None:
+        """Cut the connection of the next request to come."""
+        with self._lock:
+            self._cut_next = cut_point
 
     def close(self) -> None:
         """End all connections."""
@@ -82,7 +88,11 @@ class CuttingProxy:
         assert isinstance(host, str)
         if host.startswith("/"):
             server = socket.socket(socket.AF_UNIX)
-            server.connect(f"{host}/.s.PGSQL.{port}")
+            try:
+                server.connect(f"{host}/.s.PGSQL.{port}")
+            except OSError:
+                server.close()
+                raise
             return server
         return socket.create_connection((host, port))
 
@@ -90,7 +100,11 @@ class CuttingProxy:
         with contextlib.suppress(OSError):
             while True:
                 client = self._listener.accept()[0]
-                server = self._connect()
+                try:
+                    server = self._connect()
+                except OSError:  # the server is down
+                    _cut(client)
+                    continue
                 with self._lock:
                     self._sockets += [client, server]
                 cut_response = threading.Event()
@@ -100,16 +114,22 @@ class CuttingProxy:
     def _pass_requests(self, client: socket.socket, server: socket.socket, cut_response: threading.Event) -> None:
         with contextlib.suppress(OSError):
             while data := client.recv(1 << 20):
-                with self._lock:
-                    cut = self.requests == self._cut_at
-                    self.requests += 1
-                if cut and self._cut_point is CutPoint.BEFORE_REQUEST:
+                cut_point = self._next_cut_point()
+                if cut_point is CutPoint.BEFORE_REQUEST:
                     break
-                if cut:
+                if cut_point is CutPoint.BEFORE_RESPONSE:
                     cut_response.set()
                 server.sendall(data)
         _cut(client)
         _cut(server)
+
+    def _next_cut_point(self) -> CutPoint | None:
+        """Count a request; tell whether its connection is to be cut, and where."""
+        with self._lock:
+            cut_point = self._cut_point if self.requests == self._cut_at else self._cut_next
+            self._cut_next = None
+            self.requests += 1
+            return cut_point
 
     def _pass_responses(self, client: socket.socket, server: socket.socket, cut_response: threading.Event) -> None:
         with contextlib.suppress(OSError):

@@ -1,0 +1,123 @@
+"""A PostgreSQL server of a test's own, which can be killed in several ways, and started again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from jmsql.embedded import EmbeddedServer, start_server
+from jmsql.store.migration import migrate
+from jmsql.testing import wait_for
+
+__all__ = ["FaultyServer", "faulty_server"]
+
+_PATIENCE = 20.0
+
+
+class FaultyServer:
+    """Commits wait for the disk, as they do in production.
+
+    Args:
+        directory: Holds the data.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._server: EmbeddedServer | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """Where the server is, also after a restart."""
+        assert self._server is not None
+        return self._server.url
+
+    @property
+    def data(self) -> Path:
+        """PostgreSQL's data directory."""
+        return self._directory / "cluster"
+
+    def start(self) -> None:
+        """Start it, or start it again."""
+        if self._server is not None:
+            self._server.stop()
+        self._server = start_server(self._directory, durable=True)
+
+    def kill(self, number: signal.Signals) -> None:
+        """End it by a signal: SIGKILL leaves no time for anything, SIGQUIT is `pg_ctl stop -m immediate`."""
+        process = int((self.data / "postmaster.pid").read_text().splitlines()[0])
+        os.kill(process, number)
+        wait_for(lambda: not _is_alive(process), _PATIENCE)
+
+    def kill_backend(self, choice: float) -> None:
+        """Kill a process that serves a client, by SIGKILL, upon which the server ends all others and recovers.
+
+        Args:
+            choice: Which one: from 0 to 1.
+        """
+        with contextlib.suppress(psycopg.Error), psycopg.connect(self.url, autocommit=True) as connection:
+            clients = connection.execute(
+                "select pid from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid() "
+                "order by pid"
+            ).fetchall()
+            if clients:
+                os.kill(clients[int(choice * len(clients))][0], signal.SIGKILL)
+
+    def terminate_backends(self, share: float) -> None:
+        """End some of the clients' connections, as an administrator does."""
+        with contextlib.suppress(psycopg.Error), psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity "
+                "where backend_type = 'client backend' and pid <> pg_backend_pid() and random() < %s",
+                [share],
+            )
+
+    def wait_until_ready(self) -> None:
+        """Return when it takes connections, as it does again once it has recovered."""
+
+        def is_ready() -> bool:
+            try:
+                psycopg.connect(self.url).close()
+            except psycopg.OperationalError:
+                return False
+            return True
+
+        wait_for(is_ready, _PATIENCE)
+
+    def stop(self) -> None:
+        """Stop it in order."""
+        assert self._server is not None
+        self._server.stop()
+
+
+@contextmanager
+def faulty_server(parent: Path | None = None) -> Iterator[FaultyServer]:
+    """Run a server with the schema in it.
+
+    Args:
+        parent: Where its directory is made; by default where temporary files go.
+    """
+    with tempfile.TemporaryDirectory(prefix="jmsql-faults-", dir=parent) as name:
+        directory = Path(name)
+        directory.chmod(0o711)  # for root: the server's account must pass through
+        server = FaultyServer(directory / "postgresql")
+        try:
+            migrate(server.url)
+            yield server
+        finally:
+            server.stop()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,114 @@
+"""Business tables that say what was sent and what was done, and the account that is made of them in the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import psycopg
+
+__all__ = ["CHANNELS", "Account", "Guarantee", "Ledger"]
+
+_TABLES = """
+    create schema business;
+    create table business.sent (channel text not null, number text not null);
+    create table business.done (channel text not null, number text not null, client text not null);
+    """
+
+
+class Guarantee(Enum):
+    """What is promised of a channel."""
+
+    EXACTLY_ONCE = "each message that was sent is done once"
+    AT_LEAST_ONCE = "each message that was sent is done, some of them twice"
+    NOT_TWICE = "each message of which the sender knows that it was sent is done, and none twice"
+
+
+CHANNELS = {
+    "orders": Guarantee.EXACTLY_ONCE,
+    "invoices": Guarantee.EXACTLY_ONCE,
+    "greetings": Guarantee.NOT_TWICE,
+    "parcels": Guarantee.AT_LEAST_ONCE,
+    "letters": Guarantee.AT_LEAST_ONCE,
+    "notes": Guarantee.AT_LEAST_ONCE,
+    "postcards": Guarantee.AT_LEAST_ONCE,
+    "news all": Guarantee.EXACTLY_ONCE,
+    "news even": Guarantee.EXACTLY_ONCE,
+    "news shared": Guarantee.EXACTLY_ONCE,
+}
+"""By its name, in the tables, a queue or a subscription of the topic of the news."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of a channel's messages."""
+
+    channel: str
+    guarantee: Guarantee
+    sent: int
+    done: int
+    lost: list[str]
+    doubled: list[str]
+    unknown: list[str]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the promise was kept."""
+        may_double = self.guarantee is Guarantee.AT_LEAST_ONCE
+        may_be_unknown = self.guarantee is Guarantee.NOT_TWICE
+        return not self.lost and (may_double or not self.doubled) and (may_be_unknown or not self.unknown)
+
+    def __str__(self) -> str:
+        says = f"{self.channel}: {self.sent} sent, {self.done} done"
+        for name in ("lost", "doubled", "unknown"):
+            numbers: list[str] = getattr(self, name)
+            says += f", {len(numbers)} {name}" + (f" ({', '.join(numbers[:5])} ...)" if numbers else "")
+        return says
+
+
+class Ledger:
+    """The tables, seen from outside, past all faults.
+
+    Args:
+        url: The server.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def create(self) -> None:
+        """Make the tables."""
+        with psycopg.connect(self._url) as connection:
+            connection.execute(_TABLES)
+
+    def waiting(self) -> int:
+        """How many messages are still on their way."""
+        return sum(self._rows(f"select count(*) from jmsql.{table}")[0][0] for table in ("message", "delayed_message"))
+
+    def is_clean(self) -> bool:
+        """Whether the store has kept nothing of messages that are gone."""
+        return not any(self._rows(f"select count(*) from jmsql.{table}")[0][0] for table in ("delivery", "body"))
+
+    def accounts(self) -> list[Account]:
+        """Compare what was done with what was sent, channel by channel."""
+        return [self._account(channel, guarantee) for channel, guarantee in CHANNELS.items()]
+
+    def _account(self, channel: str, guarantee: Guarantee) -> Account:
+        sent = {number for (number,) in self._rows("select number from business.sent where channel = %s", channel)}
+        done = dict(
+            self._rows("select number, count(*) from business.done where channel = %s group by number", channel)
+        )
+        return Account(
+            channel,
+            guarantee,
+            len(sent),
+            sum(done.values()),
+            sorted(sent - done.keys()),
+            sorted(number for number, count in done.items() if count > 1),
+            sorted(done.keys() - sent),
+        )
+
+    def _rows(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            return connection.execute(statement.encode(), parameters).fetchall()

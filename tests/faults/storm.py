@@ -1,0 +1,275 @@
+"""Clients at work in several processes, and the faults that come over them, at random."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jmsql import ConnectionFactory
+from jmsql.testing import wait_for
+from tests.faults.faulty_server import faulty_server
+from tests.faults.ledger import Account, Ledger
+from tests.faults.proxy import CutPoint, CuttingProxy
+from tests.faults.work import AT_WORK, NEWS, SUBSCRIBERS
+from tests.integration.pooler.pgbouncer import pgbouncer
+
+__all__ = ["Report", "Storm"]
+
+_PATIENCE = 90.0
+"""Seconds for what is left to be done once the faults are over. A client behind the pooler is missed after 15."""
+
+_POOL = 12
+
+Route = str
+_DIRECT, _PROXY, _POOLER = "direct", "proxy", "pooler"
+
+_PROCESSES: dict[str, tuple[Route, tuple[str, ...]]] = {
+    "first producer": (_PROXY, ("produce orders", "greet")),
+    "second producer": (_DIRECT, ("produce orders", "produce the rest", "publish news")),
+    "first consumer": (_PROXY, ("take orders", "take invoices", "take parcels", "take greetings")),
+    "second consumer": (_DIRECT, ("listen to orders", "take letters", "listen to notes", "share news")),
+    "pooled consumer": (_POOLER, ("take orders", "take invoices", "take parcels", "share news")),
+    "reader": (_PROXY, ("read all news", "read even news")),
+    # What is received in an AUTO session is acknowledged before the client has it: it dies with the client.
+    "survivor": (_PROXY, ("take postcards",)),
+}
+_PRODUCERS = ("first producer", "second producer")
+_KILLED = [name for name in _PROCESSES if name != "survivor"]
+
+
+@dataclass
+class Report:
+    """What happened, and what became of the messages."""
+
+    seed: int
+    seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    accounts: list[Account] = field(default_factory=list)
+    defects: list[str] = field(default_factory=list)
+    left: int = 0
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every promise was kept."""
+        return not self.left and not self.defects and all(account.is_right for account in self.accounts)
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{count} times {name}" for name, count in sorted(self.faults.items()))
+        lines = [f"seed {self.seed}, {self.seconds:.0f} s: {faults}", *map(str, self.accounts)]
+        if self.left:
+            lines.append(f"{self.left} messages are still there")
+        return "\n".join(lines + self.defects)
+
+
+class _Clients:
+    """The processes of the clients.
+
+    Args:
+        urls: The ways to the server.
+        directory: Where their logs go.
+        seed: Where their choices begin.
+    """
+
+    def __init__(self, urls: dict[Route, str], directory: Path, seed: int) -> None:
+        self._urls = urls
+        self._directory = directory
+        self._seed = seed
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: Counter[str] = Counter()
+        self.defects: list[str] = []
+
+    def start(self, name: str) -> None:
+        """Start a process, or its successor."""
+        route, roles = _PROCESSES[name]
+        self._log(name).unlink(missing_ok=True)
+        self._started[name] += 1
+        seed = f"{self._seed} {self._started[name]}"
+        with self._log(name).open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                [sys.executable, "-m", "tests.faults.work", name, seed, self._urls[route], *roles],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def wait_until_at_work(self) -> None:
+        """Return when all processes have begun."""
+        for name in self._running:
+            wait_for(lambda name=name: AT_WORK in self._log(name).read_text(), _PATIENCE)  # type: ignore[misc]
+
+    def kill(self, name: str) -> None:
+        """End a process as nothing can prevent."""
+        self.look()
+        self._running[name].kill()
+        self._running.pop(name).wait()
+
+    def send_signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a process."""
+        self._running[name].send_signal(number)
+
+    def end(self, *names: str) -> None:
+        """Let processes end in order."""
+        for name in names:
+            self._running[name].terminate()
+        for name in names:
+            try:
+                self._running[name].wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.defects.append(f"{name} does not end: {self._end_of_log(name)}")
+                self._running[name].kill()
+                self._running[name].wait()
+        self.look()
+        for name in names:
+            del self._running[name]
+
+    def look(self) -> None:
+        """Take note of processes that have ended by themselves."""
+        for name, process in self._running.items():
+            if process.poll():
+                self.defects.append(f"{name} ended with exit code {process.returncode}: {self._end_of_log(name)}")
+
+    def close(self) -> None:
+        """End those that still run."""
+        for process in self._running.values():
+            process.kill()
+            process.wait()
+
+    def _log(self, name: str) -> Path:
+        return self._directory / f"{name}.log"
+
+    def _end_of_log(self, name: str) -> str:
+        text = self._log(name).read_text(errors="replace")
+        defect = text.find("DEFECT")
+        return text[defect : defect + 6000] if defect >= 0 else text[-3000:]
+
+
+class Storm:
+    """Faults at random, for a time; then calm, until all is done.
+
+    Args:
+        seed: Where the choices begin. The same seed makes the same choices; what they meet differs.
+        directory: Where logs go.
+        tell: Is told what happens.
+    """
+
+    def __init__(self, seed: int, directory: Path, tell: Callable[[str], None] = lambda _: None) -> None:
+        self._random = random.Random(seed)
+        self._directory = directory
+        self._tell = tell
+        self._report = Report(seed)
+
+    def run(self, seconds: float, pause: float = 1.0) -> Report:
+        """Let it rage.
+
+        Args:
+            seconds: How long.
+            pause: The mean time between two faults, in seconds.
+        """
+        with ExitStack() as stack:
+            self._server = stack.enter_context(faulty_server())
+            self._ledger = Ledger(self._server.url)
+            self._ledger.create()
+            self._proxy = stack.enter_context(CuttingProxy(self._server.url))
+            pooler = stack.enter_context(pgbouncer(self._server.url, _POOL))
+            urls = {
+                _DIRECT: self._server.url,
+                _PROXY: self._proxy.url,
+                _POOLER: pooler.url(self._server.url),
+            }
+            _subscribe(self._server.url)
+            self._clients = _Clients(urls, self._directory, self._report.seed)
+            stack.callback(self._clients.close)
+            for name in _PROCESSES:
+                self._clients.start(name)
+            self._clients.wait_until_at_work()
+            started = time.monotonic()
+            while time.monotonic() - started < seconds and not self._clients.defects:
+                time.sleep(min(self._random.expovariate(1 / pause), 5 * pause))
+                self._strike()
+                self._clients.look()
+            self._report.seconds = time.monotonic() - started
+            self._calm()
+        return self._report
+
+    def _strike(self) -> None:
+        faults: dict[Callable[[], str], int] = {
+            self._kill_client: 6,
+            self._cut_connection: 6,
+            self._freeze_client: 1,
+            self._terminate_connections: 2,
+            self._kill_backend: 1,
+            self._kill_server: 1,
+            self._stop_server_at_once: 1,
+        }
+        [fault] = self._random.choices(list(faults), list(faults.values()))
+        what = fault()
+        self._report.faults[what] += 1
+        self._tell(what)
+
+    def _kill_client(self) -> str:
+        name = self._random.choice(_KILLED)
+        self._clients.kill(name)
+        self._clients.start(name)
+        return "client killed"
+
+    def _cut_connection(self) -> str:
+        self._proxy.cut(self._random.choice(list(CutPoint)))
+        return "connection cut"
+
+    def _freeze_client(self) -> str:
+        name = self._random.choice(list(_PROCESSES))
+        self._clients.send_signal(name, signal.SIGSTOP)
+        time.sleep(self._random.uniform(0.5, 3.0))
+        self._clients.send_signal(name, signal.SIGCONT)
+        return "client frozen for a while"
+
+    def _terminate_connections(self) -> str:
+        self._server.terminate_backends(self._random.uniform(0.1, 1.0))
+        return "connections terminated"
+
+    def _kill_backend(self) -> str:
+        self._server.kill_backend(self._random.random())
+        self._server.wait_until_ready()
+        return "server process killed"
+
+    def _kill_server(self) -> str:
+        self._server.kill(signal.SIGKILL)
+        self._server.start()
+        return "server killed"
+
+    def _stop_server_at_once(self) -> str:
+        self._server.kill(signal.SIGQUIT)
+        self._server.start()
+        return "server stopped immediately"
+
+    def _calm(self) -> None:
+        """Let the clients finish, and make up the accounts."""
+        self._tell("calm")
+        self._server.wait_until_ready()
+        self._clients.wait_until_at_work()
+        self._clients.end(*_PRODUCERS)
+        try:
+            wait_for(lambda: self._ledger.waiting() == 0 or self._clients.defects, _PATIENCE)
+        except AssertionError:
+            self._report.left = self._ledger.waiting()
+        self._clients.end(*(name for name in _PROCESSES if name not in _PRODUCERS))
+        self._report.left = self._ledger.waiting()
+        self._report.accounts = self._ledger.accounts()
+        self._report.defects = self._clients.defects
+
+
+def _subscribe(url: str) -> None:
+    """Make the durable subscriptions, before anything is published."""
+    for name, selector in SUBSCRIBERS.items():
+        with ConnectionFactory(url, client_id=name).create_connection() as connection:
+            connection.create_session().create_durable_consumer(NEWS, name, selector)
+    with ConnectionFactory(url).create_connection() as connection:
+        connection.create_session().create_shared_durable_consumer(NEWS, "news shared")
