@@ -24,6 +24,7 @@ from jmsql.destinations import (
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.selectors import Selector
+from jmsql.store.server_clock import ServerClock
 from jmsql.store.subscriptions import SubscriptionDefinition
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class AbstractSession(ABC):
     _closed: bool = False
     # Where it is counted what becomes of the messages that it receives, if anywhere.
     _traffic: Traffic | None = None
+    # By which messages expire.
+    _clock = ServerClock()
     # What destinations it has to do with: for each other object, this raises InvalidDestinationException.
     _require_destination: Callable[[object], Destination] = staticmethod(require_destination)
 
@@ -288,6 +291,7 @@ class AbstractSession(ABC):
             self._wake,
             queue,
             traffic=self._traffic,
+            clock=self._clock,
         )
 
     @abstractmethod

@@ -29,6 +29,7 @@ from jmsql.store.errors import jms_errors
 from jmsql.store.message_store import DELAYED_CHANNEL, Publisher
 from jmsql.store.migration import check_schema
 from jmsql.store.pooler import check_same_database
+from jmsql.store.server_clock import ServerClock
 from jmsql.store.traffic import Counts, Traffic
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Connection:
         self._client_id: str | None = None
         self._exceptions = ExceptionListening(self)
         self._traffic = Traffic()
+        self._clock = ServerClock()
         try:
             with (
                 jms_errors(f"connecting to {self._engine.url.render_as_string(hide_password=True)}"),
@@ -95,7 +97,13 @@ class Connection:
                 ):
                     check_same_database(self._engine, self._control_engine)
             self._control = ControlConnection(
-                self._control_engine, schema, self._failed, self._join_again, self._traffic, self._count_consumers
+                self._control_engine,
+                schema,
+                self._failed,
+                self._join_again,
+                self._traffic,
+                self._count_consumers,
+                self._clock,
             )
         except BaseException:
             self._dispose()

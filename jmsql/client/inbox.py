@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from jmsql.store.rows import MessageRow
 if TYPE_CHECKING:
     from jmsql.selectors import Selector
     from jmsql.store.redelivery import Rules
+    from jmsql.store.server_clock import ServerClock
     from jmsql.store.traffic import Counts, Traffic
 
 __all__ = ["ConsumerPolicy", "Inbox"]
@@ -57,6 +57,7 @@ class Inbox:
         destination: The queue or topic, by name.
         topic: The number of the topic, if the queue is that of a subscription.
         traffic: Where it is counted what became of the messages; None: it is not.
+        clock: Tells when they expire.
     """
 
     def __init__(
@@ -68,6 +69,8 @@ class Inbox:
         destination: Destination,
         topic: int | None = None,
         traffic: Traffic | None = None,
+        *,
+        clock: ServerClock,
     ) -> None:
         self.queue_id = queue_id
         self.channels = (queue_id,) if topic is None else (queue_id, topic)
@@ -75,6 +78,7 @@ class Inbox:
         self.prefetch = Prefetch()
         self._destination = destination
         self._traffic = traffic
+        self._clock = clock
         self.on_move: Callable[[Inbox], None] = lambda _: None
         """Called when it takes messages from another queue than before, whose channel is new."""
         self._moved_to: int | None = None
@@ -96,7 +100,16 @@ class Inbox:
 
     def copy(self, fetch: Fetch) -> Inbox:
         """Make an inbox for the same messages, which takes them in another way and is not woken."""
-        copy = Inbox(self.queue_id, self._selector, fetch, lambda: None, self._destination, None, self._traffic)
+        copy = Inbox(
+            self.queue_id,
+            self._selector,
+            fetch,
+            lambda: None,
+            self._destination,
+            None,
+            self._traffic,
+            clock=self._clock,
+        )
         copy._changes, copy._changes_seen = self._changes, self._changes.count
         copy.policy = self.policy
         return copy
@@ -162,7 +175,7 @@ class Inbox:
         expired = []
         while self._rows:
             expiration = self._rows[0].jms_expiration
-            if expiration is None or expiration > time.time_ns() // 1_000_000:
+            if expiration is None or expiration > self._clock.milliseconds():
                 break
             expired.append(self._rows.popleft())
         return expired

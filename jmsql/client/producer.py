@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-import time
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -185,7 +184,7 @@ class MessageProducer:
         if completion_listener is not None:
             require_completion_listener(completion_listener)
         encoded = encode_message(as_jms_message(message))
-        now = time.time_ns() // 1_000_000
+        now = self._session._clock.milliseconds()
         expiration = now + round(lifetime * 1000) if lifetime else 0
         if expiration > _LATEST_EXPIRATION:
             expiration = 0

@@ -61,6 +61,7 @@ class Session(AbstractSession):
     def __init__(self, connection: Connection, acknowledge_mode: AcknowledgeMode) -> None:
         self._connection = connection
         self._traffic = connection._traffic
+        self._clock = connection._clock
         self._acknowledge_mode = acknowledge_mode
         self._is_transacted = acknowledge_mode is AcknowledgeMode.TRANSACTED
         self._database = SessionConnection(connection._engine, connection._schema, transacted=self._is_transacted)
@@ -319,7 +320,14 @@ class Session(AbstractSession):
         with self._lock, self._connection._membership:
             queue_id = destinations.join(subscription)
             inbox = Inbox(
-                queue_id, None, self._fetch_operation(), self._wake, topic, destinations.find(topic), self._traffic
+                queue_id,
+                None,
+                self._fetch_operation(),
+                self._wake,
+                topic,
+                destinations.find(topic),
+                self._traffic,
+                clock=self._clock,
             )
             subscriber = TopicSubscriber(self, topic, inbox, subscription)
             self._consumer_opened(subscriber)

@@ -27,12 +27,13 @@ from jmsql.store.consumers import Consumption, write_consumers
 from jmsql.store.control_statements import control_statements
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import POOLED
-from jmsql.store.errors import jms_errors, translate
+from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.kept_claims import KeptClaims
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.message_key import MessageKey
 from jmsql.store.message_store import DELAYED_CHANNEL
 from jmsql.store.redelivery import ExtendedClaim
+from jmsql.store.server_clock import ServerClock
 from jmsql.store.sign_of_life import AdvisoryLock, ClientForgottenError, Heartbeats, SignOfLife
 from jmsql.store.traffic import Traffic, write_traffic
 
@@ -65,6 +66,7 @@ class ControlConnection:
         on_return: Called, from the control thread, with the former connection ids once the connection is there again.
         traffic: What the client counts, to be written down.
         consumers: Returns how many consumers of each kind the client has, to be written down.
+        clock: Is set by the server's.
 
     Raises:
         JMSException: The server cannot be reached, or refuses.
@@ -78,6 +80,7 @@ class ControlConnection:
         on_return: Callable[[Sequence[int]], None],
         traffic: Traffic,
         consumers: Callable[[], Mapping[Consumption, int]],
+        clock: ServerClock,
     ) -> None:
         self._engine = engine
         self._schema = schema
@@ -88,6 +91,7 @@ class ControlConnection:
         self._consumers = consumers
         self._written_consumers: tuple[int, Mapping[Consumption, int]] = (0, {})
         self._next_report = 0.0
+        self._clock = clock
         self._lock = threading.Lock()
         self._wake_ups: dict[int, set[WakeUp]] = {}
         self._payloads: set[str] = set()
@@ -179,6 +183,7 @@ class ControlConnection:
                 self._pooled = is_pooled
                 self._sign_of_life = (Heartbeats if is_pooled else AdvisoryLock)(self._statements)
                 self.connection_id = self._sign_of_life.begin(driver, self.connection_id)
+                self._clock.look(driver)
                 if self._client_id is not None:
                     self._take_client_id(driver, self._client_id)
             except BaseException:
@@ -244,14 +249,10 @@ class ControlConnection:
         driver = PsycopgDriver(self._connection)
         maintenance = Maintenance(self._schema, pooled=self._pooled)
         while not self._closed:
-            self._sign_of_life.go_on(driver)
             self._notify(driver, maintenance)
-            self._report(driver)
             for notification in self._connection.notifies(timeout=0):
                 self._heed(notification.payload, maintenance)
-            self._kept_claims.run(driver)
-            released = maintenance.run(driver, self.connection_id)
-            moved = maintenance.move_due(driver)
+            released, moved = self._do_upkeep(driver, maintenance)
             self.returned(released)
             self.sent(moved)
             if released or moved:
@@ -263,6 +264,25 @@ class ControlConnection:
                 timeout = min(timeout, self._next_notification - time.monotonic())
             select.select([self._connection.fileno(), self._wake_receiver.fileno()], [], [], max(timeout, 0.0))
             self._drain_wakes()
+
+    def _do_upkeep(self, driver: PsycopgDriver, maintenance: Maintenance) -> tuple[list[MessageKey], list[int]]:
+        """Write what is due; return the messages that were given back, and the queues of those that have become due.
+
+        A full disk, a lock or a deadlock prevents it for now. The client lives, and keeps what it has.
+        """
+        try:
+            self._sign_of_life.go_on(driver)
+            self._clock.look(driver)
+            self._report(driver)
+            self._kept_claims.run(driver)
+            return maintenance.run(driver, self.connection_id), maintenance.move_due(driver)
+        except psycopg.Error as error:
+            if is_connection_lost(error):
+                raise
+            logger.warning("%s", translate(error, "looking after the store"))
+            self._connection.rollback()  # of what was begun explicitly
+            maintenance.postpone()
+            return [], []
 
     def _heed(self, payload: str, maintenance: Maintenance) -> None:
         """Wake whom a notification concerns."""

@@ -34,6 +34,10 @@ class DueMessages:
         """Note that there is a new delayed message, which may be due before those that are known."""
         self._next_look = self._earliest_look
 
+    def postpone(self, seconds: float) -> None:
+        """Do not look for a while."""
+        self._next_look = self._earliest_look = time.monotonic() + seconds
+
     def seconds_to_next(self) -> float:
         """Return how many seconds there are to the next look."""
         return max(0.0, self._next_look - time.monotonic())

@@ -21,6 +21,7 @@ _PURGE_LIMIT = 5000
 _RELEASE_LIMIT = 1000
 _BODY_LIMIT = 1000
 _ORPHAN_INTERVAL = 60.0
+_PAUSE_AFTER_FAILURE = 5.0
 
 _GONE = "the client went away without acknowledging"
 _EXPIRED = "the client held the message for longer than the time limit for claims"
@@ -58,6 +59,11 @@ class Maintenance:
     def message_delayed(self) -> None:
         """Note that somebody has sent a message which is delivered later, perhaps before those that are known."""
         self._due_messages.look_soon()
+
+    def postpone(self) -> None:
+        """Do nothing for a while: something went wrong."""
+        self._next_run = time.monotonic() + _PAUSE_AFTER_FAILURE
+        self._due_messages.postpone(_PAUSE_AFTER_FAILURE)
 
     def move_due(self, driver: Driver) -> list[int]:
         """Move some of the delayed messages that are due now; return the numbers of all queues with moved messages.

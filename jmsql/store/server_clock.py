@@ -1,0 +1,44 @@
+"""The server's time, by which messages expire and become due, told by the client."""
+
+from __future__ import annotations
+
+import time
+
+from jmsql.store.driver import Driver
+
+__all__ = ["ServerClock"]
+
+_TOLERANCE = 1000
+"""Milliseconds by which the client's own clock may be off before it is not believed. Asking takes time, too."""
+
+_INTERVAL = 10.0
+
+
+class ServerClock:
+    """The client's own clock while that agrees with the server's, which is asked now and then.
+
+    A clock that was set wrong, or set while the client runs, would make messages expire as they are sent.
+    """
+
+    def __init__(self) -> None:
+        self._set_at: tuple[int, int] | None = None
+        self._next_look = 0.0
+
+    def milliseconds(self) -> int:
+        """Return the time in milliseconds since the epoch."""
+        own = time.time_ns() // 1_000_000
+        if self._set_at is None:
+            return own
+        then, monotonic = self._set_at
+        servers = then + (time.monotonic_ns() - monotonic) // 1_000_000
+        return own if abs(own - servers) < _TOLERANCE else servers
+
+    def set(self, milliseconds: int) -> None:
+        """Take note of the server's time, of now."""
+        self._set_at = milliseconds, time.monotonic_ns()
+
+    def look(self, driver: Driver) -> None:
+        """Ask for the server's time, if it was not asked for lately."""
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _INTERVAL
+            self.set(driver.execute("select (extract(epoch from clock_timestamp()) * 1000)::bigint").rows[0][0])
