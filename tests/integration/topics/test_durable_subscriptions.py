@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -220,9 +220,15 @@ class TestAdministration:
     def test_another_one_of_its_name_is_left_as_it_is(self, jmsql_clean_url: str, server: Server, topic: Topic) -> None:
         with Administration(jmsql_clean_url) as administration:
             administration.subscribe(topic, NAME, client_id="reader")
-            for change in ({"selector": "JMSPriority > 4"}, {"no_local": True}, {"shared": True}, {"topic": "sports"}):
+            others: list[Callable[[], object]] = [
+                lambda: administration.subscribe(topic, NAME, "JMSPriority > 4", client_id="reader"),
+                lambda: administration.subscribe(topic, NAME, client_id="reader", no_local=True),
+                lambda: administration.subscribe(topic, NAME, client_id="reader", shared=True),
+                lambda: administration.subscribe("sports", NAME, client_id="reader"),
+            ]
+            for make_another in others:
                 with pytest.raises(IllegalStateException, match="unsubscribe it first"):
-                    administration.subscribe(**{"topic": topic, "name": NAME, "client_id": "reader"} | change)
+                    make_another()
             with pytest.raises(IllegalStateException, match="client identifier, unless it is shared"):
                 administration.subscribe(topic, NAME)
             with pytest.raises(InvalidDestinationException):
