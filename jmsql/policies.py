@@ -10,7 +10,7 @@ from datetime import timedelta
 from jmsql.destinations import Queue
 from jmsql.duration import seconds
 
-__all__ = ["DEFAULT_DEAD_LETTER_QUEUE", "RedeliveryPolicy", "delay_after_error"]
+__all__ = ["DEFAULT_DEAD_LETTER_QUEUE", "RedeliveryPolicy", "claim_duration", "delay_after_error"]
 
 DEFAULT_DEAD_LETTER_QUEUE = "DLQ"
 """Where dead letters go if a policy that limits deliveries names no queue."""
@@ -96,6 +96,19 @@ def delay_after_error(failures: int) -> float:
     It comes again at once after the first failure, which may have been the moment's, and then ever later.
     """
     return _DELAYS_AFTER_ERRORS[min(failures, len(_DELAYS_AFTER_ERRORS)) - 1]
+
+
+def claim_duration(limit: float | timedelta) -> float:
+    """Return a time limit for claims in seconds.
+
+    Raises:
+        TypeError: It is no duration.
+        ValueError: It is less than a second: claims are extended, and looked after, about once a second.
+    """
+    duration = seconds(limit, "claim_time_limit")
+    if duration < 1:
+        raise ValueError(f"claim_time_limit is at least 1 s, not {duration:g} s.")
+    return duration
 
 
 def _number(value: object, name: str) -> float:

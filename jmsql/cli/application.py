@@ -13,6 +13,7 @@ import typer
 
 from jmsql.cli import (
     browse,
+    dead_letters,
     destination,
     doctor,
     metrics,
@@ -111,6 +112,8 @@ for command in (
     subscriptions.unsubscribe,
     queues.clients,
     purge.purge,
+    dead_letters.dead_letters,
+    dead_letters.retry,
     worker.worker,
     top.top,
     metrics.metrics,

@@ -54,6 +54,41 @@ def set_settings(
     expiry_queue: Annotated[
         str | None, typer.Option(metavar="QUEUE", help="Where messages go that expire.", show_default=False)
     ] = None,
+    maximum_deliveries: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Messages move to the dead-letter queue after so many failed deliveries.", show_default=False
+        ),
+    ] = None,
+    redelivery_delay: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="SECONDS", help="The pause before the first redelivery, 0 for none.", show_default=False
+        ),
+    ] = None,
+    redelivery_multiplier: Annotated[
+        float | None, typer.Option(min=1, help="Each further pause is so many times as long.", show_default=False)
+    ] = None,
+    maximum_redelivery_delay: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="The longest pause.", show_default=False)
+    ] = None,
+    redelivery_jitter: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="The share by which pauses vary at random.", show_default=False),
+    ] = None,
+    dead_letter_queue: Annotated[
+        str | None,
+        typer.Option(metavar="QUEUE", help="Where messages go at last, instead of DLQ.", show_default=False),
+    ] = None,
+    claim_time_limit: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            metavar="SECONDS",
+            help="Messages that are not acknowledged, outside of transactions, go to others.",
+            show_default=False,
+        ),
+    ] = None,
     reset: Annotated[
         list[str] | None,
         typer.Option(metavar="SETTING", help="Set this to its default, such as expiry-queue.", show_default=False),
@@ -64,12 +99,22 @@ def set_settings(
 ) -> None:
     """Change how a queue works, or a topic and all its subscriptions. What is not named stays.
 
-    Example: `jmsql destination set orders --expiry-queue expired`
+    Example: `jmsql destination set orders --maximum-deliveries 5 --redelivery-delay 1 --redelivery-multiplier 2`
     """
     destination = read_destination(name)
     settings: DestinationSettings = {}
     if expiry_queue is not None:
         settings["expiry_queue"] = expiry_queue
+    redelivery: DestinationSettings = {
+        "maximum_deliveries": maximum_deliveries,
+        "redelivery_delay": redelivery_delay,
+        "redelivery_multiplier": redelivery_multiplier,
+        "maximum_redelivery_delay": maximum_redelivery_delay,
+        "redelivery_jitter": redelivery_jitter,
+        "dead_letter_queue": dead_letter_queue,
+        "claim_time_limit": claim_time_limit,
+    }
+    settings.update({name: value for name, value in redelivery.items() if value is not None})  # type: ignore[typeddict-item]
     if not settings and not reset:
         raise typer.BadParameter("Nothing is to be set. See --help for what there is.")
     with open_database(url, schema).administration() as administration:

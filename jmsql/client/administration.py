@@ -14,6 +14,7 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.selectors import Selector
 from jmsql.store.access import Access, AccessSummary, Action
 from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.dead_letters import DeadLetter, DeadLetters, Retry
 from jmsql.store.destination_settings import DestinationsAdministration, DestinationSettings, DestinationSummary
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import jms_errors
@@ -54,6 +55,7 @@ class Administration:
         self._inspection = Inspection(self._connection, self._schema)
         self._access = Access(self._connection, self._schema)
         self._destinations = DestinationsAdministration(self._connection, self._schema)
+        self._dead_letters = DeadLetters(self._connection, self._schema)
 
     # Destinations
 
@@ -298,6 +300,39 @@ class Administration:
         )
         with jms_errors("making a subscription"), self._connection.psycopg.transaction():
             return Subscriptions(PsycopgDriver(self._connection.psycopg), self._schema).create(definition)
+
+    def dead_letters(
+        self, queue: Queue | str | None = None, selector: str | None = None, *, limit: int = 100
+    ) -> list[DeadLetter]:
+        """Return the dead letters, those that died last first: where they come from, and why they are dead.
+
+        Args:
+            queue: Those in this queue; None: in all queues.
+            selector: Which of them; their properties ``JMS_jmsql_…`` may be compared as well. None: all.
+            limit: At most so many.
+
+        Raises:
+            InvalidDestinationException: There is no such queue.
+            InvalidSelectorException: The selector has an error; the message shows where.
+        """
+        return self._dead_letters.first(None if queue is None else _queue_name(queue), Selector.parse(selector), limit)
+
+    def retry(self, queue: Queue | str = "DLQ", selector: str | None = None, *, limit: int | None = None) -> Retry:
+        """Move the dead letters in a queue back to where they come from, in one transaction.
+
+        They keep their identifiers, headers, properties and bodies, and count as never delivered. They queue up behind
+        what is there. Those that a session holds stay, and those whose queue or subscription is gone.
+
+        Args:
+            queue: Where they are now.
+            selector: Which of them; None: all.
+            limit: The first so many; None: all.
+
+        Raises:
+            InvalidDestinationException: There is no such queue.
+            InvalidSelectorException: The selector has an error; the message shows where.
+        """
+        return self._dead_letters.retry(_queue_name(queue), Selector.parse(selector), limit)
 
     def unsubscribe(self, name: str, client_id: str | None = None) -> None:
         """End a durable subscription, with its messages.

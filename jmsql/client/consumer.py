@@ -12,6 +12,7 @@ from jmsql.destinations import Queue, Topic
 from jmsql.duration import seconds
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
+from jmsql.policies import claim_duration
 
 if TYPE_CHECKING:
     from jmsql.client.abstract_session import AbstractSession
@@ -30,9 +31,6 @@ __all__ = [
     "call_listener",
     "require_listener",
 ]
-
-_SHORTEST_CLAIM = 1.0
-"""Seconds. A claim is extended, and looked after, about once a second."""
 
 
 class OnMessage(Protocol):
@@ -176,12 +174,7 @@ class MessageConsumer:
     @claim_time_limit.setter
     def claim_time_limit(self, limit: float | timedelta | None) -> None:
         self._check_open()
-        wanted = None if limit is None else seconds(limit, "claim_time_limit")
-        if wanted is not None and wanted < _SHORTEST_CLAIM:
-            raise ValueError(
-                f"claim_time_limit is at least {_SHORTEST_CLAIM:g} s, not {wanted} s: claims are extended."
-            )
-        self._inbox.policy.claim_time_limit = wanted
+        self._inbox.policy.claim_time_limit = None if limit is None else claim_duration(limit)
 
     def receive(self, timeout: float | timedelta | None = None) -> Message | None:
         """Return the next message, waiting for it if need be.

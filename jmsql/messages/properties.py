@@ -2,7 +2,8 @@
 
 Names that begin with "JMS" are not the application's. Of these a client sets ``JMSXGroupID`` (a String),
 ``JMSXGroupSeq`` (an int from 1) and names that begin with ``JMS_``, which other providers use and which pass through
-unchanged. All other ``JMSX`` names are the provider's, headers are no properties, and ``JMS_jmsql`` is kept free.
+unchanged. All other ``JMSX`` names are the provider's, headers are no properties, and names that begin with
+``JMS_jmsql`` say of a dead letter where it comes from and why.
 
 Source: JMS 1.1 chapter 3.5.
 """
@@ -35,6 +36,7 @@ __all__ = ["DELIVERY_COUNT", "MessageProperties", "PropertyAccess", "ReceivedPro
 DELIVERY_COUNT = "JMSXDeliveryCount"
 """The property that tells how often the message was delivered, this delivery included."""
 
+_OWN = "JMS_jmsql"
 _GROUP_ID = "JMSXGroupID"
 _GROUP_SEQUENCE = "JMSXGroupSeq"
 
@@ -44,7 +46,7 @@ def is_settable(name: str) -> bool:
     if not name.startswith("JMS"):
         return is_identifier(name)
     if name.startswith("JMS_"):
-        return not name.startswith("JMS_jmsql") and is_identifier(name)
+        return not name.startswith(_OWN) and is_identifier(name)
     return name in (_GROUP_ID, _GROUP_SEQUENCE)
 
 
@@ -126,7 +128,11 @@ class PropertyAccess:
     def _encode_properties(self) -> tuple[str | None, str | None]:
         received = self._received_properties
         if received is not None:
-            return received.values, received.types
+            if received.values is None or _OWN not in received.values:
+                return received.values, received.types
+            # What says why a message is dead does not go with it where it is sent to anew.
+            of_client = {name: value for name, value in self._properties_to_read().items() if is_settable(name)}
+            return write_object(of_client, omit_nulls=True) if of_client else (None, None)
         values = self._property_values
         if not values:
             return None, None

@@ -22,7 +22,13 @@ class UpkeepStatements:
         schema = quote_identifier(schema_name)
         names = [name for name, _ in SEND_COLUMNS[1:]]
         columns = ", ".join(names)
-        moved = ", ".join("null" if name == "jms_expiration" else f"e.{name}" for name in names)
+        own = {
+            "jms_expiration": "null",
+            "properties": f"""{schema}.dead_letter_properties(
+                    e.properties, e.queue_id, 'expired', coalesce(s.delivery_count, 0), s.first_failed_at, s.last_error,
+                    e.jms_expiration)""",
+        }
+        moved = ", ".join(own.get(name, f"e.{name}") for name in names)
 
         # Who gets this lock does it, if policies hide nothing from it.
         self.lead = f"""
@@ -85,7 +91,8 @@ class UpkeepStatements:
                 select e.expiry_queue_id, e.body_id, {moved}
                 from expired e
                 join deleted d using (queue_id, inverse_priority, sequence)
-                where e.expiry_queue_id is not null
+                left join state s using (queue_id, inverse_priority, sequence)
+                join {schema}.queue q on q.queue_id = e.expiry_queue_id and q.name is not null
                 order by e.sequence)
             select count(*) from deleted"""
 

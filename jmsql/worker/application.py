@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
 from jmsql.client.consumer import MessageConsumer
@@ -12,6 +13,7 @@ from jmsql.client.factory import ConnectionFactory
 from jmsql.client.session import Session
 from jmsql.destinations import Destination, Queue, Topic, require_destination
 from jmsql.exceptions import InvalidSelectorException
+from jmsql.policies import RedeliveryPolicy, claim_duration
 from jmsql.selectors import Selector
 from jmsql.worker.parameters import Parameter, read_parameters
 
@@ -33,6 +35,8 @@ class Listener:
     concurrency: int | None
     subscription: str | None
     durable: bool
+    redelivery: RedeliveryPolicy | None
+    claim_time_limit: float | None
 
     @property
     def is_async(self) -> bool:
@@ -78,6 +82,8 @@ class Application:
         concurrency: int | None = None,
         subscription: str | None = None,
         durable: bool = True,
+        redelivery: RedeliveryPolicy | None = None,
+        claim_time_limit: float | timedelta | None = None,
     ) -> Callable[[Handler], Handler]:
         """Register a handler: a function, or a coroutine function, which is called with one message at a time.
 
@@ -92,6 +98,11 @@ class Application:
             concurrency: How many of its messages each process handles at a time; None: what the worker is told.
             subscription: The name of the subscription to the topic, which all workers share.
             durable: Whether that subscription collects messages while no worker runs.
+            redelivery: What becomes of messages with which the handler fails; None: what is set for the destination, or
+                else that they come again after 1 s, 2 s, 4 s and so on, up to a minute, until it succeeds.
+            claim_time_limit: After how many seconds (or a `timedelta`) without a sign of life of its process a message
+                goes to another handler, if it is not transacted; None: what is set for the destination, or else only
+                when the process has ended.
 
         Returns:
             What registers the handler, and returns it unchanged.
@@ -100,7 +111,8 @@ class Application:
             InvalidDestinationException: The destination is none.
             InvalidSelectorException: The selector has an error; the message shows where.
             TypeError: The handler asks for something that it cannot be given.
-            ValueError: A topic needs a subscription, a queue has none; or the concurrency is less than 1.
+            ValueError: A topic needs a subscription, a queue has none; the concurrency is less than 1; the time limit
+                is less than a second, or for a handler that is transacted.
         """
         found = Queue(destination) if isinstance(destination, str) else require_destination(destination)
         assert isinstance(found, Queue | Topic)
@@ -108,13 +120,26 @@ class Application:
         def register(handler: Handler) -> Handler:
             name = _name(handler)
             _check(name, found, concurrency, subscription)
+            time_limit = _time_limit(name, claim_time_limit, transacted=transacted)
             try:
                 Selector.parse(selector)
             except InvalidSelectorException as error:
                 raise InvalidSelectorException(f"The selector of the handler {name}: {error}") from error
             parameters = read_parameters(handler, name, transacted=transacted)
             self.listeners.append(
-                Listener(name, handler, parameters, found, selector, transacted, concurrency, subscription, durable)
+                Listener(
+                    name,
+                    handler,
+                    parameters,
+                    found,
+                    selector,
+                    transacted,
+                    concurrency,
+                    subscription,
+                    durable,
+                    redelivery,
+                    time_limit,
+                )
             )
             return handler
 
@@ -136,3 +161,11 @@ def _check(name: str, destination: Destination, concurrency: int | None, subscri
         raise ValueError(f"The handler {name} listens to {destination}, and only topics have subscriptions.")
     if concurrency is not None and concurrency < 1:
         raise ValueError(f"The concurrency of the handler {name} is at least 1, not {concurrency}.")
+
+
+def _time_limit(name: str, limit: float | timedelta | None, *, transacted: bool) -> float | None:
+    if limit is None:
+        return None
+    if transacted:
+        raise ValueError(f"The handler {name} is transacted: its transaction holds the message, and no claim does.")
+    return claim_duration(limit)

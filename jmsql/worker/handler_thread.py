@@ -18,16 +18,19 @@ from jmsql.client.connection import Connection
 from jmsql.client.observation import processing
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message
+from jmsql.policies import RedeliveryPolicy
 from jmsql.worker.application import Listener
 from jmsql.worker.parameters import Delivery
 from jmsql.worker.work import Work
 
-__all__ = ["HandlerThread", "Handling"]
+__all__ = ["DEFAULT_REDELIVERY", "HandlerThread", "Handling"]
 
 logger = logging.getLogger("jmsql.worker")
 
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 10.0
+DEFAULT_REDELIVERY = RedeliveryPolicy(delay=1.0, multiplier=2.0, maximum_delay=60.0, jitter=0.1)
+"""What holds for messages of which neither the listener nor the destination says anything."""
+
+_PAUSE_AFTER_FAILURE = 0.1
 _PAUSE_WITHOUT_SERVER = 1.0
 _CANCEL_TIMEOUT = 2.0
 
@@ -62,6 +65,9 @@ class HandlerThread(threading.Thread):
         self._stopping = threading.Event()
         self._session = connection.create_session(listener.transacted, AcknowledgeMode.CLIENT)
         self._consumer = listener.create_consumer(self._session)
+        self._consumer.redelivery_policy = listener.redelivery
+        self._consumer.default_redelivery_policy = DEFAULT_REDELIVERY
+        self._consumer.claim_time_limit = listener.claim_time_limit
 
     def run(self) -> None:
         """Handle messages until `stop`."""
@@ -108,7 +114,8 @@ class HandlerThread(threading.Thread):
             self.handling = Handling(message.jms_message_id, time.monotonic(), None)
             with processing(self._session, message):
                 self._share_transaction()
-                self._call(message, runner)
+                with self._session.keeping_claims():
+                    self._call(message, runner)
                 if self.listener.transacted:
                     self._session.commit()
                 else:
@@ -162,7 +169,7 @@ class HandlerThread(threading.Thread):
         seconds = self._end(succeeded=False)
         count = message.get_int_property("JMSXDeliveryCount")
         logger.error(
-            "%s failed with %s: %s. The message %s, delivered %d times by now, is delivered again.",
+            "%s failed with %s: %s. The message %s was delivered %d times by now.",
             self.listener,
             type(error).__name__,
             str(error).partition("\n")[0],
@@ -171,16 +178,16 @@ class HandlerThread(threading.Thread):
             exc_info=error,
             extra=self._facts(message, seconds),
         )
-        self._give_back()
+        self._give_back(error)
         self.handling = None
-        self._stopping.wait(min(_FIRST_PAUSE * 2.0 ** min(count - 1, 10), _LONGEST_PAUSE))
+        self._stopping.wait(_PAUSE_AFTER_FAILURE)
 
-    def _give_back(self) -> None:
+    def _give_back(self, reason: BaseException | None = None) -> None:
         try:
             if self.listener.transacted:
-                self._session.rollback()
+                self._session.rollback(reason)
             else:
-                self._session.recover()
+                self._session.recover(reason)
         except JMSException as error:  # also where the session was closed from outside, at the deadline
             logger.warning("%s: %s", self.listener, error)
 

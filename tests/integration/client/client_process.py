@@ -6,6 +6,7 @@ Run as a program, it takes its orders as JSON on its command line and tells of e
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -57,6 +58,14 @@ class ClientProcess:
     def texts_until_it_stops(self) -> list[str]:
         """The texts of all messages that it receives."""
         return [text for _, text in iter(self._line, [])]
+
+    def freeze(self) -> None:
+        """Hold it up, as a machine that swaps does."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End it as nothing can prevent."""

@@ -1,0 +1,86 @@
+"""`jmsql dead-letters` and `jmsql retry`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jmsql.cli.options import Json, Schema, Selector, Url, open_database
+from jmsql.cli.output import age, console, counted, print_json, table, working
+
+__all__ = ["dead_letters", "retry"]
+
+_NOTHING_FOUND = 1
+
+
+def dead_letters(
+    queue: Annotated[
+        str | None, typer.Argument(metavar="[QUEUE]", help="Those in this queue alone.", show_default=False)
+    ] = None,
+    selector: Selector = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show each last error in full.")] = False,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """List dead letters: messages that were delivered in vain too often, or have expired. The last comes first.
+
+    A selector may compare JMS_jmsql_OriginalDestination, JMS_jmsql_DeadLetterReason ('maximum deliveries' or
+    'expired'), JMS_jmsql_Deliveries and JMS_jmsql_LastError. `jmsql browse` shows the messages themselves.
+
+    Example: `jmsql dead-letters DLQ --selector "JMS_jmsql_OriginalDestination = 'queue://orders'"`
+    """
+    with open_database(url, schema).administration() as administration, working("Looking ..."):
+        found = administration.dead_letters(queue, selector, limit=limit)
+    if as_json:
+        print_json([letter._asdict() for letter in found])
+        return
+    if not found:
+        console().print("There is no dead letter.")
+        return
+    listing = table("queue", "from", "reason", "deliveries", "died", "error", "message", numbers=("deliveries", "died"))
+    for each in found:
+        origin = each.original_destination or ""
+        if each.original_subscription is not None:
+            origin += f" ({each.original_subscription})"
+        error = each.last_error if traceback else each.error
+        deliveries = "" if each.deliveries is None else f"{each.deliveries:,}"
+        listing.add_row(each.queue, origin, each.reason, deliveries, age(each.died_at), error, each.message_id)
+    console().print(listing)
+
+
+def retry(
+    queue: Annotated[str, typer.Argument(metavar="[QUEUE]", help="Where the dead letters are.")] = "DLQ",
+    selector: Selector = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="The first so many.", show_default=False)
+    ] = None,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Move dead letters back to where they come from, in one transaction.
+
+    They keep identifiers, headers, properties and bodies, and count as never delivered. Those that a client holds
+    stay, and those whose queue or subscription is gone. Doing it again does no harm.
+
+    Exits with 1 if there was nothing to move.
+
+    Example: `jmsql retry DLQ --selector "JMS_jmsql_LastError LIKE '%TimeoutError%'" --limit 100`
+    """
+    with open_database(url, schema).administration() as administration, working("Moving ..."):
+        done = administration.retry(queue, selector, limit=limit)
+    if as_json:
+        print_json({"queue": queue} | done._asdict())
+    else:
+        for destination, count in sorted(done.returned.items()):
+            console().print(f"{counted(count, 'message')} went back to {destination}.", markup=False)
+        if done.left:
+            reason = "a client holds them, or where they come from is gone"
+            console().print(f"{counted(done.left, 'message')} stay in {queue!r}: {reason}.", markup=False)
+        if not done.returned and not done.left:
+            console().print(f"There is no such dead letter in the queue {queue!r}.", markup=False)
+    if not done.returned:
+        raise typer.Exit(_NOTHING_FOUND)

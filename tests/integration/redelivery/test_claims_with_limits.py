@@ -1,0 +1,141 @@
+"""Claims with a time limit: who is at work keeps them, who hangs loses them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from jmsql import (
+    AcknowledgeMode,
+    Administration,
+    Connection,
+    IllegalStateException,
+    JMSException,
+    Message,
+    Queue,
+    Session,
+)
+from jmsql.testing import drain, wait_for
+from tests.integration.client.client_process import Order, client_process
+from tests.integration.client.server import SESSIONS, Server
+from tests.texts import receive, send_texts, texts_of
+
+LIMIT = 1.0
+PATIENCE = 20.0
+
+
+def test_a_message_that_is_held_for_too_long_goes_to_another_and_cannot_be_acknowledged_any_more(
+    connection: Connection, other_connection: Connection, others: Session, queue: Queue, server: Server
+) -> None:
+    consumer = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT).create_consumer(queue)
+    consumer.claim_time_limit = LIMIT
+    send_texts(others, queue, "a", "b")
+    first = receive(consumer)
+
+    taking = other_connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    other = taking.create_consumer(queue)
+    messages = {}
+    while "a" not in messages:
+        message = other.receive(timeout=PATIENCE)
+        assert message is not None
+        messages[message.get_body(str)] = message
+    assert messages["a"].get_int_property("JMSXDeliveryCount") == 2
+    assert server.rows("select last_error from jmsql.messages where body = 'a'") == [
+        ("the client held the message for longer than the time limit for claims",)
+    ]
+    with pytest.raises(JMSException, match=r"could not be acknowledged.*held for longer than the time limit"):
+        first.acknowledge()
+    messages["a"].acknowledge()
+    taking.close()
+    connection.close()
+    assert drain(others.create_consumer(queue)) == []
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.DUPS_OK])
+def test_a_listener_keeps_its_message_for_as_long_as_it_runs_and_no_transaction_is_open(
+    mode_session: Session,
+    connection: Connection,
+    others: Session,
+    queue: Queue,
+    administration: Administration,
+    server: Server,
+) -> None:
+    administration.create_queue(queue.name, claim_time_limit=LIMIT)
+    is_enough = threading.Event()
+    heard: list[int] = []
+
+    def listen(message: Message) -> None:
+        heard.append(message.get_int_property("JMSXDeliveryCount"))
+        is_enough.wait(PATIENCE)
+        message.acknowledge()
+
+    mode_session.create_consumer(queue).message_listener = listen
+    send_texts(others, queue, "a")
+    wait_for(lambda: heard)
+    extended = f"select claim_expires_at > claimed_at + interval '{3 * LIMIT} seconds' from jmsql.delivery"
+    wait_for(lambda: server.rows(extended.encode()) == [(True,)], PATIENCE)  # type: ignore[arg-type] # no literal
+    transactions = "select state from pg_stat_activity where application_name = %s and xact_start is not null"
+    assert server.rows(transactions, SESSIONS) == [], "of the sessions' connections, none has a transaction open"
+    is_enough.set()
+    mode_session.close()
+    assert heard == [1]
+    assert server.rows("select count(*) from jmsql.message") == [(0,)]
+
+
+def test_a_program_that_receives_can_keep_its_claims_too(
+    connection: Connection, others: Session, queue: Queue, administration: Administration, server: Server
+) -> None:
+    administration.create_queue(queue.name, claim_time_limit=LIMIT)
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+    send_texts(others, queue, "a")
+    message = receive(session.create_consumer(queue))
+    with session.keeping_claims():
+        extended = "select claim_expires_at > claimed_at + interval '3 seconds' from jmsql.delivery"
+        wait_for(lambda: server.rows(extended) == [(True,)], PATIENCE)
+    message.acknowledge()
+    assert server.rows("select count(*) from jmsql.message") == [(0,)]
+
+
+def test_a_process_that_hangs_loses_its_message_to_another(
+    jmsql_clean_url: str, others: Session, queue: Queue, administration: Administration, server: Server
+) -> None:
+    administration.create_queue(queue.name, claim_time_limit=LIMIT)
+    send_texts(others, queue, "a")
+    order = Order(queue.name, AcknowledgeMode.AUTO.name, receives=1, listens=True)
+    with client_process(jmsql_clean_url, order) as client:
+        client.wait_until_ready()
+        assert client.received(1) == [[queue.name, "a"]]
+        client.freeze()
+        try:
+            message = receive(others.create_consumer(queue))
+            assert message.get_int_property("JMSXDeliveryCount") == 2
+        finally:
+            client.thaw()
+    assert server.rows("select count(*) from jmsql.message") == [(0,)]
+
+
+def test_with_a_time_limit_messages_are_claimed_one_at_a_time(
+    connection: Connection, others: Session, queue: Queue, administration: Administration, server: Server
+) -> None:
+    administration.create_queue(queue.name, claim_time_limit=3600)
+    texts = [f"{number}" for number in range(20)]
+    send_texts(others, queue, *texts)
+    consumer = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT).create_consumer(queue)
+    messages = [receive(consumer) for _ in range(10)]
+    assert texts_of(messages) == texts[:10]
+    assert server.rows("select count(*) from jmsql.delivery") == [(10,)]
+    messages[-1].acknowledge()
+
+
+def test_time_limits_are_checked(connection: Connection, queue: Queue, administration: Administration) -> None:
+    consumer = connection.create_session().create_consumer(queue)
+    with pytest.raises(ValueError, match=r"at least 1 s, not 0\.5 s"):
+        consumer.claim_time_limit = 0.5
+    with pytest.raises(JMSException, match="claim_time_limit"):
+        administration.create_queue(queue.name, claim_time_limit=0.5)
+    consumer.claim_time_limit = 5
+    assert consumer.claim_time_limit == 5.0
+    consumer.close()
+    with pytest.raises(IllegalStateException):
+        consumer.claim_time_limit = 5
