@@ -263,22 +263,28 @@ class JMSContext:
         """
         self._session.commit()
 
-    def rollback(self) -> None:
+    def rollback(self, error: BaseException | str | None = None) -> None:
         """Roll the transaction back.
+
+        Args:
+            error: Why; see [`Session.rollback`][jmsql.Session.rollback].
 
         Raises:
             IllegalStateException: The session is not transacted.
             TransactionInProgressException: The transaction is the caller's.
         """
-        self._session.rollback()
+        self._session.rollback(error)
 
-    def recover(self) -> None:
+    def recover(self, error: BaseException | str | None = None) -> None:
         """Deliver what was received and not acknowledged again.
+
+        Args:
+            error: Why; see [`Session.recover`][jmsql.Session.recover].
 
         Raises:
             IllegalStateException: The session is transacted.
         """
-        self._session.recover()
+        self._session.recover(error)
 
     def acknowledge(self) -> None:
         """Acknowledge all that was received, if the session mode is CLIENT."""

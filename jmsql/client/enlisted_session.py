@@ -96,7 +96,7 @@ class EnlistedSession(AbstractSession):
         """
         raise TransactionInProgressException("The session is part of your transaction: commit that instead.")
 
-    def rollback(self) -> NoReturn:
+    def rollback(self, error: BaseException | str | None = None) -> NoReturn:  # noqa: ARG002 - refused
         """Refuse: the transaction is the caller's.
 
         Raises:
@@ -104,7 +104,7 @@ class EnlistedSession(AbstractSession):
         """
         raise TransactionInProgressException("The session is part of your transaction: roll that back instead.")
 
-    def recover(self) -> NoReturn:
+    def recover(self, error: BaseException | str | None = None) -> NoReturn:  # noqa: ARG002 - refused
         """Refuse, as every transacted session does.
 
         Raises:

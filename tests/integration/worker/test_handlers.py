@@ -172,7 +172,7 @@ def test_a_message_that_always_fails_does_not_spin(
 ) -> None:
     worker = start_worker(
         """
-@app.listener("orders")
+@app.listener("orders", redelivery=jmsql.RedeliveryPolicy(delay=0.1, multiplier=2.0))
 def handle(message):
     with Path("attempts").open("a") as attempts:
         attempts.write(f"{time.monotonic()}\\n")

@@ -1,0 +1,76 @@
+"""Messages that handlers fail with: they wait, others go on, and at last they are dead letters."""
+
+from __future__ import annotations
+
+import pytest
+
+from jmsql import ConnectionFactory
+from jmsql.testing import wait_for
+from tests.integration.worker.conftest import PATIENCE, Database, StartWorker
+from tests.integration.worker.test_handlers import send
+
+DEAD = "select original_destination, reason, deliveries, body from jmsql.dead_letters"
+
+
+@pytest.mark.parametrize("transacted", [True, False])
+def test_a_message_that_kills_its_process_ends_in_the_dead_letter_queue(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database, transacted: bool
+) -> None:
+    worker = start_worker(
+        f"""
+import signal
+
+
+@app.listener("orders", transacted={transacted}, redelivery=jmsql.RedeliveryPolicy(maximum_deliveries=2))
+def handle(message):
+    Path(f"began {{message.get_body(str)}} {{os.getpid()}}").touch()
+    if message.get_body(str) == "poison":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    )
+    send(jmsql_factory, "orders", "poison", "good")
+    wait_for(lambda: database.rows(DEAD), 2 * PATIENCE)
+    assert database.rows(DEAD) == [("queue://orders", "maximum deliveries", 2, "poison")]
+    wait_for(lambda: "good" in dict(worker.began()), 2 * PATIENCE)
+    wait_for(lambda: database.queued() == 1, PATIENCE)
+    assert [text for text, _ in worker.began()].count("poison") == 2
+    assert worker.stop() == 0
+
+
+def test_a_message_that_fails_waits_while_a_single_thread_goes_on_and_keeps_its_error(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+) -> None:
+    worker = start_worker(
+        """
+class OutOfStock(Exception):
+    pass
+
+
+@app.listener("orders")
+def handle(message, database):
+    if message.get_body(str) == "poison":
+        raise OutOfStock("none at postgresql://app:secret@db/shop")
+    store(database, message)
+
+
+@app.listener("limited", redelivery=jmsql.RedeliveryPolicy(2, delay=0.1, dead_letter_queue="hopeless"))
+def limited(message):
+    raise OutOfStock("none")
+"""
+    )
+    send(jmsql_factory, "orders", "poison", "a", "b")
+    send(jmsql_factory, "limited", "poison")
+    wait_for(lambda: database.handled() == [("a", 1), ("b", 1)], PATIENCE)
+    waiting = "select delivery_count >= 1, next_attempt > now(), last_error from jmsql.messages where queue = 'orders'"
+    wait_for(lambda: database.rows(waiting), PATIENCE)
+    ((has_failed, waits, error),) = database.rows(waiting)
+    assert has_failed
+    assert waits
+    assert error.startswith("Traceback (most recent call last):")
+    assert "in handle" in error
+    assert error.endswith("OutOfStock: none at postgresql://app:***@db/shop\n")
+    wait_for(lambda: database.rows(DEAD), PATIENCE)
+    assert database.rows("select queue, deliveries, error from jmsql.dead_letters") == [
+        ("hopeless", 2, "messaging.OutOfStock: none")
+    ]
+    assert worker.stop() == 0
