@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,11 @@ from tests.integration.pooler.pgbouncer import PgBouncer, pgbouncer
 from tests.integration.pooler.routes import Route, by_route
 
 pytest_plugins = ["pytester", "tests.compliance.table"]
+
+# A shell has what it starts in the background ignore SIGINT, and programs pass that on to those that they start. Tests
+# interrupt processes, whoever has started the tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
