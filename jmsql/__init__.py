@@ -14,6 +14,7 @@ from jmsql.client.context import JMSContext
 from jmsql.client.enlistment import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer, enlist
 from jmsql.client.exception_listening import ExceptionListener
 from jmsql.client.factory import ConnectionFactory
+from jmsql.client.history import History
 from jmsql.client.jms_consumer import JMSConsumer
 from jmsql.client.jms_producer import JMSProducer
 from jmsql.client.metadata import ConnectionMetaData
@@ -75,8 +76,10 @@ from jmsql.policies import RedeliveryPolicy
 from jmsql.store.access import AccessSummary
 from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
 from jmsql.store.global_transactions import Xid
+from jmsql.store.history_partitions import HistoryDay, PruneStep
 from jmsql.store.inspection import BrowsedMessage, ClientSummary, DeliveryState, QueueSummary, SubscriptionSummary
 from jmsql.store.migration import migrate
+from jmsql.store.past_messages import HistoryEntry, PastMessage
 
 __all__ = [
     "AccessSummary",
@@ -103,6 +106,9 @@ __all__ = [
     "ExceptionListener",
     "Float",
     "ForeignMessage",
+    "History",
+    "HistoryDay",
+    "HistoryEntry",
     "IllegalStateException",
     "InvalidClientIDException",
     "InvalidDestinationException",
@@ -125,6 +131,8 @@ __all__ = [
     "NullValueError",
     "NumberFormatException",
     "ObjectMessage",
+    "PastMessage",
+    "PruneStep",
     "Queue",
     "QueueBrowser",
     "QueueConnection",

@@ -140,6 +140,17 @@ def parse_destination(uri: str) -> Destination:
     return _KINDS[kind](name)
 
 
+def named_destination(destination: Destination | str) -> Destination:
+    """Return a destination that is given as such, or as text: a queue's name, ``queue://NAME`` or ``topic://NAME``.
+
+    Raises:
+        InvalidDestinationException: It is none.
+    """
+    if isinstance(destination, str):
+        return parse_destination(destination) if "://" in destination else Queue(destination)
+    return require_destination(destination)
+
+
 def require_destination(destination: object) -> Destination:
     """Return `destination`, which must be a queue or a topic.
 

@@ -89,6 +89,16 @@ def set_settings(
             show_default=False,
         ),
     ] = None,
+    history: Annotated[
+        bool | None,
+        typer.Option(
+            "--history/--no-history", help="Keep messages that have left it in the history.", show_default=False
+        ),
+    ] = None,
+    history_days: Annotated[
+        int | None,
+        typer.Option(metavar="DAYS", min=1, help="How many days they stay in the history.", show_default=False),
+    ] = None,
     reset: Annotated[
         list[str] | None,
         typer.Option(metavar="SETTING", help="Set this to its default, such as expiry-queue.", show_default=False),
@@ -105,7 +115,7 @@ def set_settings(
     settings: DestinationSettings = {}
     if expiry_queue is not None:
         settings["expiry_queue"] = expiry_queue
-    redelivery: DestinationSettings = {
+    given: DestinationSettings = {
         "maximum_deliveries": maximum_deliveries,
         "redelivery_delay": redelivery_delay,
         "redelivery_multiplier": redelivery_multiplier,
@@ -113,8 +123,10 @@ def set_settings(
         "redelivery_jitter": redelivery_jitter,
         "dead_letter_queue": dead_letter_queue,
         "claim_time_limit": claim_time_limit,
+        "history": history,
+        "history_days": history_days,
     }
-    settings.update({name: value for name, value in redelivery.items() if value is not None})  # type: ignore[typeddict-item]
+    settings.update({name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item]
     if not settings and not reset:
         raise typer.BadParameter("Nothing is to be set. See --help for what there is.")
     with open_database(url, schema).administration() as administration:

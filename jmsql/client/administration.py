@@ -9,7 +9,8 @@ from typing import Self, Unpack
 from sqlalchemy import Engine
 
 from jmsql.client.factory import ConnectionFactory, default_url
-from jmsql.destinations import Destination, Queue, Topic, parse_destination, require_destination, require_topic
+from jmsql.client.history import History
+from jmsql.destinations import Destination, Queue, Topic, named_destination, require_topic
 from jmsql.exceptions import IllegalStateException
 from jmsql.selectors import Selector
 from jmsql.store.access import Access, AccessSummary, Action
@@ -56,6 +57,7 @@ class Administration:
         self._access = Access(self._connection, self._schema)
         self._destinations = DestinationsAdministration(self._connection, self._schema)
         self._dead_letters = DeadLetters(self._connection, self._schema)
+        self._history = History(self._connection, self._schema)
 
     # Destinations
 
@@ -69,7 +71,7 @@ class Administration:
             InvalidDestinationException: The name is none, or a queue that a setting names is not there.
             JMSException: A setting cannot have the value.
         """
-        return self._destinations.create(_destination(destination), settings)
+        return self._destinations.create(named_destination(destination), settings)
 
     def create_queue(self, name: str, **settings: Unpack[DestinationSettings]) -> Queue:
         """Make a queue if it is not there, change the settings that are given, and return it; raises as `create`."""
@@ -90,7 +92,7 @@ class Administration:
             InvalidDestinationException: There is no such destination, or no queue that a setting names.
             JMSException: A setting cannot have the value.
         """
-        self._destinations.alter(_destination(destination), settings)
+        self._destinations.alter(named_destination(destination), settings)
 
     def reset(self, destination: Destination | str, *settings: str) -> None:
         """Change settings, given by their names, to what they are by default.
@@ -99,7 +101,7 @@ class Administration:
             InvalidDestinationException: There is no such destination.
             JMSException: There is no such setting.
         """
-        self._destinations.reset(_destination(destination), settings)
+        self._destinations.reset(named_destination(destination), settings)
 
     def pause(self, destination: Destination | str) -> None:
         """Stop the delivery of messages from a queue, or from all subscriptions of a topic; they still collect.
@@ -126,7 +128,7 @@ class Administration:
         Raises:
             InvalidDestinationException: There is no such destination.
         """
-        self._destinations.delete(_destination(destination))
+        self._destinations.delete(named_destination(destination))
 
     def destinations(self) -> list[DestinationSummary]:
         """Return all destinations, with what is set for them: queues first, by name."""
@@ -138,7 +140,7 @@ class Administration:
         Raises:
             InvalidDestinationException: There is no such destination.
         """
-        return self._destinations.summary(_destination(destination))
+        return self._destinations.summary(named_destination(destination))
 
     # Access
 
@@ -175,7 +177,7 @@ class Administration:
             JMSSecurityException: The role that has connected does not administer the schema.
             JMSException: There is no such role.
         """
-        self._access.grant(_destination(destination), role, _actions(send, receive, browse))
+        self._access.grant(named_destination(destination), role, _actions(send, receive, browse))
 
     def revoke(
         self,
@@ -187,7 +189,7 @@ class Administration:
         browse: bool = False,
     ) -> None:
         """Take back what `grant` has given; raises as `grant`."""
-        self._access.revoke(_destination(destination), role, _actions(send, receive, browse))
+        self._access.revoke(named_destination(destination), role, _actions(send, receive, browse))
 
     def grants(self, destination: Destination | str | None = None) -> list[AccessSummary]:
         """Return which roles have access, to a destination or, with None, to any; those with access to all come first.
@@ -195,7 +197,7 @@ class Administration:
         Raises:
             JMSException: The server could not be asked.
         """
-        return self._access.summaries(None if destination is None else _destination(destination))
+        return self._access.summaries(None if destination is None else named_destination(destination))
 
     # What there is
 
@@ -244,6 +246,11 @@ class Administration:
         """Return a durable subscription, or None if there is none of that name for the client identifier."""
         return self._inspection.subscription(name, client_id)
 
+    @property
+    def history(self) -> History:
+        """What has left the destinations that keep history."""
+        return self._history
+
     # Messages and subscriptions
 
     def purge(self, queue: Queue | str, selector: str | None = None) -> Iterator[int]:
@@ -288,7 +295,9 @@ class Administration:
             InvalidSelectorException: The selector has an error; the message shows where.
             ValueError: The name is empty.
         """
-        target = require_topic(Topic(topic) if isinstance(topic, str) and "://" not in topic else _destination(topic))
+        target = require_topic(
+            Topic(topic) if isinstance(topic, str) and "://" not in topic else named_destination(topic)
+        )
         if not name:
             raise ValueError("A subscription's name has at least one character.")
         if client_id is None and not shared:
@@ -358,12 +367,6 @@ class Administration:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._connection.engine.url.render_as_string(hide_password=True)}>"
-
-
-def _destination(destination: Destination | str) -> Destination:
-    if isinstance(destination, str):
-        return parse_destination(destination) if "://" in destination else Queue(destination)
-    return require_destination(destination)
 
 
 def _actions(send: bool, receive: bool, browse: bool) -> list[Action]:

@@ -39,6 +39,7 @@ class LockedDelivery:
         self._redelivery = redelivery
         self._inboxes: list[Inbox] = []
         self._undeleted: list[MessageRow] = []
+        self._undeleted_from: set[int] = set()
         self._recorded: list[MessageKey] = []
         self._delivered: list[tuple[Inbox, MessageRow]] = []
         self._claims: dict[MessageKey, int] = {}
@@ -70,6 +71,7 @@ class LockedDelivery:
                     continue
                 self._record(inbox, row, rules)
             self._undeleted.append(row)
+            self._undeleted_from.add(inbox.queue_id)
             if row.delivery_count is not None or rules is not None:
                 self._recorded.append(key)
             self._delivered.append((inbox, row))
@@ -105,8 +107,9 @@ class LockedDelivery:
     def flush(self) -> None:
         """Delete what was delivered, still in the open transaction."""
         if self._undeleted:
-            self._access.store.delete_locked(self._undeleted)
+            self._access.store.delete_locked(self._undeleted, self._undeleted_from)
             self._undeleted.clear()
+            self._undeleted_from.clear()
 
     def before_commit(self) -> None:
         """Delete what was delivered, and what is recorded of its deliveries.
@@ -133,6 +136,7 @@ class LockedDelivery:
         self._are_counted = self._are_forgotten = self._has_condemned = False
         self._delivered.clear()
         self._undeleted.clear()
+        self._undeleted_from.clear()
         self._recorded.clear()
         unlocked = []
         for inbox in self._inboxes:

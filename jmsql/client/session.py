@@ -64,7 +64,9 @@ class Session(AbstractSession):
         self._clock = connection._clock
         self._acknowledge_mode = acknowledge_mode
         self._is_transacted = acknowledge_mode is AcknowledgeMode.TRANSACTED
-        self._database = SessionConnection(connection._engine, connection._schema, transacted=self._is_transacted)
+        self._database = SessionConnection(
+            connection._engine, connection._schema, transacted=self._is_transacted, client=connection._control
+        )
         # Held while the session is in use: by a call, or by a listener for as long as it runs.
         self._lock = threading.RLock()
         self._sending = Sending(connection, self._database, self._lock, transacted=self._is_transacted)

@@ -15,7 +15,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -32,6 +32,7 @@ from jmsql.store.kept_claims import KeptClaims
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.message_key import MessageKey
 from jmsql.store.message_store import DELAYED_CHANNEL
+from jmsql.store.queues_with_history import QueuesWithHistory
 from jmsql.store.redelivery import ExtendedClaim
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.sign_of_life import AdvisoryLock, ClientForgottenError, Heartbeats, SignOfLife
@@ -92,6 +93,7 @@ class ControlConnection:
         self._written_consumers: tuple[int, Mapping[Consumption, int]] = (0, {})
         self._next_report = 0.0
         self._clock = clock
+        self._queues_with_history = QueuesWithHistory(schema)
         self._lock = threading.Lock()
         self._wake_ups: dict[int, set[WakeUp]] = {}
         self._payloads: set[str] = set()
@@ -118,6 +120,7 @@ class ControlConnection:
         """Call `wake_up` whenever the queue may have something new."""
         with self._lock:
             self._wake_ups.setdefault(queue_id, set()).add(wake_up)
+        self._queues_with_history.add(queue_id)
 
     def unsubscribe(self, queue_id: int, wake_up: WakeUp) -> None:
         """No longer call `wake_up`."""
@@ -149,6 +152,10 @@ class ControlConnection:
             yield
         finally:
             self._kept_claims.let_go(holder)
+
+    def may_keep_history(self, queue_ids: Collection[int]) -> bool:
+        """Tell whether one of the queues keeps history, or did a second ago."""
+        return self._queues_with_history.may_include(queue_ids)
 
     def set_client_id(self, client_id: str) -> None:
         """Take a client identifier for as long as the connection lives.
@@ -275,6 +282,7 @@ class ControlConnection:
             self._clock.look(driver)
             self._report(driver)
             self._kept_claims.run(driver)
+            self._queues_with_history.run(driver)
             return maintenance.run(driver, self.connection_id), maintenance.move_due(driver)
         except psycopg.Error as error:
             if is_connection_lost(error):

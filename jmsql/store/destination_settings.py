@@ -31,6 +31,8 @@ class DestinationSettings(TypedDict, total=False):
         dead_letter_queue: Where messages go that were delivered `maximum_deliveries` times; ``DLQ`` by default.
         claim_time_limit: After how many seconds (or a `timedelta`) a session that is not transacted loses a message
             that it has not acknowledged. By default it holds it for as long as its client lives.
+        history: Whether messages go to the history when they leave. By default they are gone.
+        history_days: How many whole days they stay there. By default they stay until somebody removes them.
     """
 
     paused: bool | None
@@ -42,6 +44,8 @@ class DestinationSettings(TypedDict, total=False):
     redelivery_jitter: float | None
     dead_letter_queue: Queue | str | None
     claim_time_limit: float | timedelta | None
+    history: bool | None
+    history_days: int | None
 
 
 class DestinationSummary(NamedTuple):

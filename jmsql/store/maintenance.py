@@ -8,6 +8,7 @@ import time
 from jmsql.store.delay_statements import delay_statements
 from jmsql.store.driver import Driver
 from jmsql.store.due_messages import DueMessages
+from jmsql.store.history_upkeep import HistoryUpkeep
 from jmsql.store.message_key import MessageKey
 from jmsql.store.redelivery import LostClaim, Redelivery, Release
 from jmsql.store.topic_statements import topic_statements
@@ -45,6 +46,7 @@ class Maintenance:
         self._topics = topic_statements(schema)
         self._delays = delay_statements(schema)
         self._due_messages = DueMessages(schema)
+        self._history = HistoryUpkeep(schema, pooled=pooled)
         self._leading = False
         self._next_run = 0.0
         self._next_orphans = 0.0
@@ -103,6 +105,7 @@ class Maintenance:
             driver.execute(self._statements.forget_orphans)
             driver.execute(self._statements.find_lost)
             self._next_orphans = now + _ORPHAN_INTERVAL
+        self._history.run(driver)
         steps = (
             (reaped, _REAP_LIMIT),
             (purged, _PURGE_LIMIT),

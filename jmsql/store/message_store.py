@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from jmsql.destinations import TemporaryTopic, Topic
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
@@ -17,15 +17,26 @@ from jmsql.store.errors import jms_errors
 from jmsql.store.message_key import MessageKey, key_parameters
 from jmsql.store.redelivery import Redelivery
 from jmsql.store.rows import MessageRow, OutgoingMessage, array_literal, send_parameters, single_send_parameters
-from jmsql.store.statements import SelectedStatement, statements
+from jmsql.store.statements import SelectedStatement, Statements, statements
 from jmsql.store.temporary_destinations import TemporaryDestinations
 from jmsql.store.topic_statements import topic_statements
 
-__all__ = ["DELAYED_CHANNEL", "MessageStore", "Publisher"]
+__all__ = ["DELAYED_CHANNEL", "Client", "MessageStore", "Publisher"]
 
 
 DELAYED_CHANNEL = 0
 """Stands, in a notification, where the number of a queue or topic does: some message is delivered later."""
+
+
+class Client(Protocol):
+    """Who receives messages."""
+
+    @property
+    def connection_id(self) -> int:
+        """The number of the client's connection."""
+
+    def may_keep_history(self, queue_ids: Collection[int]) -> bool:
+        """Tell whether one of the queues keeps history, as far as the client knows."""
 
 
 class Publisher(NamedTuple):
@@ -41,13 +52,25 @@ class MessageStore:
     Args:
         driver: Runs the statements.
         schema: The name of the schema.
+        client: Who receives messages through it; None: somebody without a connection of jmsql's.
     """
 
-    def __init__(self, driver: Driver, schema: str) -> None:
+    def __init__(self, driver: Driver, schema: str, client: Client | None = None) -> None:
         self._driver = driver
         self._schema = schema
+        self._client = client
         self._statements = statements(schema)
+        self._recording = statements(schema, record=True)
         self.redelivery = Redelivery(driver, schema)
+
+    def _statements_for(self, queue_ids: Collection[int]) -> Statements:
+        """Return the statements to acknowledge messages of these queues with: who keeps no history pays for none."""
+        keeps = self._client is None or self._client.may_keep_history(queue_ids)
+        return self._recording if keeps else self._statements
+
+    @property
+    def _connection_id(self) -> int | None:
+        return None if self._client is None else self._client.connection_id
 
     def find_queue(self, name: str) -> int | None:
         """Return the id of a queue, or None if it is not there."""
@@ -177,7 +200,8 @@ class MessageStore:
 
     def take(self, queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int) -> list[MessageRow]:
         """Take the next messages off their queue."""
-        return self._next(self._statements.take(selector), queue_id, lowest, limit)
+        statement = self._statements_for((queue_id,)).take(selector)
+        return self._next(statement, queue_id, lowest, limit, connection_id=self._connection_id)
 
     def claim(
         self,
@@ -211,11 +235,23 @@ class MessageStore:
             ][0]
         return highest
 
-    def delete_locked(self, rows: Sequence[MessageRow]) -> None:
-        """Delete messages that the open transaction has locked."""
+    def delete_locked(self, rows: Sequence[MessageRow], queue_ids: Collection[int]) -> None:
+        """Delete messages that the open transaction has locked.
+
+        Args:
+            rows: The messages.
+            queue_ids: The queues that they are in.
+        """
+        known = self._statements_for(queue_ids)
+        parameters: dict[str, object] = {"addresses": '{"' + '","'.join([row.handle for row in rows]) + '"}'}
+        if known is self._recording:
+            parameters |= {
+                "queue_ids": array_literal(queue_ids),
+                "deliveries": array_literal(row.delivery_count for row in rows),
+                "connection_id": self._connection_id,
+            }
         with jms_errors("acknowledging"):
-            addresses = '{"' + '","'.join([row.handle for row in rows]) + '"}'
-            self._driver.execute(self._statements.delete_locked, {"addresses": addresses})
+            self._driver.execute(known.delete_locked, parameters)
 
     def forget_deliveries(self, keys: Sequence[MessageKey]) -> None:
         """Forget how often messages were delivered before that the open transaction has deleted."""
@@ -227,7 +263,8 @@ class MessageStore:
         keys, claim_ids = zip(*claimed, strict=True)
         with jms_errors("acknowledging"):
             parameters = {**key_parameters(keys), "claim_ids": array_literal(claim_ids)}
-            return int(self._driver.execute(self._statements.acknowledge, parameters).rows[0][0])
+            known = self._statements_for({key.queue_id for key in keys})
+            return int(self._driver.execute(known.acknowledge, parameters).rows[0][0])
 
     def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
         """Read the messages after a key, given as (inverse priority, sequence), in the order of delivery."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.errors import jms_errors
+from jmsql.store.history_statements import RECORDED, history
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.inspection import Inspection, selector_condition
 
@@ -39,6 +40,13 @@ class Purge:
             InvalidDestinationException: There is no such queue.
         """
         condition, parameters = selector_condition(selector, self._schema_name)
+        kept = history(
+            self._schema,
+            queues="array[%(queue_id)s::integer]",
+            addresses="array(select address from free)",
+            deliveries="array(select delivery_count from free)",
+            outcome="purged",
+        )
         # The state is read under the rows' locks: a claim cannot come in between.
         statement = f"""
             with candidate as materialized (
@@ -54,11 +62,13 @@ class Purge:
                 select s.* from {self._schema}.delivery_state(%(queue_id)s,
                     (select array_agg(inverse_priority) from candidate),
                     (select array_agg(sequence) from candidate)) s),
+            free as materialized (
+                select c.*, s.delivery_count from candidate c left join state s using (inverse_priority, sequence)
+                where s.claim_id is null),
+            {kept},
             deleted as (
-                delete from {self._schema}.message m using candidate c
-                where m.ctid = c.address and not exists (
-                    select from state s where s.claim_id is not null
-                      and (s.inverse_priority, s.sequence) = (c.inverse_priority, c.sequence))
+                delete from {self._schema}.message m using free f
+                where m.ctid = f.address and {RECORDED}
                 returning m.queue_id, m.inverse_priority, m.sequence),
             forgotten as (
                 delete from {self._schema}.delivery d using deleted m

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
-from jmsql.store.message_store import MessageStore
+from jmsql.store.message_store import Client, MessageStore
 
 __all__ = ["SessionConnection"]
 
@@ -29,12 +29,14 @@ class SessionConnection:
         engine: Where connections come from.
         schema: The name of the schema.
         transacted: Whether statements run in a transaction that lasts until commit or rollback; else each commits.
+        client: Who receives messages through it.
     """
 
-    def __init__(self, engine: Engine, schema: str, *, transacted: bool) -> None:
+    def __init__(self, engine: Engine, schema: str, *, transacted: bool, client: Client | None = None) -> None:
         self._engine = engine
         self._schema = schema
         self._transacted = transacted
+        self._client = client
         self._closed = False
         self._connection: sqlalchemy.Connection | None = None
         self._store: MessageStore | None = None
@@ -68,7 +70,7 @@ class SessionConnection:
                 driver_connection = connection.connection.driver_connection
                 assert isinstance(driver_connection, psycopg.Connection)
             self._connection, self._driver_connection = connection, driver_connection
-            self._store = MessageStore(PsycopgDriver(driver_connection), self._schema)
+            self._store = MessageStore(PsycopgDriver(driver_connection), self._schema, self._client)
         if self._transacted and not self._connection.in_transaction():
             self._connection.begin()
         return self._connection

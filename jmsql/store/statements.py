@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from jmsql.selectors import Selector
+from jmsql.store.history_statements import RECORDED, history
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.send_statements import BODY_COLUMNS, SEND_COLUMNS, insert_messages
 
@@ -67,12 +68,14 @@ class Statements:
 
     Args:
         schema_name: The plain name of the schema.
+        record: Whether those that acknowledge look for queues that keep history, and copy their messages there.
     """
 
     _not_own = "and m.transaction_id is distinct from (select pg_current_xact_id_if_assigned())"
 
-    def __init__(self, schema_name: str) -> None:
+    def __init__(self, schema_name: str, *, record: bool = False) -> None:
         self._schema_name = schema_name
+        self._record = record
         schema = self._schema = quote_identifier(schema_name)
         self._message_columns = message_columns(schema)
         types = [kind if kind != "message_type" else f"{schema}.message_type" for _, kind in SEND_COLUMNS]
@@ -94,22 +97,41 @@ class Statements:
         self.create_queue = f"insert into {schema}.queue (name) values (%(name)s) on conflict (name) do nothing"
 
         # The rows are locked by this transaction, so that their addresses hold.
-        self.delete_locked = f"delete from {schema}.message where ctid = any(%(addresses)s::tid[])"
+        kept, recorded = self._recording(
+            queues="%(queue_ids)s::integer[]",
+            addresses="%(addresses)s::tid[]",
+            deliveries="%(deliveries)s::integer[]",
+            consumer="%(connection_id)s::bigint",
+        )
+        self.delete_locked = f"""
+            {"with" if record else ""} {kept.rstrip(",")}
+            delete from {schema}.message where ctid = any(%(addresses)s::tid[]) {recorded}"""
         self.forget_deliveries = f"""
             delete from {schema}.delivery where ctid = any(array(
                 select d.address from {KEYS}) as k (queue_id, inverse_priority, sequence)
                 cross join {by_key(self._schema, "delivery", "d", "k")}))"""
 
+        found = f"""
+            select m.address, a.delivery_count, a.connection_id
+            from acknowledged a cross join {by_key(self._schema, "message", "m", "a")}"""
+        kept, recorded = self._recording(
+            queues="%(queue_ids)s::integer[]",
+            addresses="array(select address from found)",
+            deliveries="array(select delivery_count from found)",
+            consumer="(select max(connection_id) from found)",
+        )
         self.acknowledge = f"""
             with acknowledged as (
                 delete from {schema}.delivery d
                 using {KEYS}, %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
                 cross join {by_key(self._schema, "delivery", "found", "k")}
                 where d.ctid = found.address and d.claim_id = k.claim_id
-                returning d.queue_id, d.inverse_priority, d.sequence),
+                returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.connection_id),
+            {f"found as materialized ({found})," if record else ""}
+            {kept}
             deleted as (
                 delete from {schema}.message where ctid = any(array(
-                    select m.address from acknowledged a cross join {by_key(self._schema, "message", "m", "a")})))
+                    select address from {"found" if record else f"({found}) as found"})) {recorded})
             select count(*) from acknowledged"""
 
         # The highest sequence of each priority, read before a scan: what the scan does not return up to there does
@@ -124,6 +146,13 @@ class Statements:
         self.notify_queues = f"""
             select pg_notify(%(channel)s, queue_id::text) from {schema}.queue where name = any(%(names)s::text[])"""
         self.isolation = "select current_setting('transaction_isolation')"
+
+    def _recording(self, *, queues: str, addresses: str, deliveries: str, consumer: str) -> tuple[str, str]:
+        """Compose the part that copies messages to the history, and the condition for their deletion to wait for it."""
+        if not self._record:
+            return "", ""
+        part = history(self._schema, queues=queues, addresses=addresses, deliveries=deliveries, consumer=consumer)
+        return f"{part},", f"and {RECORDED}"
 
     def _candidates(self, selector: Selector | None, condition: str = "") -> SelectedStatement:
         """Compose the scan in the order of delivery, from the consumer's bounds on.
@@ -188,18 +217,25 @@ class Statements:
     def take(self, selector: Selector | None) -> SelectedStatement:
         """Take the next messages off their queue; those that the transaction has sent itself are not among them."""
         candidates, parameters = self._candidates(selector, self._not_own)
+        kept, recorded = self._recording(
+            queues="array[%(queue_id)s::integer]",
+            addresses="array(select address from free where delivery_count is not null)",
+            deliveries="array(select delivery_count from free where delivery_count is not null)",
+            consumer="%(connection_id)s::bigint",
+        )
         return SelectedStatement(
             f"""with candidate as materialized ({candidates}),
                 free as materialized (
                     select c.*, {self._schema}.deliveries_if_free(c.queue_id, c.inverse_priority, c.sequence)
                         as delivery_count
                     from candidate c),
+                {kept}
                 forgotten as (
                     delete from {self._schema}.delivery where ctid = any(array(
                         select d.address from free f cross join {by_key(self._schema, "delivery", "d", "f")}
                         where f.delivery_count is not null)))
                 delete from {self._schema}.message m using free f
-                where m.ctid = f.address and f.delivery_count is not null
+                where m.ctid = f.address and f.delivery_count is not null {recorded}
                 returning {self._message_columns}, f.delivery_count, null""",
             parameters,
         )
@@ -273,6 +309,6 @@ class Statements:
 
 
 @cache
-def statements(schema_name: str) -> Statements:
-    """Return the statements for a schema."""
-    return Statements(schema_name)
+def statements(schema_name: str, *, record: bool = False) -> Statements:
+    """Return the statements for a schema, with or without those parts that record history."""
+    return Statements(schema_name, record=record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from jmsql.store.history_statements import RECORDED, history
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.send_statements import SEND_COLUMNS
 from jmsql.store.statements import by_key
@@ -58,6 +59,13 @@ class UpkeepStatements:
                 select from {schema}.message m
                 where (m.queue_id, m.inverse_priority, m.sequence) = (d.queue_id, d.inverse_priority, d.sequence)
                 offset 0)"""
+        kept = history(
+            schema,
+            queues="array(select queue_id from free)",
+            addresses="array(select address from free)",
+            deliveries="array(select delivery_count from free)",
+            outcome="expired",
+        )
         self.reap_expired = f"""
             with expired as materialized (
                 select m.ctid as address, m.*, q.expiry_queue_id
@@ -76,12 +84,15 @@ class UpkeepStatements:
                 select d.* from (select queue_id, array_agg(inverse_priority) as inverse_priorities,
                                         array_agg(sequence) as sequences from expired group by queue_id) e
                 cross join lateral {schema}.delivery_state(e.queue_id, e.inverse_priorities, e.sequences) d),
+            free as materialized (
+                select e.*, s.delivery_count
+                from expired e
+                left join state s using (queue_id, inverse_priority, sequence)
+                where s.claim_id is null),
+            {kept},
             deleted as (
-                delete from {schema}.message m using expired e
-                where m.ctid = e.address and not exists (
-                    select from state s
-                    where (s.queue_id, s.inverse_priority, s.sequence) = (e.queue_id, e.inverse_priority, e.sequence)
-                      and s.claim_id is not null)
+                delete from {schema}.message m using free e
+                where m.ctid = e.address and {RECORDED}
                 returning m.queue_id, m.inverse_priority, m.sequence),
             forgotten as (
                 delete from {schema}.delivery where ctid = any(array(
@@ -152,11 +163,15 @@ class UpkeepStatements:
         self.forget_bodies = f"""
             with looked_at as materialized (
                 select body_id from {schema}.body where body_id > %(after)s::bigint order by body_id limit %(limit)s),
+            in_history as materialized (
+                select distinct h.body_id from {schema}.message_history h
+                where h.body_id > %(after)s::bigint and h.body_id <= (select max(body_id) from looked_at)),
             forgotten as (
                 delete from {schema}.body b using looked_at l
                 where b.body_id = l.body_id
                   and not exists (select from {schema}.message m where m.body_id = b.body_id)
                   and not exists (select from {schema}.delayed_message d where d.body_id = b.body_id)
+                  and not exists (select from in_history h where h.body_id = b.body_id)
                 returning b.body_id)
             select coalesce(max(body_id), 0), (select count(*) from forgotten) from looked_at"""
 

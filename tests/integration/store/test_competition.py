@@ -68,7 +68,7 @@ def test_what_a_transaction_gives_back_is_there_again(
 ) -> None:
     send(client, "first", "second")
     locker = open_client(transactions=True)
-    locker.store.delete_locked(lock(locker, queue_id))
+    locker.store.delete_locked(lock(locker, queue_id), [queue_id])
 
     locker.connection.rollback()
 
@@ -155,7 +155,7 @@ def test_consumers_at_once_share_a_queue_without_loss_or_duplicate(
         received: list[str | None] = []
         start.wait()
         while rows := consumer.store.lock(queue_id, None, FROM_THE_FRONT, 7):
-            consumer.store.delete_locked(rows)
+            consumer.store.delete_locked(rows, [queue_id])
             consumer.connection.commit()
             received += bodies(rows)
         consumer.connection.rollback()  # it may have locked what it then found to be claimed

@@ -1,0 +1,191 @@
+"""The history of destinations that keep one: a look at it, its way back to a queue, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime
+
+from jmsql.destinations import Destination, Queue, named_destination
+from jmsql.selectors import Selector
+from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.errors import jms_errors
+from jmsql.store.history_partitions import HistoryDay, HistoryPartitions, PruneStep
+from jmsql.store.past_messages import HistoryRange, PastMessage, PastMessages
+
+__all__ = ["OUTCOMES", "History"]
+
+OUTCOMES = ("acknowledged", "expired", "dead-lettered", "purged")
+"""How a message leaves its destination."""
+
+_PATIENCE = 60.0
+
+
+class History:
+    """The messages that have left destinations which keep history.
+
+    Made by [`Administration.history`][jmsql.Administration.history]. Times are those at which messages left. Without a
+    time zone they are this computer's.
+
+    Args:
+        connection: The administration's.
+        schema: The name of the schema.
+    """
+
+    def __init__(self, connection: AutocommitConnection, schema: str) -> None:
+        self._connection = connection
+        self._messages = PastMessages(connection, schema)
+        self._partitions = HistoryPartitions(PsycopgDriver(connection.psycopg), schema, patience=_PATIENCE)
+
+    def messages(
+        self,
+        destination: Destination | str | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        selector: str | None = None,
+        outcomes: Sequence[str] | None = None,
+        subscription: str | None = None,
+        limit: int = 100,
+    ) -> Iterator[PastMessage]:
+        """Return the messages that were the last to leave, the very last one first.
+
+        Args:
+            destination: Where they were; None: anywhere.
+            since: They left then or later.
+            until: They left before.
+            selector: What they match.
+            outcomes: How they left: "acknowledged", "expired", "dead-lettered", "purged"; None: in any way.
+            subscription: The name of the subscription to the topic; None: any.
+            limit: The most to return.
+
+        Raises:
+            InvalidSelectorException: The selector has an error; the message shows where.
+            ValueError: An outcome is none.
+        """
+        which = _range(destination, since, until, selector, outcomes, subscription)
+        return self._messages.read(which, limit)
+
+    def message(self, message_id: str) -> list[PastMessage]:
+        """Return all entries for a message: one for each destination or subscription that it has left, the last first.
+
+        All of the history is read for it.
+        """
+        return list(self._messages.read(HistoryRange(message_id=message_id), limit=1000))
+
+    def count(
+        self,
+        destination: Destination | str | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        selector: str | None = None,
+        outcomes: Sequence[str] | None = None,
+        subscription: str | None = None,
+    ) -> int:
+        """Return how many messages there are; the arguments are those of `messages`."""
+        return self._messages.count(_range(destination, since, until, selector, outcomes, subscription))
+
+    def replay(
+        self,
+        source: Destination | str,
+        target: Queue | str,
+        *,
+        since: datetime,
+        until: datetime | None = None,
+        selector: str | None = None,
+        outcomes: Sequence[str] = ("acknowledged",),
+        subscription: str | None = None,
+        keep_ids: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> int:
+        """Send what left a destination to a queue again, in the order in which it was first sent.
+
+        All of it is one transaction: when it fails, nothing was sent. What is repeated is sent twice. A message that
+        several subscriptions of a topic have had is sent once. Messages do not expire, and go without their delay; the
+        properties ``JMS_jmsql_ReplayedFrom`` and ``JMS_jmsql_ReplayedMessageID`` say what they were.
+
+        Args:
+            source: The queue or topic.
+            target: The queue.
+            since: What left then or later.
+            until: What left before; None: all that has left by now.
+            selector: Which of the messages; None: all.
+            outcomes: How they left, as in `messages`.
+            subscription: The name of the subscription whose messages they are; None: any.
+            keep_ids: Whether they keep their JMSMessageID and JMSTimestamp, instead of new ones.
+            progress: Called now and then with how many were sent and how many there are.
+
+        Returns:
+            How many were sent.
+
+        Raises:
+            InvalidDestinationException: There is no such queue.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            ValueError: An outcome is none.
+        """
+        which = _range(source, since, until, selector, outcomes, subscription)
+        name = target.name if isinstance(target, Queue) else target
+        return self._messages.replay(which, name, keep_ids=keep_ids, progress=progress)
+
+    def days(self) -> list[HistoryDay]:
+        """Return the days in UTC that have a partition, the first one first."""
+        with jms_errors("looking at the history"):
+            return self._partitions.days()
+
+    def prune(self, *, before: date | None = None, destination: Destination | str | None = None) -> Iterator[PruneStep]:
+        """Remove what destinations keep no longer (`history_days`), or all that is older than a day.
+
+        Clients do the former by themselves. It takes the rights of the schema's owner, and waits up to a minute for
+        those who read the history; those who acknowledge messages do not wait for it.
+
+        Args:
+            before: The first day, in UTC, that stays; None: what `history_days` says.
+            destination: The name of the destination whose messages go, if `before` is given; None: all.
+
+        Yields:
+            What was removed, after each step. Each step commits.
+
+        Raises:
+            IllegalStateException: A transaction that is still open has acknowledged something in one of the days.
+            ValueError: A destination is given, and no day.
+        """
+        if before is None:
+            if destination is not None:
+                raise ValueError("Whose messages go is a question only together with a day.")
+            steps = self._partitions.apply_retention()
+        else:
+            steps = self._partitions.remove(
+                before, None if destination is None else named_destination(destination).name
+            )
+        return _pruning(steps)
+
+
+def _pruning(steps: Iterator[PruneStep]) -> Iterator[PruneStep]:
+    with jms_errors("pruning the history"):
+        yield from steps
+
+
+def _range(
+    destination: Destination | str | None,
+    since: datetime | None,
+    until: datetime | None,
+    selector: str | None,
+    outcomes: Sequence[str] | None,
+    subscription: str | None,
+) -> HistoryRange:
+    for outcome in outcomes or ():
+        if outcome not in OUTCOMES:
+            raise ValueError(f"{outcome!r} is no outcome; there are {', '.join(OUTCOMES)}.")
+    return HistoryRange(
+        None if destination is None else named_destination(destination),
+        _moment(since),
+        _moment(until),
+        Selector.parse(selector),
+        outcomes,
+        subscription,
+    )
+
+
+def _moment(time: datetime | None) -> datetime | None:
+    return None if time is None else time.astimezone(UTC)

@@ -1,0 +1,194 @@
+"""The partitions of the history, one a day: made ahead, emptied and dropped when nobody wants to keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from typing import NamedTuple
+
+from jmsql.exceptions import IllegalStateException
+from jmsql.store.driver import Driver
+from jmsql.store.identifier import quote_identifier
+
+__all__ = ["HistoryDay", "HistoryPartitions", "PruneStep"]
+
+_DAYS_AHEAD = 3
+_DELETED_AT_ONCE = 5000
+
+
+class HistoryDay(NamedTuple):
+    """A row of the view ``history_days``.
+
+    `estimated_messages` is what PostgreSQL knows from the last vacuum or analyze. A settled day is over, and so is
+    every transaction that has acknowledged something in it: nothing will be added to it.
+    """
+
+    day: date
+    partition: str
+    estimated_messages: int
+    bytes: int
+    settled: bool
+
+
+class PruneStep(NamedTuple):
+    """What a step removed from a day: some messages, or the whole day, with about so many."""
+
+    day: date
+    messages: int
+    dropped: bool
+
+
+class HistoryPartitions:
+    """Looks after the partitions. Each statement has to commit by itself: a partition is detached in two transactions.
+
+    Nothing here holds up those who acknowledge. A partition is attached and detached under locks that do not conflict
+    with theirs; those who read the history are waited for.
+
+    Args:
+        driver: A connection in autocommit mode. Removing anything takes the rights of the schema's owner.
+        schema: The name of the schema.
+        patience: Seconds to wait for a lock. What cannot be had by then is done another time.
+    """
+
+    def __init__(self, driver: Driver, schema: str, *, patience: float) -> None:
+        self._driver = driver
+        self._schema = quote_identifier(schema)
+        self._history = f"{self._schema}.message_history"
+        self._milliseconds = round(patience * 1000)
+
+    def days(self) -> list[HistoryDay]:
+        """Return the days that have a partition, the first one first."""
+        statement = f"""
+            select day, partition::text, estimated_messages, bytes, settled from {self._schema}.history_days
+            order by day"""
+        return [HistoryDay._make(row) for row in self._driver.execute(statement).rows]
+
+    def make_ahead(self) -> None:
+        """Make the partitions of today and the next days, if there is a queue that keeps history."""
+        missing = f"""
+            select d.day from (
+                select ({self._schema}.history_clock() at time zone 'UTC')::date + n as day
+                from generate_series(0, {_DAYS_AHEAD}) as n) d
+            where exists (select from {self._schema}.queue where history)
+              and to_regclass({self._schema}.history_partition(d.day)) is null
+            order by d.day"""
+        for (day,) in self._driver.execute(missing).rows:
+            self._driver.execute("begin")
+            try:
+                self._driver.execute(f"set local lock_timeout = {self._milliseconds}")
+                self._driver.execute(f"select {self._schema}.make_history_partition(%(day)s)", {"day": day})
+                self._driver.execute("commit")
+            except BaseException:
+                self._driver.execute("rollback")
+                raise
+
+    def apply_retention(self) -> Iterator[PruneStep]:
+        """Remove what its destination keeps no longer: whole days where it can be, else the messages of some.
+
+        Yields:
+            What was removed, after each step. Each step commits.
+        """
+        self._finish_drops()
+        oldest_wanted = f"""
+            select ({self._schema}.history_clock() at time zone 'UTC')::date - min(history_days)
+            from {self._schema}.queue"""
+        before = self._driver.execute(oldest_wanted).rows[0][0]
+        if before is None:
+            return
+        for day in self.days():
+            if day.day >= before:
+                break
+            outdated, wanted = self._destinations(day)
+            if not wanted and day.settled:
+                yield self.drop(day)
+            elif outdated:
+                yield from self.delete(day, outdated)
+
+    def remove(self, before: date, destination: str | None) -> Iterator[PruneStep]:
+        """Remove what is older than a day, however long it was to be kept.
+
+        Args:
+            before: The first day that stays.
+            destination: The destination whose messages go; None: all.
+
+        Yields:
+            What was removed, after each step. Each step commits.
+
+        Raises:
+            IllegalStateException: A transaction that is still open has acknowledged something in one of the days.
+        """
+        self._finish_drops()
+        for day in self.days():
+            if day.day >= before:
+                break
+            if destination is None:
+                yield self.drop(day)
+            else:
+                yield from self.delete(day, [destination])
+
+    def drop(self, day: HistoryDay) -> PruneStep:
+        """Remove a day with all its messages.
+
+        Raises:
+            IllegalStateException: It is not settled.
+        """
+        if not day.settled:
+            raise IllegalStateException(f"The history of {day.day} may still grow; only settled days can be dropped.")
+        with self._limited_patience():
+            self._driver.execute(f"alter table {self._history} detach partition {day.partition} concurrently")
+            self._driver.execute(f"drop table {day.partition}")
+        return PruneStep(day.day, day.estimated_messages, dropped=True)
+
+    def delete(self, day: HistoryDay, destinations: list[str]) -> Iterator[PruneStep]:
+        """Remove the messages of some destinations from a day.
+
+        Yields:
+            What was removed, after each step. Each step commits.
+        """
+        statement = f"""
+            delete from {day.partition} where ctid = any(array(
+                select ctid from {day.partition} where destination = any(%(destinations)s::text[])
+                limit {_DELETED_AT_ONCE} for update skip locked))"""
+        while deleted := self._driver.execute(statement, {"destinations": destinations}).row_count:
+            yield PruneStep(day.day, deleted, dropped=False)
+
+    def _destinations(self, day: HistoryDay) -> tuple[list[str], list[str]]:
+        """Return the destinations with messages in a day: those that keep them no longer, and the others."""
+        # The index is read by leaps, from each name to the next.
+        statement = f"""
+            with recursive known (name) as (
+                select min(destination) from {day.partition}
+                union all
+                select (select min(h.destination) from {day.partition} h where h.destination > known.name)
+                from known where known.name is not null)
+            select name,
+                   coalesce(({self._schema}.history_clock() at time zone 'UTC')::date - %(day)s
+                            > {self._schema}.history_retention(name), false)
+            from known where name is not null"""
+        rows = self._driver.execute(statement, {"day": day.day}).rows
+        return [name for name, outdated in rows if outdated], [name for name, outdated in rows if not outdated]
+
+    def _finish_drops(self) -> None:
+        """Drop what was being detached when a connection or somebody's patience ended."""
+        statement = """
+            select c.oid::regclass::text, coalesce(i.inhdetachpending, false)
+            from pg_catalog.pg_class c
+            left join pg_catalog.pg_inherits i on i.inhrelid = c.oid
+            where c.relnamespace = (
+                select h.relnamespace from pg_catalog.pg_class h where h.oid = %(history)s::regclass)
+              and c.relkind = 'r' and c.relname ~ '^message_history_[0-9]{8}$'
+              and (i.inhrelid is null or i.inhdetachpending)"""
+        with self._limited_patience():
+            for partition, is_pending in self._driver.execute(statement, {"history": self._history}).rows:
+                if is_pending:
+                    self._driver.execute(f"alter table {self._history} detach partition {partition} finalize")
+                self._driver.execute(f"drop table {partition}")
+
+    @contextmanager
+    def _limited_patience(self) -> Iterator[None]:
+        self._driver.execute(f"set lock_timeout = {self._milliseconds}")
+        try:
+            yield
+        finally:
+            self._driver.execute("reset lock_timeout")

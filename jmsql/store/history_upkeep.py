@@ -1,0 +1,54 @@
+"""What the upkeep does for the history: little at a time, and only what can be done at once."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import psycopg
+
+from jmsql.store.driver import Driver
+from jmsql.store.history_partitions import HistoryPartitions
+
+__all__ = ["HistoryUpkeep"]
+
+logger = logging.getLogger("jmsql")
+
+_INTERVAL = 60.0
+_PATIENCE = 0.1
+"""Seconds to wait for a lock: the same connection has messages to tell of."""
+
+
+class HistoryUpkeep:
+    """Makes partitions ahead, and removes what no destination keeps any longer.
+
+    Args:
+        schema: The name of the schema.
+        pooled: Whether the connection belongs to a pooler, which gives each transaction another one of the server's.
+            Partitions are not dropped through it: that takes two transactions, with a limit on waiting.
+    """
+
+    def __init__(self, schema: str, *, pooled: bool) -> None:
+        self._schema = schema
+        self._next_run = 0.0
+        self._may_remove = not pooled
+
+    def run(self, driver: Driver) -> None:
+        """Do some of what is due.
+
+        Args:
+            driver: The control connection, in autocommit mode.
+        """
+        if time.monotonic() < self._next_run:
+            return
+        self._next_run = time.monotonic() + _INTERVAL
+        partitions = HistoryPartitions(driver, self._schema, patience=_PATIENCE)
+        try:
+            partitions.make_ahead()
+            if self._may_remove and next(partitions.apply_retention(), None) is not None:
+                self._next_run = 0.0  # there may be more
+        except psycopg.errors.LockNotAvailable:
+            logger.info("Somebody reads the history that is to be removed; that is done later.")
+        except psycopg.errors.InsufficientPrivilege as error:
+            self._may_remove = False
+            logger.warning("The history is not pruned (%s): run `jmsql history prune` as the schema's owner.", error)

@@ -1,0 +1,50 @@
+"""What a client knows of which queues keep history, so that it acknowledges messages of others at no cost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+
+from jmsql.store.driver import Driver
+from jmsql.store.identifier import quote_identifier
+
+__all__ = ["QueuesWithHistory"]
+
+_INTERVAL = 1.0
+"""Seconds between two looks."""
+
+
+class QueuesWithHistory:
+    """Keeps up with the queues that keep history, a second behind. May be asked from any thread.
+
+    Args:
+        schema: The name of the schema.
+    """
+
+    def __init__(self, schema: str) -> None:
+        self._statement = f"select queue_id from {quote_identifier(schema)}.queue where history"
+        self._lock = threading.Lock()
+        self._known: frozenset[int] = frozenset()
+        self._not_looked_at: set[int] = set()
+        self._next_look = 0.0
+
+    def may_include(self, queue_ids: Collection[int]) -> bool:
+        """Tell whether one of the queues keeps history, as far as is known: one that is new may."""
+        return not (self._known.isdisjoint(queue_ids) and self._not_looked_at.isdisjoint(queue_ids))
+
+    def add(self, queue_id: int) -> None:
+        """Note that messages of a queue are going to be acknowledged, which may have been made since the last look."""
+        with self._lock:
+            self._not_looked_at.add(queue_id)
+
+    def run(self, driver: Driver) -> None:
+        """Look again, if it is time to."""
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _INTERVAL
+        with self._lock:
+            looked_at = set(self._not_looked_at)
+        self._known = frozenset(queue_id for (queue_id,) in driver.execute(self._statement).rows)
+        with self._lock:
+            self._not_looked_at -= looked_at

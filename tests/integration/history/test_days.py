@@ -1,0 +1,329 @@
+"""The history has a partition for each day, made when it is wanted and dropped when nobody keeps it any longer."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+import jmsql
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.history_partitions import HistoryPartitions
+from jmsql.store.maintenance import Maintenance
+from jmsql.testing import wait_for
+from tests.integration.history.conftest import SetClock, send, take
+
+NOON = datetime(2030, 3, 10, 12, tzinfo=UTC)
+MIDNIGHT = datetime(2030, 3, 11, tzinfo=UTC)
+LEADER = 4711
+
+
+def _days(administration: jmsql.Administration) -> list[date]:
+    return [each.day for each in administration.history.days()]
+
+
+def _bodies(database: psycopg.Connection[Any]) -> list[str]:
+    return [body for (body,) in database.execute("select body from jmsql.history order by acknowledged_at, sequence")]
+
+
+def _keep(factory: jmsql.ConnectionFactory, queue: jmsql.Queue, *bodies: str) -> None:
+    send(factory, *bodies, destination=queue)
+    take(factory, queue, len(bodies))
+
+
+def _sql(connection: psycopg.Connection[Any], statement: str) -> None:
+    connection.execute(statement.encode())
+
+
+KEEP = """
+    with m as materialized (select ctid from jmsql.message order by sequence limit 1 for update skip locked),
+    history as materialized (
+        select jmsql.keep_history(array(select ctid from m), null, 'acknowledged', null))
+    delete from jmsql.message where ctid = any(array(select ctid from m)) and (select true from history)
+    """
+
+
+def test_upkeep_makes_partitions_ahead_where_a_queue_keeps_history(
+    administration: jmsql.Administration, database: psycopg.Connection[Any], set_clock: SetClock
+) -> None:
+    set_clock(NOON)
+    Maintenance("jmsql").run(PsycopgDriver(database), LEADER)
+    assert _days(administration) == []
+    administration.create_queue("orders", history=True)
+    Maintenance("jmsql").run(PsycopgDriver(database), LEADER)
+    assert _days(administration) == [NOON.date() + timedelta(days=number) for number in range(4)]
+
+
+def test_midnight_begins_a_new_partition(
+    jmsql_factory: jmsql.ConnectionFactory,
+    orders: jmsql.Queue,
+    administration: jmsql.Administration,
+    database: psycopg.Connection[Any],
+    set_clock: SetClock,
+) -> None:
+    set_clock(MIDNIGHT - timedelta(microseconds=1))
+    _keep(jmsql_factory, orders, "before")
+    set_clock(MIDNIGHT)
+    _keep(jmsql_factory, orders, "after")
+
+    statement = "select tableoid::regclass::text from jmsql.message_history order by acknowledged_at"
+    assert database.execute(statement).fetchall() == [
+        ("jmsql.message_history_20300310",),
+        ("jmsql.message_history_20300311",),
+    ]
+    since_midnight = administration.history.messages(orders, since=MIDNIGHT)
+    assert [past.message.get_body(str) for past in since_midnight] == ["after"]
+    until_midnight = administration.history.messages(orders, until=MIDNIGHT)
+    assert [past.message.get_body(str) for past in until_midnight] == ["before"]
+
+
+def test_the_day_is_that_of_utc_whatever_the_sessions_time_zone(
+    orders: jmsql.Queue,
+    jmsql_factory: jmsql.ConnectionFactory,
+    administration: jmsql.Administration,
+    database: psycopg.Connection[Any],
+    set_clock: SetClock,
+) -> None:
+    set_clock(MIDNIGHT + timedelta(minutes=30))
+    send(jmsql_factory, "order", destination=orders)
+    _sql(database, "set timezone = 'America/New_York'")
+    _sql(database, "set datestyle = 'SQL, DMY'")
+
+    _sql(database, KEEP)
+
+    assert _days(administration) == [MIDNIGHT.date()]
+    assert _bodies(database) == ["order"]
+
+
+def test_two_who_need_a_new_day_at_once_make_it_once(
+    jmsql_factory: jmsql.ConnectionFactory,
+    orders: jmsql.Queue,
+    administration: jmsql.Administration,
+    database: psycopg.Connection[Any],
+    jmsql_clean_url: str,
+    set_clock: SetClock,
+) -> None:
+    set_clock(NOON)
+    send(jmsql_factory, "first", "second", destination=orders)
+    url = jmsql_clean_url.replace("postgresql+psycopg", "postgresql")
+    with psycopg.connect(url) as first, psycopg.connect(url) as second:
+        _sql(first, KEEP)
+        thread = threading.Thread(target=lambda: _sql(second, KEEP))
+        thread.start()
+        waiting = "select from pg_locks where not granted and relation = 'jmsql.message_history'::regclass"
+        wait_for(lambda: database.execute(waiting).fetchone() is not None)
+        first.commit()
+        thread.join()
+        second.commit()
+
+    assert _days(administration) == [NOON.date()]
+    assert sorted(_bodies(database)) == ["first", "second"]
+
+
+@pytest.mark.parametrize("operation", ["make", "drop"])
+def test_who_acknowledges_does_not_wait_for_partitions_made_or_dropped(
+    operation: str,
+    jmsql_factory: jmsql.ConnectionFactory,
+    orders: jmsql.Queue,
+    administration: jmsql.Administration,
+    database: psycopg.Connection[Any],
+    jmsql_clean_url: str,
+    set_clock: SetClock,
+) -> None:
+    """An open transaction has acknowledged, a reader reads, and partitions come and go beside them."""
+    set_clock(NOON)
+    _keep(jmsql_factory, orders, "old")
+    set_clock(NOON + timedelta(days=5))
+    send(jmsql_factory, "first", "second", "third", destination=orders)
+    url = jmsql_clean_url.replace("postgresql+psycopg", "postgresql")
+    with psycopg.connect(url) as open_transaction, psycopg.connect(url, autocommit=True) as other:
+        _sql(database, KEEP)
+        _sql(open_transaction, KEEP)
+        if operation == "make":
+            HistoryPartitions(PsycopgDriver(other), "jmsql", patience=1).make_ahead()
+            _sql(database, f"set lock_timeout = '1s'; {KEEP}")
+            assert _days(administration)[-1] == (NOON + timedelta(days=8)).date()
+        else:
+            done: list[object] = []
+            drop = threading.Thread(
+                target=lambda: done.extend(
+                    HistoryPartitions(PsycopgDriver(other), "jmsql", patience=30).remove(
+                        (NOON + timedelta(days=1)).date(), None
+                    )
+                )
+            )
+            drop.start()
+            detaching = "select from pg_inherits where inhdetachpending"
+            wait_for(lambda: database.execute(detaching).fetchone() is not None)
+            _sql(database, f"set lock_timeout = '1s'; {KEEP}")
+            assert not done, "it waits for the transaction that is open"
+            open_transaction.commit()
+            drop.join()
+            assert len(done) == 1
+            assert _days(administration)[0] == (NOON + timedelta(days=5)).date()
+            assert "old" not in _bodies(database)
+
+
+def test_retention_drops_days_that_no_destination_keeps(
+    jmsql_factory: jmsql.ConnectionFactory,
+    administration: jmsql.Administration,
+    database: psycopg.Connection[Any],
+    set_clock: SetClock,
+) -> None:
+    short = administration.create_queue("short", history=True, history_days=2)
+    long = administration.create_queue("long", history=True, history_days=5)
+    first = NOON.date()
+    for number in range(3):
+        set_clock(NOON + timedelta(days=number))
+        _keep(jmsql_factory, short, f"short {number}")
+        if number != 1:
+            _keep(jmsql_factory, long, f"long {number}")
+    assert list(administration.history.prune()) == []
+
+    set_clock(NOON + timedelta(days=4))
+    steps = list(administration.history.prune())
+
+    assert [(step.day - first, step.dropped) for step in steps] == [(timedelta(0), False), (timedelta(1), True)]
+    assert _bodies(database) == ["long 0", "short 2", "long 2"]
+    assert list(administration.history.prune()) == []
+    set_clock(NOON + timedelta(days=8))
+    assert [step.dropped for step in administration.history.prune()] == [True, True]
+    assert _bodies(database) == []
+
+
+def test_upkeep_applies_the_retention(
+    jmsql_factory: jmsql.ConnectionFactory,
+    administration: jmsql.Administration,
+    database: psycopg.Connection[Any],
+    set_clock: SetClock,
+) -> None:
+    queue = administration.create_queue("orders", history=True, history_days=1)
+    set_clock(NOON)
+    _keep(jmsql_factory, queue, "old")
+    set_clock(NOON + timedelta(days=2))
+
+    Maintenance("jmsql").run(PsycopgDriver(database), LEADER)
+
+    assert _days(administration)[0] == (NOON + timedelta(days=2)).date()
+
+
+def test_without_a_limit_history_stays_and_so_does_that_of_deleted_queues(
+    jmsql_factory: jmsql.ConnectionFactory,
+    orders: jmsql.Queue,
+    administration: jmsql.Administration,
+    database: psycopg.Connection[Any],
+    set_clock: SetClock,
+) -> None:
+    gone = administration.create_queue("gone", history=True, history_days=1)
+    set_clock(NOON)
+    _keep(jmsql_factory, orders, "kept")
+    _keep(jmsql_factory, gone, "of one that is gone")
+    administration.delete(gone)
+    administration.create_queue("other", history_days=1)
+    set_clock(NOON + timedelta(days=1000))
+
+    assert list(administration.history.prune()) == []
+    assert _bodies(database) == ["kept", "of one that is gone"]
+    steps = administration.history.prune(before=NOON.date() + timedelta(days=1), destination="gone")
+    assert [(step.messages, step.dropped) for step in steps] == [(1, False)]
+    assert _bodies(database) == ["kept"]
+    assert [step.dropped for step in administration.history.prune(before=NOON.date() + timedelta(days=1))] == [True]
+
+
+def test_a_topics_history_is_kept_as_long_as_the_topic_says(
+    jmsql_factory: jmsql.ConnectionFactory,
+    administration: jmsql.Administration,
+    database: psycopg.Connection[Any],
+    set_clock: SetClock,
+) -> None:
+    topic = administration.create_topic("prices", history=True, history_days=1)
+    set_clock(NOON)
+    with jmsql_factory.create_connection() as connection:
+        session = connection.create_session()
+        connection.start()
+        consumer = session.create_consumer(topic)
+        session.create_producer(topic).send(session.create_text_message("17.5"))
+        assert consumer.receive(timeout=5) is not None
+    assert _bodies(database) == ["17.5"]
+    set_clock(NOON + timedelta(days=2))
+
+    assert [step.dropped for step in administration.history.prune()] == [True]
+
+
+def test_a_day_is_settled_when_it_is_over_and_its_transactions_are(
+    jmsql_factory: jmsql.ConnectionFactory,
+    orders: jmsql.Queue,
+    administration: jmsql.Administration,
+    jmsql_clean_url: str,
+    set_clock: SetClock,
+) -> None:
+    set_clock(NOON)
+    send(jmsql_factory, "order", destination=orders)
+    url = jmsql_clean_url.replace("postgresql+psycopg", "postgresql")
+
+    def is_settled() -> bool:
+        return administration.history.days()[0].settled
+
+    with psycopg.connect(url) as transaction:
+        database_has_the_day = HistoryPartitions(PsycopgDriver(transaction), "jmsql", patience=1)
+        database_has_the_day.make_ahead()
+        transaction.commit()
+        _sql(transaction, KEEP)
+        assert not is_settled()
+        set_clock(MIDNIGHT + timedelta(hours=1))
+        assert not is_settled(), "somebody may still commit what was acknowledged then"
+        with pytest.raises(jmsql.IllegalStateException, match="still grow"):
+            list(administration.history.prune(before=MIDNIGHT.date()))
+        transaction.commit()
+        assert is_settled()
+    assert [step.dropped for step in administration.history.prune(before=MIDNIGHT.date())] == [True]
+
+
+def test_a_drop_that_was_interrupted_is_finished_later(
+    jmsql_factory: jmsql.ConnectionFactory,
+    administration: jmsql.Administration,
+    database: psycopg.Connection[Any],
+    jmsql_clean_url: str,
+    set_clock: SetClock,
+) -> None:
+    queue = administration.create_queue("orders", history=True, history_days=1)
+    set_clock(NOON)
+    _keep(jmsql_factory, queue, "old")
+    set_clock(NOON + timedelta(days=2))
+    url = jmsql_clean_url.replace("postgresql+psycopg", "postgresql")
+    with psycopg.connect(url) as reader:
+        _sql(reader, "select from jmsql.history")
+        hurried = HistoryPartitions(PsycopgDriver(database), "jmsql", patience=0.1)
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            list(hurried.apply_retention())
+        assert database.execute("select from pg_inherits where inhdetachpending").fetchone() is not None
+        # The upkeep leaves it at that, and does the rest of its work.
+        Maintenance("jmsql").run(PsycopgDriver(database), LEADER)
+
+    assert list(administration.history.prune()) == []
+    left = "select from pg_class where relname = 'message_history_20300310'"
+    assert database.execute(left).fetchone() is None
+
+
+def test_nobody_but_the_owner_prunes(
+    orders: jmsql.Queue,
+    administration: jmsql.Administration,
+    database: psycopg.Connection[Any],
+    set_clock: SetClock,
+) -> None:
+    administration.create_queue("short", history=True, history_days=1)
+    set_clock(NOON)
+    HistoryPartitions(PsycopgDriver(database), "jmsql", patience=1).make_ahead()
+    set_clock(NOON + timedelta(days=30))
+    role = f"jmsql_reader_{id(database)}"
+    _sql(database, f"create role {role}; grant usage on schema jmsql to {role}")
+    _sql(database, f"grant select on all tables in schema jmsql to {role}; set role {role}")
+    try:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            list(HistoryPartitions(PsycopgDriver(database), "jmsql", patience=1).apply_retention())
+    finally:
+        _sql(database, f"reset role; drop owned by {role}; drop role {role}")
+    assert len(administration.history.days()) == 4
