@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from jmsql.destinations import TemporaryTopic, Topic
@@ -146,17 +146,40 @@ class MessageStore:
         """
         if isinstance(topic, TemporaryTopic):
             TemporaryDestinations(self._driver, self._schema).require(topic)
+        delayed = messages[0].jms_delivery_time is not None
+        publish = topic_statements(self._schema).publish
+        self.publish_with(
+            topic,
+            lambda selectors: publish(selectors, flush=flush, delayed=delayed),
+            send_parameters(messages),
+            publisher,
+        )
+
+    def publish_with(
+        self,
+        topic: Topic,
+        statement_for: Callable[[tuple[str, ...]], SelectedStatement],
+        messages: Mapping[str, object],
+        publisher: Publisher,
+    ) -> None:
+        """Insert messages for each subscription of a topic that wants them.
+
+        Args:
+            topic: The topic.
+            statement_for: Composes the statement for the selectors that it is to know.
+            messages: Its parameters that say which messages.
+            publisher: Who sends them.
+        """
         topics = topic_statements(self._schema)
         parameters = {
-            **send_parameters(messages),
+            **messages,
             "topic": topic.name,
             "connection_id": publisher.connection_id,
             "client_id": optional_to_postgresql(publisher.client_id),
         }
-        delayed = messages[0].jms_delivery_time is not None
         with jms_errors("publishing"):
             while True:
-                statement = topics.publish(topics.known_selectors.get(topic.name, ()), flush=flush, delayed=delayed)
+                statement = statement_for(topics.known_selectors.get(topic.name, ()))
                 unknown = self._driver.execute(statement.text, parameters | statement.parameters).rows
                 if not unknown:
                     return

@@ -117,6 +117,7 @@ class RedeliveryStatements:
             cross join {by_key(schema, "delivery", "found", "k")}
             where d.ctid = found.address and d.claim_id = k.claim_id"""
 
+        # Claims without a connection are those of Spark's batches, which outlive their driver.
         self.find_lost_claims = f"""
             select d.queue_id, d.inverse_priority, d.sequence, d.claim_id, d.delivery_count,
                    d.claim_expires_at <= clock_timestamp(), {policy}
@@ -124,7 +125,8 @@ class RedeliveryStatements:
             left join {schema}.queue q using (queue_id)
             where d.claim_id is not null
               and (d.claim_expires_at <= clock_timestamp()
-                   or not exists (select from {schema}.connection c where c.connection_id = d.connection_id))
+                   or d.connection_id is not null
+                      and not exists (select from {schema}.connection c where c.connection_id = d.connection_id))
             limit %(limit)s"""
 
         self.bury = f"select dead_letter_queue, moved from {schema}.bury_dead_letters(%(limit)s)"

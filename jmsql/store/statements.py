@@ -276,6 +276,33 @@ class Statements:
         )
 
     @lru_cache(maxsize=1024)  # noqa: B019
+    def claim_batch(self, selector: Selector | None) -> SelectedStatement:
+        """Claim the next messages in a range, under a number that is given; return counts and the last by priority."""
+        condition = """and m.sequence between %(first_sequence)s::bigint and %(last_sequence)s::bigint
+                      and coalesce(m.jms_timestamp, 0) >= %(first_timestamp)s::bigint"""
+        candidates, parameters = self._candidates(selector, condition)
+        size = " + ".join(f"coalesce(pg_column_size(f.{name}), 0)" for name in ("properties", *BODY_COLUMNS))
+        return SelectedStatement(
+            f"""with {self._locked(candidates)},
+                claimed as (
+                    insert into {self._schema}.delivery as d
+                        (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
+                    select f.queue_id, f.inverse_priority, f.sequence, %(claim_id)s::bigint, %(connection_id)s::bigint,
+                           clock_timestamp()
+                    from free f
+                    on conflict (queue_id, inverse_priority, sequence) do update
+                    set claim_id = excluded.claim_id, connection_id = excluded.connection_id,
+                        claimed_at = excluded.claimed_at, claim_expires_at = null, next_attempt = null
+                    where d.claim_id is null
+                      and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
+                    returning d.inverse_priority, d.sequence)
+                select c.inverse_priority, count(*), sum({size})::bigint, max(c.sequence)
+                from claimed c join free f using (inverse_priority, sequence)
+                group by c.inverse_priority""",
+            parameters,
+        )
+
+    @lru_cache(maxsize=1024)  # noqa: B019
     def browse(self, selector: Selector | None) -> SelectedStatement:
         """Read the messages that are there to be delivered, in their order, from a key on."""
         condition, parameters = "", {}

@@ -94,7 +94,9 @@ class TopicStatements:
                  + (select count(*) from {schema}.delivery where queue_id = %(queue_id)s and claim_id is not null)"""
 
     @lru_cache(maxsize=256)  # noqa: B019 - one TopicStatements a schema, kept for the life of the process
-    def publish(self, selectors: tuple[str, ...], *, flush: bool, delayed: bool = False) -> SelectedStatement:
+    def publish(
+        self, selectors: tuple[str, ...], *, flush: bool, delayed: bool = False, source: str | None = None
+    ) -> SelectedStatement:
         """Insert messages for each subscription of a topic whose selector chooses them.
 
         It returns nothing if it knows the selectors of all subscriptions that are meant. Else it inserts nothing, and
@@ -105,6 +107,7 @@ class TopicStatements:
             selectors: The selectors that the statement knows, as the table has them.
             flush: False lets the transaction of this statement alone commit without waiting for the disk.
             delayed: Whether the messages have a delivery time to wait for.
+            source: The messages, as a relation `m` with their columns and `position`; None: the parameters of a send.
         """
         schema = self._schema
         table, columns = ("delayed_message", DELAYED_COLUMNS) if delayed else ("message", SEND_COLUMNS)
@@ -125,7 +128,8 @@ class TopicStatements:
         )
         parameters["body_table"] = f"{schema}.body"
         commit = "" if flush else "commit as materialized (select set_config('synchronous_commit', 'off', true)),"
-        source = "commit cross join " if not flush else ""
+        waiting = "commit cross join " if not flush else ""
+        outgoing = outgoing_messages(schema, "m", columns) if source is None else source
         return SelectedStatement(
             f"""with {commit}
                 target as materialized (
@@ -145,7 +149,7 @@ class TopicStatements:
                            case when {size} > {_SHARED_SIZE} and (select count(*) from target) > 1
                                      and not exists (select from unknown)
                                 then nextval(pg_get_serial_sequence(%(body_table)s, 'body_id')) end as body_id
-                    from {source}{outgoing_messages(schema, "m", columns)}),
+                    from {waiting}{outgoing}),
                 shared as (
                     insert into {schema}.body (body_id, {", ".join(BODY_COLUMNS)}) overriding system value
                     select m.body_id, {", ".join("m." + name for name in BODY_COLUMNS)}

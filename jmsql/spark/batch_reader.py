@@ -1,0 +1,91 @@
+"""Reading what is in a queue, without consuming it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import psycopg
+import pyarrow as pa
+from adbc_driver_manager import Error
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from jmsql.exceptions import JMSException
+from jmsql.spark.arrow import Shaper
+from jmsql.spark.options import Options
+from jmsql.spark.place import find_queue, source_of
+from jmsql.spark.snapshot import keep_snapshot, reader_name
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.spark_browse import browse_statements, snapshot_statements
+
+__all__ = ["BatchReader"]
+
+
+@dataclass
+class BrowsePartition(InputPartition):
+    """A part of what is read.
+
+    Args:
+        statement: The statement that reads it, complete with its values.
+        snapshot: The snapshot to read it in; None: one of its own.
+    """
+
+    statement: str
+    snapshot: str | None
+
+
+class BatchReader(DataSourceReader):
+    """Browses a queue or a subscription; all its tasks see the same moment.
+
+    Args:
+        options: The options of the read.
+        schema: What to return.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Divide the queue by sequence into as many parts as the options say."""
+        options = self._options
+        statements = browse_statements(options.schema)
+        with options.database.connect("planning a read") as connection:
+            driver = PsycopgDriver(connection)
+            queue_id = find_queue(driver, options)
+            first, last = driver.execute(statements.ends, {"queue_id": queue_id}).rows[0]
+            if first is None:
+                first, last = 0, -1
+            count = max(1, min(options.partitions, last - first + 1))
+            bounds = [first + (last - first + 1) * number // count for number in range(count + 1)]
+            # Sequences at the ends may become visible until the snapshot is taken.
+            bounds[0], bounds[-1] = 0, 2**63 - 1
+            read = statements.read(Shaper(self._schema).columns, options.selector)
+            cursor = psycopg.ClientCursor(connection)
+            parameters = {"queue_id": queue_id, "destination": source_of(options).uri, **read.parameters}
+            texts = [
+                cursor.mogrify(read.text, {**parameters, "first": start, "last": max(end - 1, start)})
+                for start, end in pairwise(bounds)
+            ]
+        snapshot = keep_snapshot(options.database, options.snapshot_timeout) if count > 1 else None
+        return [BrowsePartition(text, snapshot) for text in texts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a part."""
+        assert isinstance(partition, BrowsePartition)
+        name = reader_name(partition.snapshot)
+        with self._options.database.connect_arrow(name) as connection, connection.cursor() as cursor:
+            if partition.snapshot is not None:
+                cursor.execute(snapshot_statements.begin)
+                try:
+                    cursor.execute(snapshot_statements.use(partition.snapshot))
+                except Error as error:
+                    raise JMSException(
+                        f"The snapshot {partition.snapshot} of this read is gone: it was kept for "
+                        f"{self._options.snapshot_timeout:g} s after its last task. Call load() again, or raise option "
+                        "'snapshotTimeout'."
+                    ) from error
+            cursor.execute(partition.statement)
+            yield from Shaper(self._schema).shape(cursor.fetch_record_batch())

@@ -1,0 +1,141 @@
+"""Where the database is: named in the options, found out anew by each process that connects.
+
+Options of a data source are pickled, logged and shown in plans. So a password never stands in them: they name a
+connection, and the driver and each worker look the name up for themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from sqlalchemy import URL
+
+from jmsql.exceptions import JMSException
+from jmsql.store.engine import parse_url
+from jmsql.store.errors import jms_errors
+
+if TYPE_CHECKING:
+    from adbc_driver_manager.dbapi import Connection as ArrowConnection
+
+__all__ = ["DEFAULT_VARIABLE", "Database"]
+
+DEFAULT_VARIABLE = "JMSQL_URL"
+"""The environment variable with the URL of the database that is used where no option names one."""
+
+_VARIABLE_PREFIX = "JMSQL_CONNECTION_"
+_SECRET_PARAMETERS = {"password", "sslpassword", "passfile"}
+
+
+def _variable(name: str) -> str:
+    return _VARIABLE_PREFIX + re.sub(r"\W", "_", name).upper()
+
+
+def _application_name(doing: str) -> str:
+    return f"jmsql-spark-{doing.replace(' ', '-')}"  # in a URL, libpq does not take a plus sign for a space
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database as the options of the data source name it, without any secret.
+
+    Args:
+        connection: The name of a connection: that of a variable ``JMSQL_CONNECTION_<NAME>``, of a service in
+            PostgreSQL's service file, or ``module:function`` of a function that returns the URL.
+        url: Its URL without a password.
+    """
+
+    connection: str | None = None
+    url: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.connection is not None and self.url is not None:
+            raise JMSException("Give option 'connection' or option 'url', not both.")
+        if self.url is not None:
+            parsed = parse_url(self.url)
+            if parsed.password is not None or not _SECRET_PARAMETERS.isdisjoint(parsed.query):
+                raise JMSException(
+                    "Option 'url' holds a password, which Spark would write to its logs and plans. Leave it out: give "
+                    "it in PostgreSQL's password file (PGPASSFILE) on each worker, or use option 'connection'."
+                )
+
+    def resolve(self) -> URL:
+        """Find the URL, as this process sees it.
+
+        Raises:
+            JMSException: It is not to be found here; the message names the option.
+        """
+        if self.url is not None:
+            return parse_url(self.url)
+        if self.connection is None:
+            found = os.environ.get(DEFAULT_VARIABLE)
+            if found is None:
+                raise JMSException(
+                    f"No database is named: set the environment variable {DEFAULT_VARIABLE} for the driver and the "
+                    "executors, or give option 'connection' or option 'url'."
+                )
+            return parse_url(found)
+        if ":" in self.connection:
+            return parse_url(self._call(*self.connection.split(":", 1)))
+        found = os.environ.get(_variable(self.connection))
+        if found is not None:
+            return parse_url(found)
+        return URL.create("postgresql+psycopg", query={"service": self.connection})
+
+    def _call(self, module: str, function: str) -> str:
+        try:
+            url = getattr(import_module(module), function)()
+        except Exception as error:  # noqa: BLE001 - it is the user's function
+            # What it raises may show the secret that it looked for.
+            raise JMSException(
+                f"Option 'connection': {module}:{function} gave no URL; it raised {type(error).__name__}."
+            ) from None
+        if not isinstance(url, str):
+            raise JMSException(f"Option 'connection': {module}:{function} returned a {type(url).__name__}, not a URL.")
+        return url
+
+    def libpq_url(self, application_name: str) -> str:
+        """Return the URL as libpq reads it, with whatever secret it holds."""
+        url = self.resolve()
+        if "application_name" not in url.query:
+            url = url.update_query_dict({"application_name": application_name})
+        return url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+    @contextmanager
+    def connect(self, doing: str) -> Iterator[psycopg.Connection[Any]]:
+        """Connect for control statements; the block is one transaction.
+
+        Args:
+            doing: What for, for error messages and as the connection's name.
+        """
+        url = self.libpq_url(_application_name(doing))
+        with jms_errors(doing):
+            try:
+                opened = psycopg.connect(url)
+            except psycopg.OperationalError as error:
+                if self.connection is not None and "service" in str(error):
+                    raise JMSException(
+                        f"Option 'connection': {self.connection!r} is neither a variable "
+                        f"{_variable(self.connection)}, nor a service of PostgreSQL's service file (PGSERVICEFILE)."
+                    ) from error
+                raise
+            with opened as connection:
+                yield connection
+
+    @contextmanager
+    def connect_arrow(self, doing: str) -> Iterator[ArrowConnection]:
+        """Connect for reading rows as Arrow batches."""
+        from adbc_driver_manager import Error
+        from adbc_driver_postgresql.dbapi import connect
+
+        try:
+            with connect(self.libpq_url(_application_name(doing))) as connection:
+                yield connection
+        except Error as error:
+            raise JMSException(f"{doing}: {error}") from None

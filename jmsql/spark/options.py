@@ -1,0 +1,192 @@
+"""The options of the data source, checked when it is made: a wrong one fails before any task starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Self, TypeVar
+
+from jmsql.destinations import Destination, Queue, Topic
+from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException, JMSException
+from jmsql.selectors import Selector
+from jmsql.spark.connection import Database
+
+__all__ = ["OPTIONS", "Options"]
+
+OPTIONS = (
+    "queue",
+    "topic",
+    "subscription",
+    "clientId",
+    "selector",
+    "columns",
+    "bodySchema",
+    "partitions",
+    "snapshotTimeout",
+    "startingOffsets",
+    "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
+    "failOnDataLoss",
+    "writeId",
+    "connection",
+    "url",
+    "jmsqlSchema",
+)
+"""The names of all options, in which letter case does not count."""
+
+_NAMES = {name.lower(): name for name in OPTIONS}
+_OF_SPARK = {"checkpointlocation", "queryname"}
+"""Options that Spark itself reads, and hands on."""
+
+
+Kind = TypeVar("Kind", Queue, Topic)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one read or write.
+
+    Args:
+        database: Where the messages are.
+        schema: The PostgreSQL schema of jmsql.
+        queue: The queue to read from or write to.
+        topic: The topic, likewise.
+        subscription: The name of the subscription to read from.
+        client_id: The client identifier that the subscription belongs to, if any.
+        selector: Which messages are wanted.
+        columns: Which columns are wanted; None: all.
+        body_schema: How JSON bodies are parsed, as Spark's DDL.
+        partitions: In how many tasks to read.
+        snapshot_timeout: Seconds for which the snapshot of a batch read is kept when no task uses it.
+        starting_offsets: What a new stream begins with.
+        maximum_messages: The most messages in a micro-batch; None: all there are.
+        maximum_bytes: The bytes from which on a micro-batch takes no more; None: any number.
+        fail_on_data_loss: Whether a read fails when messages are gone that it has promised.
+        write_id: What makes a batch write the same write when it is run again.
+    """
+
+    database: Database
+    schema: str = "jmsql"
+    queue: Queue | None = None
+    topic: Topic | None = None
+    subscription: str | None = None
+    client_id: str | None = None
+    selector: Selector | None = None
+    columns: tuple[str, ...] | None = None
+    body_schema: str | None = None
+    partitions: int = 1
+    snapshot_timeout: float = 60.0
+    starting_offsets: str = "earliest"
+    maximum_messages: int | None = None
+    maximum_bytes: int | None = None
+    fail_on_data_loss: bool = True
+    write_id: str | None = None
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> Self:
+        """Check the options of a read or a write.
+
+        Raises:
+            JMSException: One is unknown or has a value that makes no sense; the message names it.
+        """
+        options = {name.lower(): value for name, value in given.items()}
+        for name in options.keys() - _OF_SPARK:
+            if name not in _NAMES:
+                raise JMSException(_unknown(name))
+        options = {_NAMES[name]: value for name, value in options.items() if name in _NAMES}
+        selector = options.get("selector")
+        columns = options.get("columns")
+        read = cls(
+            database=Database(options.get("connection"), options.get("url")),
+            schema=options.get("jmsqlSchema", "jmsql"),
+            queue=_destination(Queue, "queue", options),
+            topic=_destination(Topic, "topic", options),
+            subscription=options.get("subscription"),
+            client_id=options.get("clientId"),
+            selector=_selector(selector),
+            columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
+            body_schema=options.get("bodySchema"),
+            partitions=_integer("partitions", options, 1) or 1,
+            snapshot_timeout=_seconds("snapshotTimeout", options, 60.0),
+            starting_offsets=options.get("startingOffsets", "earliest"),
+            maximum_messages=_integer("maxMessagesPerTrigger", options, 1),
+            maximum_bytes=_integer("maxBytesPerTrigger", options, 1),
+            fail_on_data_loss=_boolean("failOnDataLoss", options, default=True),
+            write_id=options.get("writeId"),
+        )
+        if read.queue is not None and read.topic is not None:
+            raise JMSException("Give option 'queue' or option 'topic', not both.")
+        if read.subscription is not None and read.topic is None:
+            raise JMSException("Option 'subscription' needs option 'topic', the topic that it belongs to.")
+        if read.client_id is not None and read.subscription is None:
+            raise JMSException("Option 'clientId' needs option 'subscription', the one that belongs to the client.")
+        return read
+
+    @property
+    def destination(self) -> Destination | None:
+        """The queue or the topic that is named, if one is."""
+        return self.queue or self.topic
+
+    def require_source(self) -> None:
+        """Make sure that the options name what to read from.
+
+        Raises:
+            JMSException: They do not.
+        """
+        if self.destination is None:
+            raise JMSException("Name what to read: option 'queue', or options 'topic' and 'subscription'.")
+        if self.topic is not None and self.subscription is None:
+            raise JMSException("Option 'topic' needs option 'subscription': a topic itself keeps no messages.")
+
+
+def _unknown(name: str) -> str:
+    if name == "path":
+        return "A path was given to load() or save(); jmsql has options instead, such as 'queue'."
+    near = get_close_matches(name, _NAMES, 1)
+    advice = f"did you mean '{_NAMES[near[0]]}'?" if near else f"there are: {', '.join(OPTIONS)}."
+    return f"There is no option '{name}'; {advice}"
+
+
+def _destination(kind: type[Kind], name: str, options: Mapping[str, str]) -> Kind | None:
+    if name not in options:
+        return None
+    try:
+        return kind(options[name])
+    except InvalidDestinationException as error:
+        raise InvalidDestinationException(f"Option '{name}': {error}") from error
+
+
+def _selector(text: str | None) -> Selector | None:
+    try:
+        return Selector.parse(text)
+    except InvalidSelectorException as error:
+        raise InvalidSelectorException(f"Option 'selector': {error}") from error
+
+
+def _integer(name: str, options: Mapping[str, str], least: int) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise JMSException(f"Option '{name}' is a whole number from {least} on, not {text!r}.")
+    return int(text)
+
+
+def _seconds(name: str, options: Mapping[str, str], default: float) -> float:
+    try:
+        seconds = float(options.get(name, default))
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0.0:
+        raise JMSException(f"Option '{name}' is a number of seconds, not {options[name]!r}.")
+    return seconds
+
+
+def _boolean(name: str, options: Mapping[str, str], *, default: bool) -> bool:
+    text = options.get(name)
+    if text is None:
+        return default
+    if text.lower() not in {"true", "false"}:
+        raise JMSException(f"Option '{name}' is true or false, not {text!r}.")
+    return text.lower() == "true"

@@ -1,0 +1,250 @@
+"""Rows of Spark as messages to be staged: checked, and in the columns that the database wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pgpq import ArrowToPostgresBinaryEncoder
+from pgpq.encoders import StringEncoderBuilder
+from pgpq.schema import Jsonb
+
+from jmsql.destinations import Queue, Topic, parse_destination
+from jmsql.exceptions import JMSException, MessageFormatException
+from jmsql.messages import Message, encode_message, typed_json
+from jmsql.messages.values import Byte, Float, Long, Short
+from jmsql.postgresql_text import ESCAPE, to_postgresql
+from jmsql.store.spark_writes import STAGED_COLUMNS
+
+__all__ = ["Staging", "staging_encoder"]
+
+_DEFAULT_PRIORITY = 4
+_MODES = {"PERSISTENT": 2, "NON_PERSISTENT": 1}
+_BODIES = ("text_body", "json_body", "bytes_body")
+_BODY_OF = {
+    "Message": None,
+    "TextMessage": "text_body",
+    "BytesMessage": "bytes_body",
+    "MapMessage": "json_body",
+    "StreamMessage": "json_body",
+    "ObjectMessage": "json_body",
+}
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "byte": lambda row: Byte(row["long"]),
+    "short": lambda row: Short(row["long"]),
+    "int": lambda row: row["long"],
+    "long": lambda row: Long(row["long"]),
+    "float": lambda row: Float(row["double"]),
+    "double": lambda row: row["double"],
+    "boolean": lambda row: row["boolean"],
+    "string": lambda row: row["string"],
+    "null": lambda _: None,
+}
+_TYPES = {
+    "attempt_id": pa.int64(),
+    "position": pa.int64(),
+    "inverse_priority": pa.int16(),
+    "jms_delivery_mode": pa.int16(),
+    "jms_expiration": pa.int64(),
+    "jms_delivery_time": pa.int64(),
+    "bytes_body": pa.binary(),
+}
+_JSON = {"properties", "property_types", "json_body", "body_types"}
+_SCHEMA = pa.schema(
+    [pa.field(name, _TYPES.get(name, pa.string())) for name in ("attempt_id", "position", *STAGED_COLUMNS)]
+)
+
+
+def staging_encoder() -> ArrowToPostgresBinaryEncoder:
+    """Return an encoder of staged batches for COPY."""
+    encoders = {
+        field.name: StringEncoderBuilder.new_with_output(field, Jsonb())
+        if field.name in _JSON
+        else ArrowToPostgresBinaryEncoder.infer_encoder(field)
+        for field in _SCHEMA
+    }
+    return ArrowToPostgresBinaryEncoder.new_with_encoders(_SCHEMA, encoders)
+
+
+class Staging:
+    """Makes the staged batches of one task.
+
+    Args:
+        attempt_id: The number of the task's attempt.
+        destination: Where messages go whose row does not say so, as a URI.
+    """
+
+    def __init__(self, attempt_id: int, destination: str | None) -> None:
+        self._attempt_id = attempt_id
+        self._destination = destination
+        self.messages = 0
+
+    def stage(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Convert a batch of Spark's rows.
+
+        Raises:
+            JMSException: A row is no message; it names the column.
+        """
+        count = batch.num_rows
+        kinds, bodies = _kinds_and_bodies(batch)
+        properties, property_types = _properties(_column(batch, "properties"))
+        columns = {
+            **bodies,
+            "attempt_id": pa.array([self._attempt_id]).take(pa.array([0] * count)),
+            "position": pa.array(range(self.messages, self.messages + count), pa.int64()),
+            "destination": self._destinations(batch),
+            "message_type": kinds,
+            "inverse_priority": _inverse_priorities(_column(batch, "priority", pa.int32())),
+            "jms_delivery_mode": _modes(_column(batch, "delivery_mode")),
+            "jms_expiration": _milliseconds(batch, "expires_at"),
+            "jms_delivery_time": _milliseconds(batch, "delivery_time"),
+            "jms_correlation_id": _text(_column(batch, "correlation_id")),
+            "jms_reply_to": _reply_to(_column(batch, "reply_to")),
+            "jms_type": _text(_column(batch, "jms_type")),
+            "properties": properties,
+            "property_types": property_types,
+        }
+        self.messages += count
+        return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in _SCHEMA], schema=_SCHEMA)
+
+    def _destinations(self, batch: pa.RecordBatch) -> pa.Array:
+        column = _column(batch, "destination")
+        if self._destination is not None:
+            column = column.fill_null(self._destination)
+        for uri in pc.unique(column).to_pylist():
+            if uri is None:
+                raise JMSException(
+                    "The column 'destination' is null in a row, and neither 'queue' nor 'topic' is given."
+                )
+            if type(parse_destination(uri)) not in {Queue, Topic}:
+                raise JMSException(f"The column 'destination' says {uri!r}; write queue://NAME or topic://NAME.")
+        return column
+
+
+def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType | None = None) -> pa.Array:
+    """Return a column of the batch, or one full of nulls."""
+    if name in batch.schema.names:
+        return batch.column(name)
+    return pa.nulls(batch.num_rows, kind or pa.string())
+
+
+def _inverse_priorities(priorities: pa.Array) -> pa.Array:
+    priorities = priorities.fill_null(_DEFAULT_PRIORITY)
+    wrong = priorities.filter(pc.or_(pc.less(priorities, 0), pc.greater(priorities, 9)))
+    if len(wrong):
+        raise JMSException(f"The column 'priority' holds {wrong[0]}; priorities are 0 to 9.")
+    return pc.subtract(9, priorities)
+
+
+def _modes(names: pa.Array) -> pa.Array:
+    names = names.fill_null("PERSISTENT")
+    for name in pc.unique(names).to_pylist():
+        if name not in _MODES:
+            raise JMSException(f"The column 'delivery_mode' holds {name!r}; write PERSISTENT or NON_PERSISTENT.")
+    return pc.if_else(pc.equal(names, "PERSISTENT"), _MODES["PERSISTENT"], _MODES["NON_PERSISTENT"])
+
+
+def _milliseconds(batch: pa.RecordBatch, name: str) -> pa.Array:
+    if name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, pa.int64())
+    return pc.divide(batch.column(name).cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1000)
+
+
+def _text(column: pa.Array) -> pa.Array:
+    special = pc.or_(pc.match_substring(column, "\0"), pc.match_substring(column, ESCAPE))
+    if not pc.any(special).as_py():
+        return column
+    return pa.array([None if text is None else to_postgresql(text) for text in column.to_pylist()], pa.string())
+
+
+def _reply_to(column: pa.Array) -> pa.Array:
+    for uri in pc.unique(column).to_pylist():
+        if uri is not None:
+            parse_destination(uri)
+    return _text(column)
+
+
+def _kinds_and_bodies(batch: pa.RecordBatch) -> tuple[pa.Array, dict[str, pa.Array]]:
+    """Find the kind of each message, and its body as that kind has it."""
+    given = {name: _column(batch, name, pa.binary() if name == "bytes_body" else None) for name in _BODIES}
+    if pc.max(_count_of_values(given.values())).as_py() > 1:
+        raise JMSException(f"A row has several bodies; a message has one of {', '.join(_BODIES)}.")
+    is_list = pc.starts_with(pc.utf8_ltrim_whitespace(given["json_body"]), "[")
+    by_body = pc.case_when(
+        pc.make_struct(*(given[name].is_valid() for name in _BODIES)),
+        "TextMessage",
+        pc.if_else(is_list, "StreamMessage", "MapMessage"),
+        "BytesMessage",
+        "Message",
+    )
+    kinds = pc.coalesce(_column(batch, "type"), by_body)
+    for kind in pc.unique(kinds).to_pylist():
+        if kind not in _BODY_OF:
+            raise JMSException(f"The column 'type' holds {kind!r}; the kinds are {', '.join(_BODY_OF)}.")
+        for name in set(_BODIES) - {_BODY_OF[kind]}:
+            if pc.any(pc.and_(pc.equal(kinds, kind), given[name].is_valid())).as_py():
+                raise JMSException(f"A row of the type {kind} has a {name}, which such a message has not.")
+    is_bytes = pc.equal(kinds, "BytesMessage")
+    json_body, body_types = _json_bodies(kinds, given["json_body"], _column(batch, "body_types"))
+    return kinds, {
+        "text_body": _text(given["text_body"]),
+        "bytes_body": pc.if_else(is_bytes, given["bytes_body"].fill_null(b""), pa.scalar(None, pa.binary())),
+        "json_body": json_body,
+        "body_types": body_types,
+    }
+
+
+def _count_of_values(columns: Iterable[pa.Array]) -> pa.Array:
+    first, *others = (column.is_valid().cast(pa.int8()) for column in columns)
+    total = first
+    for count in others:
+        total = pc.add(total, count)
+    return total.fill_null(0) if len(total) else pa.array([0], pa.int8())
+
+
+def _json_bodies(kinds: pa.Array, bodies: pa.Array, types: pa.Array) -> tuple[pa.Array, pa.Array]:
+    structured = pc.is_in(kinds, pa.array(["MapMessage", "StreamMessage"]))
+    if not pc.any(structured).as_py():
+        return bodies, pa.nulls(len(bodies), pa.string())
+    texts, type_texts = [], []
+    for kind, body, body_types in zip(kinds.to_pylist(), bodies.to_pylist(), types.to_pylist(), strict=True):
+        text, type_text = body, None
+        try:
+            if kind == "MapMessage":
+                text, type_text = typed_json.write_object(typed_json.read_object(body, body_types))
+            elif kind == "StreamMessage":
+                text, type_text = typed_json.write_array(typed_json.read_array(body, body_types))
+        except MessageFormatException as error:
+            raise MessageFormatException(f"The column 'json_body' holds no body of a {kind}: {error}") from error
+        texts.append(text)
+        type_texts.append(type_text)
+    return pa.array(texts, pa.string()), pa.array(type_texts, pa.string())
+
+
+def _properties(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Write maps of properties as JSON, and the types that it does not tell."""
+    if column.null_count == len(column):
+        return pa.nulls(len(column), pa.string()), pa.nulls(len(column), pa.string())
+    is_typed = pa.types.is_struct(column.type.item_type)
+    texts, type_texts = [], []
+    for items in column.to_pylist():
+        message = Message()
+        for name, value in items or ():
+            try:
+                message.set_object_property(name, _value(value) if is_typed else value)
+            except (JMSException, KeyError, TypeError, ValueError) as error:
+                raise MessageFormatException(f"The column 'properties', {name!r}: {error}") from error
+        encoded = encode_message(message)
+        texts.append(encoded.properties)
+        type_texts.append(encoded.property_types)
+    return pa.array(texts, pa.string()), pa.array(type_texts, pa.string())
+
+
+def _value(row: dict[str, Any] | None) -> Any:
+    if row is None:
+        return None
+    if row["type"] not in _VALUES:
+        raise MessageFormatException(f"the type is one of {', '.join(_VALUES)}, not {row['type']!r}.")
+    return _VALUES[row["type"]](row)

@@ -1,0 +1,54 @@
+"""The queue behind what the options name: a queue's own, or a subscription's."""
+
+from __future__ import annotations
+
+from jmsql.destinations import Destination
+from jmsql.exceptions import InvalidDestinationException
+from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
+from jmsql.spark.options import Options
+from jmsql.store.driver import Driver
+from jmsql.store.message_store import MessageStore
+from jmsql.store.spark_browse import browse_statements
+
+__all__ = ["find_queue", "source_of"]
+
+
+def source_of(options: Options) -> Destination:
+    """Return the queue or topic that is read.
+
+    Raises:
+        JMSException: The options name none.
+    """
+    options.require_source()
+    assert options.destination is not None
+    return options.destination
+
+
+def find_queue(driver: Driver, options: Options) -> int:
+    """Return the id of the queue to read from.
+
+    Raises:
+        InvalidDestinationException: The queue or the subscription does not exist.
+    """
+    if options.queue is not None:
+        found = MessageStore(driver, options.schema).find_queue(options.queue.name)
+        if found is None:
+            raise InvalidDestinationException(f"Option 'queue': there is no queue {options.queue.name!r}.")
+        return found
+    assert options.topic is not None
+    assert options.subscription is not None
+    rows = driver.execute(
+        browse_statements(options.schema).find_subscription,
+        {
+            "topic": options.topic.name,
+            "subscription": to_postgresql(options.subscription),
+            "client_id": optional_to_postgresql(options.client_id),
+        },
+    ).rows
+    if not rows:
+        client = "" if options.client_id is None else f" of the client {options.client_id!r}"
+        raise InvalidDestinationException(
+            f"Option 'subscription': the topic {options.topic.name!r} has no subscription {options.subscription!r}"
+            f"{client}."
+        )
+    return int(rows[0][0])

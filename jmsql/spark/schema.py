@@ -1,0 +1,103 @@
+"""The columns of messages in Spark: their names and types, which of them a read returns, and which a write takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql.types import MapType, StringType, StructType
+
+from jmsql.exceptions import JMSException
+from jmsql.spark.options import Options
+
+__all__ = ["BODY", "COLUMNS", "WRITTEN_COLUMNS", "check_read_schema", "check_written_schema", "read_schema"]
+
+_PROPERTY = "struct<type:string,boolean:boolean,long:bigint,double:double,string:string>"
+
+COLUMNS = {
+    "destination": "string",
+    "sequence": "bigint",
+    "priority": "int",
+    "type": "string",
+    "message_id": "string",
+    "sent_at": "timestamp",
+    "expires_at": "timestamp",
+    "delivery_time": "timestamp",
+    "delivery_mode": "string",
+    "correlation_id": "string",
+    "reply_to": "string",
+    "jms_type": "string",
+    "properties": f"map<string,{_PROPERTY}>",
+    "text_body": "string",
+    "json_body": "string",
+    "body_types": "string",
+    "bytes_body": "binary",
+    "delivery_count": "int",
+}
+"""The columns of a message and their types."""
+
+BODY = "body"
+"""The column with the parsed JSON body, which is there if its schema is given."""
+
+WRITTEN_COLUMNS = tuple(name for name in COLUMNS if name not in {"sequence", "message_id", "sent_at", "delivery_count"})
+"""The columns that a write takes. Those that the provider sets are ignored, so that what was read can be written."""
+
+
+def read_schema(options: Options) -> str:
+    """Return the schema that a read has by itself, as DDL.
+
+    Raises:
+        JMSException: Option 'columns' names a column that does not exist, or names one twice.
+    """
+    names = options.columns or (*COLUMNS, *((BODY,) if options.body_schema is not None else ()))
+    known = COLUMNS if options.body_schema is None else {**COLUMNS, BODY: f"struct<{options.body_schema}>"}
+    for name in names:
+        if name not in known:
+            needs = " (it needs option 'bodySchema')" if name == BODY else ""
+            raise JMSException(
+                f"Option 'columns': there is no column {name!r}{needs}; there are: {', '.join(COLUMNS)}."
+            )
+    if len(set(names)) < len(names):
+        raise JMSException("Option 'columns' names a column twice.")
+    return ", ".join(f"{name} {known[name]}" for name in names)
+
+
+def check_read_schema(schema: StructType) -> None:
+    """Make sure that a read can return a schema, which the user may have given.
+
+    Raises:
+        JMSException: A column does not exist or has another type.
+    """
+    for field in schema.fields:
+        if field.name == BODY:
+            if not isinstance(field.dataType, StructType) or "map<" in field.dataType.simpleString():
+                raise JMSException("The schema of the column 'body' is a struct, in which there is no map.")
+            continue
+        _check(field.name, field.dataType.simpleString(), COLUMNS, "read")
+
+
+def check_written_schema(schema: StructType, options: Options) -> None:
+    """Make sure that rows of a schema can be written.
+
+    Raises:
+        JMSException: A column does not exist or has another type, or nothing tells where the messages go.
+    """
+    for field in schema.fields:
+        if field.name == "properties" and isinstance(field.dataType, MapType):
+            values = field.dataType.valueType
+            is_typed = isinstance(values, StructType) and values.simpleString() == _PROPERTY
+            if is_typed or isinstance(values, StringType):
+                continue
+        _check(field.name, field.dataType.simpleString(), COLUMNS, "written")
+    if options.destination is None and "destination" not in schema.fieldNames():
+        raise JMSException("Say where the messages go: option 'queue', option 'topic', or a column 'destination'.")
+
+
+def _check(name: str, kind: str, known: dict[str, str], doing: str) -> None:
+    if name not in known:
+        raise JMSException(f"The column {name!r} cannot be {doing}; there are: {_listed(known)}.")
+    if kind != known[name]:
+        raise JMSException(f"The column {name!r} is {doing} as {known[name]}, not as {kind}.")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,86 @@
+"""A snapshot that outlives the planning of a read, so that all tasks of the read see the same moment.
+
+Spark plans a read in a process that ends as soon as it has planned, and nothing tells when the read is over. A process
+of its own therefore holds the snapshot: while the driver lives, and for some seconds after the last task that used it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+
+from jmsql.exceptions import JMSException
+from jmsql.spark.connection import Database
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.spark_browse import snapshot_statements
+
+__all__ = ["keep_snapshot", "reader_name"]
+
+_START_TIMEOUT = 60.0
+_INTERVAL = 0.25
+
+_keepers: list[subprocess.Popen[str]] = []
+"""The processes that this one has started, until they are found to have ended."""
+
+
+def reader_name(snapshot: str | None) -> str:
+    """Return the name, for its connection, of a task that uses a snapshot."""
+    return "reading" if snapshot is None else f"reading-{snapshot}"
+
+
+def keep_snapshot(database: Database, timeout: float) -> str:
+    """Take a snapshot that stays until no task has used it for `timeout` seconds, or this process's parent ends.
+
+    Raises:
+        JMSException: It could not be taken.
+    """
+    command = [sys.executable, "-m", "jmsql.spark.snapshot", str(os.getppid()), str(timeout)]
+    command.extend(value or "" for value in (database.connection, database.url))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    keeper = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    )
+    _keepers[:] = [process for process in _keepers if process.poll() is None] + [keeper]
+    assert keeper.stdout is not None
+    with keeper.stdout as output:
+        ready, _, _ = select.select([output], [], [], _START_TIMEOUT)
+        answer = output.readline().strip() if ready else f"no answer within {_START_TIMEOUT:g} s"
+    if not answer.startswith("snapshot "):
+        keeper.kill()
+        keeper.wait()
+        raise JMSException(f"No snapshot could be taken for the tasks of the read: {answer}.")
+    return answer.removeprefix("snapshot ")
+
+
+def _keep(database: Database, driver_process: int, timeout: float) -> None:
+    with database.connect("keeping a snapshot") as connection:
+        driver = PsycopgDriver(connection)
+        driver.execute(snapshot_statements.begin)
+        snapshot = driver.execute(snapshot_statements.export).rows[0][0]
+        print("snapshot", snapshot, flush=True)  # noqa: T201 - the answer to the process that has started this one
+        readers = {"name": f"%{reader_name(snapshot)}"}
+        last_use = time.monotonic()
+        while _is_running(driver_process):
+            time.sleep(_INTERVAL)
+            driver.execute(snapshot_statements.look_again)
+            if driver.execute(snapshot_statements.is_used, readers).rows[0][0]:
+                last_use = time.monotonic()
+            elif time.monotonic() >= last_use + timeout:
+                break
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+if __name__ == "__main__":
+    _keep(Database(sys.argv[3] or None, sys.argv[4] or None), int(sys.argv[1]), float(sys.argv[2]))

@@ -1,0 +1,131 @@
+"""Every SQL statement that reads messages for Spark without consuming them, made once for each schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from jmsql.selectors import Selector
+from jmsql.store.identifier import quote_identifier
+from jmsql.store.send_statements import BODY_COLUMNS
+from jmsql.store.statements import SelectedStatement, by_key
+
+__all__ = ["BrowseStatements", "browse_statements", "column_expressions", "snapshot_statements"]
+
+
+def column_expressions(schema: str) -> dict[str, str]:
+    """Return the SQL of each column that Spark can read of a message `m` with its `delivery_count`.
+
+    Args:
+        schema: The schema, quoted.
+    """
+    bodies = {
+        name: f"""case when m.body_id is null then m.{name}
+                else (select b.{name} from {schema}.body b where b.body_id = m.body_id) end"""
+        for name in BODY_COLUMNS
+    }
+    return {
+        "destination": "%(destination)s::text",
+        "sequence": "m.sequence",
+        "priority": "(9 - m.inverse_priority)::integer",
+        "type": "m.message_type::text",
+        "message_id": "'ID:' || m.jms_message_id::text",
+        "sent_at": f"{schema}.to_timestamp(m.jms_timestamp)",
+        "expires_at": f"{schema}.to_timestamp(m.jms_expiration)",
+        "delivery_time": f"{schema}.to_timestamp(m.jms_delivery_time)",
+        "delivery_mode": "case m.jms_delivery_mode when 1 then 'NON_PERSISTENT' else 'PERSISTENT' end",
+        "correlation_id": "m.jms_correlation_id",
+        "reply_to": "m.jms_reply_to",
+        "jms_type": "m.jms_type",
+        "properties": "m.properties::text",
+        "property_types": "m.property_types::text",
+        "text_body": bodies["text_body"],
+        "json_body": f"({bodies['json_body']})::text",
+        "body_types": f"({bodies['body_types']})::text",
+        "bytes_body": bodies["bytes_body"],
+        "delivery_count": "coalesce(m.delivery_count, 0)",
+        "body": f"coalesce({bodies['text_body']}, ({bodies['json_body']})::text)",
+    }
+
+
+class BrowseStatements:
+    """The statements for one schema.
+
+    Args:
+        schema_name: The plain name of the schema.
+    """
+
+    def __init__(self, schema_name: str) -> None:
+        self._schema_name = schema_name
+        schema = self._schema = quote_identifier(schema_name)
+        self._expressions = column_expressions(schema)
+        self.find_subscription = f"""
+            select s.queue_id from {schema}.subscription s join {schema}.topic t using (topic_id)
+            where t.name = %(topic)s and s.name = %(subscription)s and s.client_id is not distinct from %(client_id)s
+            order by s.durable desc limit 1"""
+        # The ends of each priority are read from the key.
+        ends = " union all ".join(
+            f"""select (select m.sequence from {schema}.{table} m
+                        where m.queue_id = %(queue_id)s and m.inverse_priority = p.inverse_priority
+                        order by m.queue_id {order}, m.inverse_priority {order}, m.sequence {order} limit 1)
+                from generate_series(0, 9) as p (inverse_priority)"""
+            for table, order in (("message", "asc"), ("message", "desc"))
+        )
+        self.ends = f"""
+            select min(sequence), max(sequence)
+            from ({ends} union all
+                  select sequence from {schema}.delayed_message where queue_id = %(queue_id)s) as ends (sequence)"""
+
+    def read(self, columns: Sequence[str], selector: Selector | None) -> SelectedStatement:
+        """Read the columns of the messages of a queue with sequences in a range, that are there to be delivered."""
+        schema = self._schema
+        condition = ""
+        parameters: Mapping[str, object] = {}
+        if selector is not None:
+            chosen = selector.to_sql(self._schema_name)
+            condition, parameters = f"and ({chosen.condition})", chosen.parameters
+        wanted = ", ".join(f"{self._expressions[name]} as {quote_identifier(name)}" for name in columns)
+        alive = f"(m.jms_expiration is null or m.jms_expiration > (select {schema}.current_milliseconds()))"
+        return SelectedStatement(
+            f"""select {wanted}
+                from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[]) as p (inverse_priority)
+                cross join lateral (
+                    select m.*, d.delivery_count
+                    from {schema}.message m
+                    left join {by_key(schema, "delivery", "d", "m")} on true
+                    where m.queue_id = %(queue_id)s and m.inverse_priority = p.inverse_priority
+                      and m.sequence between %(first)s and %(last)s and d.claim_id is null and {alive} {condition}
+                    offset 0) m
+                union all
+                select {wanted}
+                from (
+                    select m.*, 0 as delivery_count
+                    from {schema}.delayed_message m
+                    where m.queue_id = %(queue_id)s and m.sequence between %(first)s and %(last)s
+                      and {alive} {condition}) m""",
+            dict(parameters),
+        )
+
+
+class SnapshotStatements(NamedTuple):
+    """The statements with which one transaction shows others what it sees."""
+
+    begin: str = "set transaction isolation level repeatable read, read only"
+    export: str = "select pg_export_snapshot()"
+    look_again: str = "select from pg_stat_clear_snapshot()"
+    is_used: str = "select exists (select from pg_stat_activity where application_name like %(name)s)"
+
+    @staticmethod
+    def use(snapshot: str) -> str:
+        """See what the transaction sees that has exported the snapshot."""
+        return f"set transaction snapshot '{snapshot}'"
+
+
+snapshot_statements = SnapshotStatements()
+
+
+@cache
+def browse_statements(schema_name: str) -> BrowseStatements:
+    """Return the statements for a schema."""
+    return BrowseStatements(schema_name)

@@ -1,0 +1,191 @@
+"""Writing what Spark's tasks have staged: in one transaction, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+from jmsql.destinations import Queue, Topic, parse_destination
+from jmsql.exceptions import InvalidDestinationException, JMSException
+from jmsql.postgresql_text import to_postgresql
+from jmsql.store.driver import Driver
+from jmsql.store.errors import jms_errors
+from jmsql.store.identifier import quote_identifier
+from jmsql.store.message_store import MessageStore, Publisher
+from jmsql.store.send_statements import DELAYED_COLUMNS, SEND_COLUMNS
+from jmsql.store.topic_statements import topic_statements
+
+__all__ = ["STAGED_COLUMNS", "Attempt", "SparkWrites", "write_statements"]
+
+_GENERATED = {"jms_message_id": "gen_random_uuid()", "jms_timestamp": "{schema}.current_milliseconds()"}
+
+STAGED_COLUMNS = tuple(name for name, _ in DELAYED_COLUMNS if name not in _GENERATED)
+"""The columns of a staged message that the task fills."""
+
+_KEPT_BATCHES = 100
+"""How many batches of a streaming query stay in the ledger. Spark repeats the last one alone."""
+
+
+class Attempt(NamedTuple):
+    """A task's attempt that has succeeded.
+
+    Args:
+        attempt_id: Its number.
+        partition: The task's place among the tasks of the write.
+        messages: How many messages it has staged.
+    """
+
+    attempt_id: int
+    partition: int
+    messages: int
+
+
+class WriteStatements:
+    """The statements for one schema.
+
+    Args:
+        schema_name: The plain name of the schema.
+    """
+
+    def __init__(self, schema_name: str) -> None:
+        schema = self._schema = quote_identifier(schema_name)
+        self.begin_attempt = f"insert into {schema}.spark_attempt default values returning attempt_id"
+        columns = ", ".join(("attempt_id", "position", *STAGED_COLUMNS))
+        self.stage = f"copy {schema}.spark_staging ({columns}) from stdin (format binary)"
+        self.begin_write = f"""
+            insert into {schema}.spark_write (write_id, batch_id, messages)
+            values (%(write_id)s, %(batch_id)s, %(messages)s) on conflict do nothing"""
+        self.forget_writes = f"""
+            delete from {schema}.spark_write where write_id = %(write_id)s and batch_id < %(batch_id)s"""
+        self.staged = f"""
+            select count(*) from {schema}.spark_staging where attempt_id = any(%(attempts)s::bigint[])"""
+        self.destinations = f"""
+            select destination, jms_delivery_time is not null
+            from {schema}.spark_staging where attempt_id = any(%(attempts)s::bigint[])
+            group by 1, 2"""
+        self.forget_attempts = f"""
+            with forgotten as (delete from {schema}.spark_attempt where attempt_id = any(%(attempts)s::bigint[]))
+            delete from {schema}.spark_staging where attempt_id = any(%(attempts)s::bigint[])"""
+        # Of tasks that have died, or whose driver has.
+        self.find_abandoned = f"""
+            select attempt_id from {schema}.spark_attempt where started_at < now() - interval '1 day' limit 1000"""
+
+    def source(self, columns: Sequence[tuple[str, str]]) -> str:
+        """Return the staged messages for one destination as rows with the columns of a send and `position`."""
+        schema = self._schema
+        values = ", ".join(
+            _GENERATED[name].format(schema=schema)
+            if name in _GENERATED
+            else f"s.{name}::{schema}.message_type"
+            if name == "message_type"
+            else f"s.{name}"
+            for name, _ in columns
+        )
+        return f"""(
+            select {values}, row_number() over (order by a.ordinality, s.position)
+            from unnest(%(attempts)s::bigint[]) with ordinality as a (attempt_id, ordinality)
+            join {schema}.spark_staging s using (attempt_id)
+            where s.destination = %(staged_destination)s
+              and (s.jms_delivery_time is not null) = %(is_delayed)s
+            ) as m ({", ".join(name for name, _ in columns)}, position)"""
+
+    def send(self, *, delayed: bool) -> str:
+        """Insert the staged messages for a queue."""
+        table, columns = ("delayed_message", DELAYED_COLUMNS) if delayed else ("message", SEND_COLUMNS)
+        names = ", ".join(name for name, _ in columns[1:])
+        return f"""
+            insert into {self._schema}.{table} (queue_id, {names})
+            select %(queue_id)s, {names} from {self.source(columns)} order by position"""
+
+
+@cache
+def write_statements(schema_name: str) -> WriteStatements:
+    """Return the statements for a schema."""
+    return WriteStatements(schema_name)
+
+
+class SparkWrites:
+    """The writes of Spark, seen through one connection and its open transaction.
+
+    Args:
+        driver: Runs the statements.
+        schema: The name of the schema.
+    """
+
+    def __init__(self, driver: Driver, schema: str) -> None:
+        self._driver = driver
+        self._schema = schema
+        self._statements = write_statements(schema)
+
+    def begin_attempt(self) -> int:
+        """Return the number under which a task stages messages."""
+        return int(self._driver.execute(self._statements.begin_attempt).rows[0][0])
+
+    def write(self, attempts: Sequence[Attempt], write_id: str, batch_id: int, *, is_stream: bool) -> bool:
+        """Send what was staged, unless the same write was done before; return whether it was sent now.
+
+        Args:
+            attempts: Those that succeeded, one for each task.
+            write_id: What the write is known by.
+            batch_id: Which batch of it this is.
+            is_stream: Whether only the last batches can come again.
+
+        Raises:
+            JMSException: Something that was staged is gone.
+        """
+        total = sum(attempt.messages for attempt in attempts)
+        ids = [attempt.attempt_id for attempt in sorted(attempts, key=lambda attempt: attempt.partition)]
+        staged = {"attempts": ids}
+        ledger = {"write_id": to_postgresql(write_id), "batch_id": batch_id, "messages": total}
+        with jms_errors("writing messages"):
+            # Another driver that writes the same waits here until this transaction ends.
+            is_new = self._driver.execute(self._statements.begin_write, ledger).row_count == 1
+            if is_new:
+                found: int = self._driver.execute(self._statements.staged, staged).rows[0][0]
+                if found != total:
+                    raise JMSException(
+                        f"{total - found} of {total} messages that Spark's tasks have staged are gone, as after a "
+                        "crash of the server. Nothing was written; run the write again."
+                    )
+                for uri, is_delayed in self._driver.execute(self._statements.destinations, staged).rows:
+                    self._send(ids, uri, delayed=is_delayed)
+                if is_stream:
+                    self._driver.execute(
+                        self._statements.forget_writes, {**ledger, "batch_id": batch_id - _KEPT_BATCHES}
+                    )
+            self._driver.execute(self._statements.forget_attempts, staged)
+            self._clear_abandoned()
+        return is_new
+
+    def forget(self, attempts: Sequence[Attempt]) -> None:
+        """Remove what was staged."""
+        with jms_errors("discarding staged messages"):
+            ids = [attempt.attempt_id for attempt in attempts]
+            self._driver.execute(self._statements.forget_attempts, {"attempts": ids})
+
+    def _send(self, attempts: list[int], uri: str, *, delayed: bool) -> None:
+        destination = parse_destination(uri)
+        store = MessageStore(self._driver, self._schema)
+        parameters = {"attempts": attempts, "staged_destination": uri, "is_delayed": delayed}
+        if type(destination) is Queue:
+            queue_id = store.queue_id(destination.name)
+            self._driver.execute(self._statements.send(delayed=delayed), {**parameters, "queue_id": queue_id})
+            store.notify([destination.name], [], delayed=delayed)
+        elif type(destination) is Topic:
+            source = self._statements.source(DELAYED_COLUMNS if delayed else SEND_COLUMNS)
+            publish = topic_statements(self._schema).publish
+            store.publish_with(
+                destination,
+                lambda selectors: publish(selectors, flush=True, delayed=delayed, source=source),
+                parameters,
+                Publisher(),
+            )
+            store.notify([], [destination.name], delayed=delayed)
+        else:
+            raise InvalidDestinationException(f"{uri} is temporary: only messages of its own client go there.")
+
+    def _clear_abandoned(self) -> None:
+        found = [row[0] for row in self._driver.execute(self._statements.find_abandoned).rows]
+        if found:
+            self._driver.execute(self._statements.forget_attempts, {"attempts": found})

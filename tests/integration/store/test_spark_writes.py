@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from jmsql import JMSException
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.spark_writes import Attempt, SparkWrites
+
+
+def stage(connection: psycopg.Connection, messages: int, partition: int = 0) -> Attempt:
+    attempt_id = SparkWrites(PsycopgDriver(connection), "jmsql").begin_attempt()
+    connection.execute(
+        "insert into jmsql.spark_staging (attempt_id, position, inverse_priority, jms_delivery_mode, destination, "
+        "message_type, text_body) select %s, n, 5, 2, 'queue://orders', 'TextMessage', n::text from "
+        "generate_series(1, %s) as n",
+        (attempt_id, messages),
+    )
+    connection.commit()
+    return Attempt(attempt_id, partition, messages)
+
+
+def count(connection: psycopg.Connection, table: str) -> int:
+    row = connection.execute(f"select count(*) from jmsql.{table}").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_what_was_staged_and_is_gone_fails_the_write(jmsql_clean_url: str) -> None:
+    with psycopg.connect(jmsql_clean_url) as connection:
+        attempt = stage(connection, 10)
+        connection.execute("delete from jmsql.spark_staging where position = 5")  # as after a crash of the server
+        with pytest.raises(JMSException, match="1 of 10 messages .* are gone"), connection.transaction():
+            SparkWrites(PsycopgDriver(connection), "jmsql").write([attempt], "w", 0, is_stream=False)
+        assert (count(connection, "message"), count(connection, "spark_write")) == (0, 0)
+
+
+def test_two_drivers_that_write_the_same_batch_send_it_once(jmsql_clean_url: str) -> None:
+    with psycopg.connect(jmsql_clean_url) as first, psycopg.connect(jmsql_clean_url) as second:
+        attempts = stage(first, 10), stage(second, 10)
+
+        def write(connection: psycopg.Connection, attempt: Attempt) -> bool:
+            return SparkWrites(PsycopgDriver(connection), "jmsql").write([attempt], "query q", 3, is_stream=True)
+
+        assert write(first, attempts[0])
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(write, second, attempts[1])
+            first.commit()
+            assert not waiting.result(10)
+        second.commit()
+        assert (count(first, "message"), count(first, "spark_staging"), count(first, "spark_attempt")) == (10, 0, 0)
+
+
+def test_ledger_of_a_stream_keeps_its_last_batches(jmsql_clean_url: str) -> None:
+    with psycopg.connect(jmsql_clean_url) as connection:
+        writes = SparkWrites(PsycopgDriver(connection), "jmsql")
+        for batch in range(103):
+            assert writes.write([stage(connection, 1)], "query q", batch, is_stream=True)
+        assert count(connection, "spark_write") == 101
+        assert not writes.write([stage(connection, 1)], "query q", 102, is_stream=True)
+
+
+def test_what_dead_tasks_have_staged_is_removed_after_a_day(jmsql_clean_url: str) -> None:
+    with psycopg.connect(jmsql_clean_url) as connection:
+        stage(connection, 10)
+        connection.execute("update jmsql.spark_attempt set started_at = now() - interval '25 hours'")
+        fresh = stage(connection, 5)
+        writes = SparkWrites(PsycopgDriver(connection), "jmsql")
+        writes.write([stage(connection, 1)], "w", 0, is_stream=False)
+        assert count(connection, "spark_staging") == 5
+        writes.forget([fresh])
+        assert count(connection, "spark_staging") == 0

@@ -1,0 +1,90 @@
+"""One Spark session for all tests of the data source, on the database of the test session.
+
+Spark's processes find the database by the environment variable `JMSQL_URL`, whose URL has a password in it: PostgreSQL
+asks for none here, and no test may find it anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+from pyspark.sql import SparkSession
+
+import jmsql
+from jmsql.spark.java import find_java
+from tests.integration.client.server import Server
+
+SECRET = "marker-that-nobody-may-see"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run all tests with Spark in the same process, since a session takes long to start, and give them time."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.timeout(400))
+
+
+@pytest.fixture(scope="session")
+def spark_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the session leaves its traces."""
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="session")
+def secret_url(jmsql_url: str) -> str:
+    """The URL of the database, with a password that is not needed."""
+    url = sqlalchemy.make_url(jmsql_url)
+    return url.set(username=url.username or "postgres", password=SECRET).render_as_string(hide_password=False)
+
+
+@pytest.fixture(scope="session")
+def spark(secret_url: str, spark_directory: Path) -> Iterator[SparkSession]:
+    """A session with two threads in one process."""
+    find_java()
+    events = spark_directory / "events"
+    events.mkdir()
+    root = Path(__file__).parents[2]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JMSQL_URL", secret_url)
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH")))))
+        session = (
+            SparkSession.builder.master("local[2,3]")
+            .appName("tests")
+            .config("spark.driver.memory", "1g")
+            .config("spark.python.daemon.module", "tests.spark.preloaded_daemon")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.eventLog.enabled", "true")
+            .config("spark.eventLog.dir", events.as_uri())
+            .config("spark.local.dir", str(spark_directory))
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.warehouse.dir", str(spark_directory / "warehouse"))
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .getOrCreate()
+        )
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def context(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[jmsql.JMSContext]:
+    """A transacted client of an empty store."""
+    with jmsql_factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
+        yield context
+
+
+@pytest.fixture
+def server(jmsql_clean_url: str) -> Iterator[Server]:
+    """The server, seen as an administrator sees it."""
+    import psycopg
+
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        yield Server(connection)

@@ -1,0 +1,10 @@
+"""Spark's Python daemon, which has loaded the data source before it forks workers: each would load it anew else."""
+
+from __future__ import annotations
+
+from pyspark.daemon import manager
+
+import jmsql.spark.source  # noqa: F401
+
+if __name__ == "__main__":
+    manager()

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import jmsql
+from tests.integration.client.server import Server
+
+STAGED = "select (select count(*) from jmsql.spark_attempt), (select count(*) from jmsql.spark_staging)"
+
+
+def messages(server: Server, queue: str = "orders") -> list[str]:
+    return [
+        body for (body,) in server.rows("select body from jmsql.messages where queue = %s order by sequence", queue)
+    ]
+
+
+def numbers(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
+    return spark.range(0, count, 1, partitions).selectExpr("cast(id as string) as text_body")
+
+
+def failing(rows: DataFrame, *, always: bool) -> DataFrame:
+    """The same rows, of which the second partition breaks after its last one: in its first attempt, or in each."""
+
+    def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 1 and (always or context.attemptNumber() == 0):
+            raise RuntimeError("the task breaks")
+
+    return rows.mapInArrow(pass_on, rows.schema)
+
+
+def test_what_was_read_is_written_as_it_was(spark: SparkSession, context: jmsql.JMSContext, server: Server) -> None:
+    sent = context.create_map_message()
+    sent.set_short("n", 5)
+    sent.jms_correlation_id = "c-1"
+    sent.set_byte_property("byte", 1)
+    sent.properties["color"] = "blue"
+    context.create_producer(priority=7).send(context.create_queue("orders"), sent)
+    context.create_producer(delivery_delay=3600).send(context.create_queue("orders"), b"later")
+    context.commit()
+
+    read = spark.read.format("jmsql").option("queue", "orders").load()
+    read.drop("destination").write.format("jmsql").option("queue", "copies").mode("append").save()
+
+    received = context.create_consumer(context.create_queue("copies")).receive(10)
+    assert isinstance(received, jmsql.MapMessage)
+    assert (received.get_object("n"), type(received.get_object("n")).__name__) == (5, "Short")
+    assert (received.jms_correlation_id, received.jms_priority) == ("c-1", 7)
+    assert type(received.get_object_property("byte")).__name__ == "Byte"
+    assert received.properties["color"] == "blue"
+    assert received.jms_message_id not in {None, sent.jms_message_id}
+    assert received.jms_timestamp >= sent.jms_timestamp
+    assert server.rows("select body from jmsql.messages where queue = 'copies' and state = 'delayed'") == [
+        (r"\x6c61746572",)
+    ]
+
+
+def test_rows_go_to_the_destinations_that_they_name(
+    spark: SparkSession, context: jmsql.JMSContext, server: Server
+) -> None:
+    prices = context.create_topic("prices")
+    for name, selector in (("all", None), ("euro", "currency = 'EUR'")):
+        context.create_shared_durable_consumer(prices, name, selector).close()
+    context.commit()
+    rows = spark.sql(
+        """select * from values
+            ('topic://prices', '1', map('currency', 'EUR')),
+            ('topic://prices', '2', map('currency', 'USD')),
+            ('queue://orders', '3', null) as t (destination, text_body, properties)"""
+    )
+    rows.write.format("jmsql").mode("append").save()
+
+    found = server.rows("select coalesce(queue, subscription), body from jmsql.messages order by 1, 2")
+    assert found == [("all", "1"), ("all", "2"), ("euro", "1"), ("orders", "3")]
+
+
+def test_consumer_that_waits_is_woken_in_the_order_of_the_rows(
+    spark: SparkSession, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    with jmsql_factory.create_context() as context:
+        consumer = context.create_consumer(context.create_queue("orders"))
+        numbers(spark, 10).write.format("jmsql").option("queue", "orders").mode("append").save()
+        assert [consumer.receive_body(str, timeout=10) for _ in range(10)] == [str(number) for number in range(10)]
+
+
+def test_attempt_that_breaks_is_repeated_and_leaves_nothing(
+    spark: SparkSession, jmsql_clean_url: str, server: Server
+) -> None:
+    write = failing(numbers(spark, 100), always=False).write.format("jmsql").option("queue", "orders")
+    write.mode("append").save()
+    assert messages(server) == [str(number) for number in range(100)]
+    assert server.rows(STAGED) == [(0, 0)]
+
+
+def test_write_that_fails_writes_nothing(spark: SparkSession, jmsql_clean_url: str, server: Server) -> None:
+    with pytest.raises(PySparkException, match="the task breaks"):
+        failing(numbers(spark, 100), always=True).write.format("jmsql").option("queue", "orders").mode("append").save()
+    assert messages(server) == []
+    assert server.rows(STAGED) == [(0, 0)]
+
+
+def test_write_with_an_id_is_done_once(spark: SparkSession, jmsql_clean_url: str, server: Server) -> None:
+    for _ in range(2):
+        write = numbers(spark, 10, 1).write.format("jmsql").options(queue="orders", writeId="import 2026-11-21")
+        write.mode("append").save()
+    assert messages(server) == [str(number) for number in range(10)]
+    assert server.rows("select write_id, batch_id, messages from jmsql.spark_write") == [("import 2026-11-21", 0, 10)]
+    assert server.rows(STAGED) == [(0, 0)]
+
+
+def test_batch_of_a_stream_that_comes_again_is_not_sent_again(
+    spark: SparkSession, jmsql_clean_url: str, server: Server, tmp_path: Path
+) -> None:
+    def run() -> None:
+        rows = spark.readStream.schema("text_body string").json(str(tmp_path / "in"))
+        stream = rows.writeStream.format("jmsql").option("queue", "orders")
+        stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        stream.trigger(availableNow=True).start().awaitTermination()
+
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        (tmp_path / "in" / f"{number}.json").write_text(f'{{"text_body": "{number}"}}\n')
+        run()
+    assert messages(server) == ["0", "1"]
+
+    # As if the driver had died between sending the last batch and noting that it is done.
+    (tmp_path / "checkpoint/commits/1").unlink()
+    (tmp_path / "checkpoint/commits/.1.crc").unlink()
+    run()
+    assert messages(server) == ["0", "1"]
+    assert server.rows("select batch_id, messages from jmsql.spark_write order by batch_id") == [(0, 1), (1, 1)]
+    assert server.rows(STAGED) == [(0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "mode", "words"),
+    [
+        ("id as text_body", {"queue": "orders"}, "append", "'text_body' is written as string, not as bigint"),
+        ("id as colour", {"queue": "orders"}, "append", "'colour' cannot be written"),
+        ("'a' as text_body", {}, "append", "option 'queue', option 'topic', or a column 'destination'"),
+        ("'a' as text_body", {"queue": "orders"}, "overwrite", "use mode"),
+    ],
+)
+def test_rows_that_cannot_be_written_are_refused_before_any_task_starts(
+    spark: SparkSession, columns: str, options: dict[str, str], mode: str, words: str
+) -> None:
+    with pytest.raises(AnalysisException, match=words):
+        spark.range(1).selectExpr(columns).write.format("jmsql").options(**options).mode(mode).save()

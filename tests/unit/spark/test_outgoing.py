@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from jmsql import InvalidDestinationException, JMSException, MessageFormatException
+from jmsql.spark.outgoing import Staging, staging_encoder
+
+PROPERTY = pa.struct(
+    [
+        ("type", pa.string()),
+        ("boolean", pa.bool_()),
+        ("long", pa.int64()),
+        ("double", pa.float64()),
+        ("string", pa.string()),
+    ]
+)
+TYPES = {
+    "priority": pa.int32(),
+    "expires_at": pa.timestamp("us", "UTC"),
+    "properties": pa.map_(pa.string(), PROPERTY),
+    "bytes_body": pa.binary(),
+}
+
+
+def stage(
+    *rows: dict[str, Any], destination: str | None = "queue://orders", **types: pa.DataType
+) -> list[dict[str, Any]]:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    schema = pa.schema([(name, {**TYPES, **types}.get(name, pa.string())) for name in names])
+    staged = Staging(7, destination).stage(pa.RecordBatch.from_pylist(list(rows), schema))
+    encoder = staging_encoder()
+    assert encoder.write_header() + encoder.write_batch(staged) + encoder.finish()
+    rows_staged: list[dict[str, Any]] = staged.to_pylist()
+    return rows_staged
+
+
+def typed(kind: str, **value: object) -> dict[str, object]:
+    return {"type": kind, **value}
+
+
+def test_row_with_a_text_has_the_headers_of_a_plain_send() -> None:
+    (row,) = stage({"text_body": "two kites"})
+    assert {name: value for name, value in row.items() if value is not None} == {
+        "attempt_id": 7,
+        "position": 0,
+        "destination": "queue://orders",
+        "inverse_priority": 5,
+        "jms_delivery_mode": 2,
+        "message_type": "TextMessage",
+        "text_body": "two kites",
+    }
+
+
+def test_headers_come_from_their_columns() -> None:
+    (row,) = stage(
+        {
+            "text_body": "a NUL: \0",
+            "destination": "topic://prices",
+            "priority": 9,
+            "delivery_mode": "NON_PERSISTENT",
+            "expires_at": dt.datetime(2030, 1, 1, tzinfo=dt.UTC),
+            "correlation_id": "c\0",
+            "reply_to": "queue://replies",
+            "jms_type": "greeting",
+        }
+    )
+    assert row["destination"] == "topic://prices"
+    assert (row["inverse_priority"], row["jms_delivery_mode"]) == (0, 1)
+    assert row["jms_expiration"] == 1_893_456_000_000
+    assert row["text_body"] == "a NUL: \ufffe0"
+    assert (row["jms_correlation_id"], row["jms_reply_to"], row["jms_type"]) == (
+        "c\ufffe0",
+        "queue://replies",
+        "greeting",
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [
+        ({"text_body": "t", "bytes_body": None}, "TextMessage"),
+        ({"bytes_body": b"b"}, "BytesMessage"),
+        ({"json_body": ' {"n": 1}'}, "MapMessage"),
+        ({"json_body": " [1]"}, "StreamMessage"),
+        ({"priority": 4}, "Message"),
+        ({"type": "BytesMessage"}, "BytesMessage"),
+        ({"type": "ObjectMessage", "json_body": "{}"}, "ObjectMessage"),
+    ],
+)
+def test_kind_of_message_follows_from_its_body_or_is_given(row: dict[str, Any], kind: str) -> None:
+    assert stage(row)[0]["message_type"] == kind
+
+
+def test_bodies_of_maps_and_streams_keep_the_types_of_their_values() -> None:
+    first, second = stage(
+        {"json_body": '{"n": 1, "x": 1e3, "c": "q"}', "body_types": '{"n": "short", "c": "char"}'},
+        {"json_body": "[5, 2.5]", "body_types": '{"0": "byte"}'},
+    )
+    assert first["json_body"] == '{"n": 1, "x": 1000.0, "c": "q"}'
+    assert json.loads(first["body_types"]) == {"n": "short", "c": "char"}
+    assert (second["json_body"], json.loads(second["body_types"])) == ("[5, 2.5]", {"0": "byte"})
+
+
+def test_properties_keep_their_types() -> None:
+    properties = [
+        ("byte", typed("byte", long=1)),
+        ("long", typed("long", long=2)),
+        ("float", typed("float", double=0.5)),
+        ("double", typed("double", double=1.0)),
+        ("yes", typed("boolean", boolean=True)),
+        ("name", typed("string", string="kite")),
+        ("no", typed("null")),
+    ]
+    first, second = stage({"properties": properties}, {"properties": None})
+    assert json.loads(first["properties"]) == {
+        "byte": 1,
+        "long": 2,
+        "float": 0.5,
+        "double": 1.0,
+        "yes": True,
+        "name": "kite",
+    }
+    assert json.loads(first["property_types"]) == {"byte": "byte", "long": "long", "float": "float", "no": "null"}
+    assert (second["properties"], second["property_types"]) == (None, None)
+
+
+def test_properties_may_be_plain_strings() -> None:
+    (row,) = stage({"properties": [("color", "blue")]}, properties=pa.map_(pa.string(), pa.string()))
+    assert row["properties"] == '{"color": "blue"}'
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"priority": 10}, "'priority' holds 10"),
+        ({"delivery_mode": "durable"}, "'delivery_mode' holds 'durable'"),
+        ({"text_body": "a", "bytes_body": b"b"}, "several bodies"),
+        ({"type": "TextMessage", "bytes_body": b"b"}, "of the type TextMessage has a bytes_body"),
+        ({"type": "Textmessage"}, "'type' holds 'Textmessage'"),
+        ({"destination": "temp-queue://x"}, "'destination' says 'temp-queue://x'"),
+    ],
+)
+def test_row_that_is_no_message_is_refused_by_the_name_of_the_column(row: dict[str, Any], words: str) -> None:
+    with pytest.raises(JMSException, match=words):
+        stage(row)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"json_body": '{"n": {"deep": 1}}'}, "'json_body' holds no body of a MapMessage"),
+        ({"json_body": "[1"}, "'json_body' holds no body of a StreamMessage"),
+        ({"properties": [("not a name", typed("int", long=1))]}, "'properties', 'not a name'"),
+        ({"properties": [("n", typed("byte", long=1000))]}, "'properties', 'n'.*byte"),
+        ({"properties": [("n", typed("decimal"))]}, "'properties', 'n'.*the type is one of"),
+    ],
+)
+def test_content_of_the_wrong_form_is_refused(row: dict[str, Any], words: str) -> None:
+    with pytest.raises(MessageFormatException, match=words):
+        stage(row)
+
+
+def test_row_that_goes_nowhere_is_refused() -> None:
+    with pytest.raises(JMSException, match="'destination' is null in a row"):
+        stage({"destination": None, "text_body": "a"}, destination=None)
+    with pytest.raises(InvalidDestinationException):
+        stage({"destination": "orders", "text_body": "a"})
