@@ -30,7 +30,7 @@ from jmsql.store.control import ControlConnection
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import open_engine
 from jmsql.store.errors import is_connection_lost, jms_errors
-from jmsql.store.message_store import MessageKey
+from jmsql.store.message_key import MessageKey
 from jmsql.store.spark_sources import source_statements
 from jmsql.store.spark_streams import Limits, SparkStream, create_source
 from jmsql.store.traffic import Traffic

@@ -24,7 +24,7 @@ def test_snapshot_stays_while_it_is_used_and_goes_then(
     url = with_parameters(jmsql_clean_url, application_name=f"jmsql-spark-{reader_name(snapshot)}")
     with psycopg.connect(url) as reader:
         reader.execute("set transaction isolation level repeatable read")
-        reader.execute(f"set transaction snapshot '{snapshot}'")  # type: ignore[arg-type]
+        reader.execute(f"set transaction snapshot '{snapshot}'")
         assert reader.execute("select count(*) from jmsql.queue").fetchone() == (0,)
         with pytest.raises(AssertionError):
             wait_for(lambda: server.connections(keeper) == 0, timeout=3.0)

@@ -32,7 +32,7 @@ def test_what_was_staged_and_is_gone_fails_the_write(jmsql_clean_url: str) -> No
     with psycopg.connect(jmsql_clean_url) as connection:
         attempt = stage(connection, 10)
         connection.execute("delete from jmsql.spark_staging where position = 5")  # as after a crash of the server
-        with pytest.raises(JMSException, match="1 of 10 messages .* are gone"), connection.transaction():
+        with pytest.raises(JMSException, match=r"1 of 10 messages .* are gone"), connection.transaction():
             SparkWrites(PsycopgDriver(connection), "jmsql").write([attempt], "w", 0, is_stream=False)
         assert (count(connection, "message"), count(connection, "spark_write")) == (0, 0)
 
