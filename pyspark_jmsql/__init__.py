@@ -1,7 +1,95 @@
-"""What Spark looks for: it imports every package whose name begins with ``pyspark_``, and takes its data source."""
+"""What Spark looks for: it imports every package whose name begins with ``pyspark_``, and takes its data source.
+
+It does so for every query, of whatever source. So nothing of jmsql is loaded before it is asked for.
+"""
 
 from __future__ import annotations
 
-from jmsql.spark.source import MessageSource as DefaultSource
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    from jmsql.spark.batch_reader import BatchReader
+    from jmsql.spark.options import Options
+    from jmsql.spark.stream_reader import StreamReader
+    from jmsql.spark.writer import BatchWriter, StreamWriter
 
 __all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """Messages as rows.
+
+    Every read has these columns, of which the option ``columns`` or a schema given by the user chooses some:
+
+    | column | type | what it is |
+    | --- | --- | --- |
+    | `destination` | string | `queue://NAME` or `topic://NAME` |
+    | `sequence` | bigint | the message's place in the order of sending |
+    | `priority` | int | JMSPriority, 0 to 9 |
+    | `type` | string | the kind of message, such as `TextMessage` |
+    | `message_id`, `correlation_id`, `reply_to`, `jms_type` | string | JMS headers |
+    | `sent_at`, `expires_at`, `delivery_time` | timestamp | JMSTimestamp, JMSExpiration, JMSDeliveryTime |
+    | `delivery_mode` | string | `PERSISTENT` or `NON_PERSISTENT` |
+    | `properties` | map of string to struct | each property: its `type`, and its value as `boolean`, `long`, `double` or `string` |
+    | `text_body` | string | the body of a TextMessage |
+    | `json_body` | string | the body of a MapMessage, StreamMessage or ObjectMessage, as JSON |
+    | `body_types` | string | the types that the JSON does not tell, as JSON |
+    | `bytes_body` | binary | the body of a BytesMessage |
+    | `delivery_count` | int | how often it was delivered before |
+    | `body` | struct | the text or JSON body, parsed by the option ``bodySchema``; null where it does not fit |
+    """  # noqa: E501 - a table
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        from jmsql.spark.options import Options
+
+        self.settings: Options = Options.read(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "jmsql"
+
+    def schema(self) -> str:
+        """The schema of a read for which the user has given none."""
+        from jmsql.spark.schema import read_schema
+
+        self.settings.require_source()
+        return read_schema(self.settings)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """A reader that browses: it consumes nothing."""
+        from jmsql.spark.batch_reader import BatchReader
+        from jmsql.spark.schema import check_read_schema
+
+        self.settings.require_source()
+        check_read_schema(schema)
+        return BatchReader(self.settings, schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        """A reader that consumes, beside the other consumers."""
+        from jmsql.spark.schema import check_read_schema
+        from jmsql.spark.stream_reader import StreamReader
+
+        self.settings.require_source()
+        check_read_schema(schema)
+        return StreamReader(self.settings, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """A writer that sends each row as a message."""
+        from jmsql.spark.schema import check_written_schema
+        from jmsql.spark.writer import BatchWriter
+
+        check_written_schema(schema, self.settings, overwrite=overwrite)
+        return BatchWriter(self.settings)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        """A writer that sends each row of each micro-batch as a message."""
+        from jmsql.spark.schema import check_written_schema
+        from jmsql.spark.writer import StreamWriter
+
+        check_written_schema(schema, self.settings, overwrite=overwrite)
+        return StreamWriter(self.settings)

@@ -22,6 +22,6 @@ def register(spark: SparkSession) -> None:
     Args:
         spark: The session.
     """
-    from jmsql.spark.source import MessageSource
+    from pyspark_jmsql import DefaultSource
 
-    spark.dataSource.register(MessageSource)
+    spark.dataSource.register(DefaultSource)

@@ -11,6 +11,7 @@ from jmsql.destinations import Destination, Queue, Topic
 from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException, JMSException
 from jmsql.selectors import Selector
 from jmsql.spark.connection import Database
+from jmsql.spark.starting_offsets import check_starting_offsets
 
 __all__ = ["OPTIONS", "Options"]
 
@@ -115,6 +116,7 @@ class Options:
             fail_on_data_loss=_boolean("failOnDataLoss", options, default=True),
             write_id=options.get("writeId"),
         )
+        check_starting_offsets(read.starting_offsets)
         if read.queue is not None and read.topic is not None:
             raise JMSException("Give option 'queue' or option 'topic', not both.")
         if read.subscription is not None and read.topic is None:

@@ -75,12 +75,15 @@ def check_read_schema(schema: StructType) -> None:
         _check(field.name, field.dataType.simpleString(), COLUMNS, "read")
 
 
-def check_written_schema(schema: StructType, options: Options) -> None:
+def check_written_schema(schema: StructType, options: Options, *, overwrite: bool) -> None:
     """Make sure that rows of a schema can be written.
 
     Raises:
-        JMSException: A column does not exist or has another type, or nothing tells where the messages go.
+        JMSException: A column does not exist or has another type, nothing tells where the messages go, or they shall
+            replace what is there.
     """
+    if overwrite:
+        raise JMSException("Messages are added to a destination and replace nothing: use mode('append').")
     for field in schema.fields:
         if field.name == "properties" and isinstance(field.dataType, MapType):
             values = field.dataType.valueType

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -11,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jmsql.testing import wait_for
 
-__all__ = ["archived", "break_down", "run_now", "stream"]
+__all__ = ["archive", "archived", "break_down", "run_now", "stream"]
 
 
 def stream(spark: SparkSession, **options: str) -> DataFrame:
@@ -19,12 +20,8 @@ def stream(spark: SparkSession, **options: str) -> DataFrame:
     return spark.readStream.format("jmsql").options(**{"queue": "orders", **options}).load()
 
 
-def run_now(rows: DataFrame, directory: Path, name: str = "query") -> None:
-    """Archive what is there now, to Parquet: a directory for each batch."""
-
-    def write(batch: DataFrame, number: int) -> None:
-        batch.write.mode("overwrite").parquet(str(directory / name / f"batch={number}"))
-
+def archive(rows: DataFrame, write: Callable[[DataFrame, int], None], directory: Path, name: str = "query") -> None:
+    """Hand what is there now to a sink, in batches, and raise what fails."""
     query = (
         rows.writeStream.foreachBatch(write)
         .option("checkpointLocation", str(directory / f"{name}.checkpoint"))
@@ -34,6 +31,15 @@ def run_now(rows: DataFrame, directory: Path, name: str = "query") -> None:
     wait_for(lambda: not query.isActive, timeout=300)
     if (error := query.exception()) is not None:
         raise error
+
+
+def run_now(rows: DataFrame, directory: Path, name: str = "query") -> None:
+    """Archive what is there now to Parquet, in a directory for each batch."""
+    archive(
+        rows,
+        lambda batch, number: batch.write.mode("overwrite").parquet(f"{directory}/{name}/batch={number}"),
+        directory,
+    )
 
 
 def break_down(rows: DataFrame, checkpoint: Path) -> None:

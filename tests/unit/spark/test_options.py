@@ -24,6 +24,8 @@ def test_names_of_options_are_read_in_any_letter_case() -> None:
         ({"queue": "a", "maxBytesPerTrigger": "1e6"}, "'maxBytesPerTrigger' is a whole number"),
         ({"queue": "a", "snapshotTimeout": "-1"}, "'snapshotTimeout' is a number of seconds"),
         ({"queue": "a", "snapshotTimeout": "soon"}, "'snapshotTimeout' is a number of seconds"),
+        ({"queue": "a", "startingOffsets": "yesterday"}, "'startingOffsets' is earliest, latest, a time"),
+        ({"queue": "a", "startingOffsets": "2026-11-21T08:00:00"}, "'startingOffsets': .* has no time zone"),
         ({"queue": "a", "failOnDataLoss": "1"}, "'failOnDataLoss' is true or false"),
         ({"queue": "a", "selector": "a = = 1"}, "Option 'selector'"),
         ({"queue": "a", "colums": "b"}, "did you mean 'columns'"),
