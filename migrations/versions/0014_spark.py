@@ -10,8 +10,8 @@ from alembic import op
 
 from jmsql.store.migration import target_schema
 
-revision = "0012"
-down_revision = "0011"
+revision = "0014"
+down_revision = "0013"
 branch_labels = None
 depends_on = None
 
@@ -87,7 +87,7 @@ comment on table {schema}.spark_batch is 'Messages that a streaming read has cla
 comment on column {schema}.spark_batch.frozen is
     'Whether a task may have read it: its claims then stay when the driver dies, until the query comes back.';
 
-create view {schema}.spark_sources as
+create view {schema}.spark_sources with (security_invoker) as
 select s.source_id, q.name as queue, t.name as topic, n.name as subscription, s.epoch, s.acknowledged as last_batch,
        coalesce(sum(b.messages), 0)::bigint as claimed, s.created_at, s.used_at
 from {schema}.spark_source s
