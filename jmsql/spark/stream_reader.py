@@ -26,6 +26,7 @@ from jmsql.spark.arrow import Shaper
 from jmsql.spark.options import Options
 from jmsql.spark.place import find_queue, source_of
 from jmsql.spark.starting_offsets import find_start
+from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import open_engine
@@ -73,7 +74,15 @@ class _Driver:
         self._news.set()
         self._next_look = 0.0
         self._engine = open_engine(options.database.resolve())
-        self.control = ControlConnection(self._engine, options.schema, _log_loss, lambda _: self._news.set(), Traffic())
+        self._consumptions: dict[Consumption, int] = {}
+        self.control = ControlConnection(
+            self._engine,
+            options.schema,
+            _log_loss,
+            lambda _: self._news.set(),
+            Traffic(),
+            lambda: self._consumptions,
+        )
         try:
             with jms_errors("starting a stream"):
                 self.connection: psycopg.Connection[Any] = psycopg.connect(
@@ -83,6 +92,8 @@ class _Driver:
         except BaseException:
             self.control.close()
             raise
+        selector = None if options.selector is None else options.selector.text
+        self._consumptions = {Consumption(self.stream.queue_id, selector): 1}
         self.control.subscribe(self.stream.queue_id, self._hear)
 
     def close(self) -> None:

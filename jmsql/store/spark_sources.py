@@ -38,7 +38,7 @@ class SourceStatements:
             select epoch, acknowledged from {schema}.spark_source where source_id = %(source_id)s for update"""
         self.subscription_is_shared = f"""
             select s.shared and s.durable from {schema}.subscription s where s.queue_id = %(queue_id)s"""
-        self.last_sequence = f"select last_value from {schema}.message_sequence"
+        self.last_sequence = f"select case when is_called then last_value else 0 end from {schema}.message_sequence"
 
         self.finished = f"""
             select batch, claim_id from {schema}.spark_batch

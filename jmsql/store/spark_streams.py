@@ -99,6 +99,7 @@ class SparkStream:
     def __init__(
         self, connection: psycopg.Connection[object], schema: str, source_id: str, selector: Selector | None
     ) -> None:
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the database's default is
         self._connection = connection
         self._driver = PsycopgDriver(connection)
         self._statements = source_statements(schema)
