@@ -10,8 +10,8 @@ from alembic import op
 
 from jmsql.store.migration import target_schema
 
-revision = "0014"
-down_revision = "0013"
+revision = "0015"
+down_revision = "0014"
 branch_labels = None
 depends_on = None
 
