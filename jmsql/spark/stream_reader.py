@@ -32,6 +32,7 @@ from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import open_engine
 from jmsql.store.errors import is_connection_lost, jms_errors
 from jmsql.store.message_key import MessageKey
+from jmsql.store.server_clock import ServerClock
 from jmsql.store.spark_sources import source_statements
 from jmsql.store.spark_streams import Limits, SparkStream, create_source
 from jmsql.store.traffic import Traffic
@@ -82,6 +83,7 @@ class _Driver:
             lambda _: self._news.set(),
             Traffic(),
             lambda: self._consumptions,
+            ServerClock(),
         )
         try:
             with jms_errors("starting a stream"):
