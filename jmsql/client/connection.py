@@ -15,6 +15,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection_consumer import ConnectionConsumer
 from jmsql.client.connection_destinations import ConnectionDestinations
 from jmsql.client.exception_listening import ExceptionListener, ExceptionListening
+from jmsql.client.memberships import Memberships
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.redelivery import Redelivery
 from jmsql.client.session import Session
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
     from jmsql.client.consumer import MessageConsumer, TopicSubscriber
-    from jmsql.client.inbox import Inbox
     from jmsql.client.outbox import News
     from jmsql.client.server_sessions import ServerSessionPool
     from jmsql.destinations import Topic
@@ -67,8 +67,6 @@ class Connection:
         self._control_engine = open_engine(control_url, pool_pre_ping=True)
         self._lock = threading.RLock()
         self._sessions: set[Session] = set()
-        # Held while a subscriber joins or leaves its subscription; whoever needs a session's lock too takes that first.
-        self._membership = threading.Lock()
         self._started = False
         self._closed = False
         self._used = False
@@ -90,6 +88,7 @@ class Connection:
             # that the pooler has connections for.
             self._side = SideConnection(self._control_engine if is_pooled else self._engine, schema)
             self._destinations = ConnectionDestinations(self._side, schema, lambda: self._control.connection_id)
+            self._memberships = Memberships(self._destinations, lambda: self._control, self._subscribers, self._failed)
             self._redelivery = Redelivery(self._side, self._destinations, lambda: self._control)
             if control_url != url:
                 with jms_errors(
@@ -100,7 +99,7 @@ class Connection:
                 self._control_engine,
                 schema,
                 self._failed,
-                self._join_again,
+                self._memberships.join_again,
                 self._traffic,
                 self._count_consumers,
                 self._clock,
@@ -299,23 +298,8 @@ class Connection:
 
     # For the sessions
 
-    def _join_again(self, former_ids: Sequence[int]) -> None:
-        """Tell the server, under a new number, what is this client's; some of it may be gone, and is made anew."""
-        with self._membership:
-            self._destinations.create_temporary_again()
-            kept = self._destinations.join_again(former_ids)
-            for subscriber in [each for session in self._snapshot() for each in session._subscribers()]:
-                if subscriber._inbox.source not in kept:
-                    self._join_anew(subscriber)
-
-    def _join_anew(self, subscriber: TopicSubscriber) -> None:
-        inbox = subscriber._inbox
-        try:
-            inbox.move(self._destinations.join(subscriber._subscription))
-        except IllegalStateException as error:  # somebody else has the name now, and wants something else
-            logger.warning("%r receives nothing any more: %s", subscriber, error)
-            self._failed(error)
-        self._listen(inbox)
+    def _subscribers(self) -> list[TopicSubscriber]:
+        return [subscriber for session in self._snapshot() for subscriber in session._subscribers()]
 
     def _check_unused(self, destination: Destination) -> None:
         if any(session._receives_from(destination) for session in self._snapshot()):
@@ -337,15 +321,6 @@ class Connection:
 
     def _count_consumers(self) -> Counter[Consumption]:
         return Counter(kind for session in self._snapshot() for kind in session._receiving.consumption)
-
-    def _listen(self, inbox: Inbox) -> None:
-        inbox.on_move = self._listen
-        for channel in inbox.channels:
-            self._control.subscribe(channel, inbox.wake_up)
-
-    def _unlisten(self, inbox: Inbox) -> None:
-        for channel in inbox.channels:
-            self._control.unsubscribe(channel, inbox.wake_up)
 
     def _session_closed(self, session: Session) -> None:
         with self._lock:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.claimed_delivery import ClaimedDelivery
-from jmsql.client.consumer import MessageConsumer, MessageListener, TopicSubscriber, call_listener
+from jmsql.client.consumer import MessageConsumer, MessageListener, call_listener
 from jmsql.client.delivery import Delivery, ImmediateDelivery
 from jmsql.client.failure_text import failure_text
 from jmsql.client.listener_thread import ListenerThread
 from jmsql.client.locked_delivery import LockedDelivery
 from jmsql.client.observation import processing, settling
 from jmsql.client.polling import PollInterval
-from jmsql.exceptions import JMSException, TransactionRolledBackException
+from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.messages import Message
 from jmsql.store.consumers import Consumption
 
@@ -64,7 +64,7 @@ class Receiving:
         """Note that there is a new consumer."""
         with self._session._lock:
             self.consumers.add(consumer)
-        self._connection._listen(consumer._inbox)
+        self._connection._memberships.listen(consumer._inbox)
 
     def closed(self, consumer: MessageConsumer) -> None:
         """Note that a consumer is closed."""
@@ -74,7 +74,7 @@ class Receiving:
             self.consumers.remove(consumer)
             if not self._session._closed:
                 self._connection._returned(self.delivery(consumer).closed(consumer._inbox))
-            self._part_with(consumer)
+            self._connection._memberships.leave(consumer)
 
     @property
     def consumption(self) -> list[Consumption]:
@@ -88,17 +88,7 @@ class Receiving:
     def part_with_all(self) -> None:
         """Close all consumers, as the session does."""
         while self.consumers:
-            self._part_with(self.consumers.pop())
-
-    def _part_with(self, consumer: MessageConsumer) -> None:
-        """Hear no more of what comes in for a consumer, and leave its subscription."""
-        with self._connection._membership:
-            self._connection._unlisten(consumer._inbox)
-            if isinstance(consumer, TopicSubscriber):
-                try:
-                    self._connection._destinations.leave(consumer._inbox.source)
-                except JMSException as error:
-                    logger.warning("Closing %r: %s", consumer, error)
+            self._connection._memberships.leave(self.consumers.pop())
 
     def give_back(self, error: str | None = None) -> list[MessageKey]:
         """Give back what was claimed and not acknowledged, and return it.
@@ -111,10 +101,17 @@ class Receiving:
             given_back += self.claimed.closed(consumer._inbox)
         return given_back
 
+    def release_claims(self) -> None:
+        """Settle what was claimed, as the session closes."""
+        if self._mode is AcknowledgeMode.DUPS_OK:
+            self.claimed.acknowledge()
+        self._connection._returned(self.give_back())
+
     # By `receive`
 
     def receive(self, consumer: MessageConsumer, timeout: float | None) -> Message | None:
         """Return the consumer's next message, or None after `timeout` seconds."""
+        self._check_no_message_listener()
         session = self._session
         deadline = None if timeout is None else time.monotonic() + timeout
         poll = PollInterval()
@@ -169,6 +166,8 @@ class Receiving:
 
     def set_listener(self, consumer: MessageConsumer, listener: MessageListener | None) -> None:
         """Give the consumer's messages to a listener from now on."""
+        if listener is not None:
+            self._check_no_message_listener()
         with self._session._lock:
             self._connection._returned(self.delivery(consumer).closed(consumer._inbox))
             consumer._listener = listener
@@ -176,6 +175,12 @@ class Receiving:
             if listener is not None and self.listener_thread is None:
                 self.listener_thread = ListenerThread(self._session)
         self._session._wake()
+
+    def _check_no_message_listener(self) -> None:
+        if self._session._message_listener is not None:
+            raise IllegalStateException(
+                "The session has a message_listener, for connection consumers, and receives in no other way."
+            )
 
     @property
     def listening_consumers(self) -> list[MessageConsumer]:

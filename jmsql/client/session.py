@@ -265,18 +265,13 @@ class Session(AbstractSession):
                 if self._is_transacted:
                     self._roll_back()
                 else:
-                    self._release_claims()
+                    self._receiving.release_claims()
             except JMSException as error:
                 logger.warning("Closing %r: %s", self, error)
             finally:
                 self._receiving.part_with_all()
                 self._database.close()
                 self._connection._session_closed(self)
-
-    def _release_claims(self) -> None:
-        if self._acknowledge_mode is AcknowledgeMode.DUPS_OK:
-            self._receiving.claimed.acknowledge()
-        self._connection._returned(self._receiving.give_back())
 
     def _flush(self) -> None:
         """Bring the store, in the open transaction, to where the session is."""
@@ -319,21 +314,17 @@ class Session(AbstractSession):
         destinations.require_own(topic)
         if subscription.durable and isinstance(topic, TemporaryTopic):
             raise InvalidDestinationException(f"{topic} is temporary; a durable subscription would outlive it.")
-        with self._lock, self._connection._membership:
-            queue_id = destinations.join(subscription)
-            inbox = Inbox(
-                queue_id,
-                None,
-                self._fetch_operation(),
-                self._wake,
-                topic,
-                destinations.find(topic),
-                self._traffic,
-                clock=self._clock,
-            )
+        topic_id = destinations.find(topic)
+
+        def create_subscriber(queue_id: int) -> TopicSubscriber:
+            fetch = self._fetch_operation()
+            inbox = Inbox(queue_id, None, fetch, self._wake, topic, topic_id, self._traffic, clock=self._clock)
             subscriber = TopicSubscriber(self, topic, inbox, subscription)
             self._consumer_opened(subscriber)
-        return subscriber
+            return subscriber
+
+        with self._lock:
+            return self._connection._memberships.join(subscription, create_subscriber)
 
     def _receives_from(self, destination: Destination) -> bool:
         return any(consumer._destination == destination for consumer in list(self._receiving.consumers))
@@ -367,12 +358,9 @@ class Session(AbstractSession):
         return self._receiving.delivery(None).operation
 
     def _receive(self, consumer: MessageConsumer, timeout: float | None) -> Message | None:
-        self._check_no_message_listener()
         return self._receiving.receive(consumer, timeout)
 
     def _set_listener(self, consumer: MessageConsumer, listener: MessageListener | None) -> None:
-        if listener is not None:
-            self._check_no_message_listener()
         self._receiving.set_listener(consumer, listener)
 
     def _redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
@@ -408,10 +396,4 @@ class Session(AbstractSession):
         if not self._is_transacted:
             raise IllegalStateException(
                 f"{method}() is for transacted sessions; this one is {self._acknowledge_mode.name}."
-            )
-
-    def _check_no_message_listener(self) -> None:
-        if self._message_listener is not None:
-            raise IllegalStateException(
-                "The session has a message_listener, for connection consumers, and receives in no other way."
             )

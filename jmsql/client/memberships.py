@@ -1,0 +1,93 @@
+"""The subscriptions that the consumers of a connection have joined, and the channels on which all of them are woken."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from jmsql.client.consumer import MessageConsumer, TopicSubscriber
+from jmsql.exceptions import IllegalStateException, JMSException
+
+if TYPE_CHECKING:
+    from jmsql.client.connection_destinations import ConnectionDestinations
+    from jmsql.client.inbox import Inbox
+    from jmsql.store.control import ControlConnection
+    from jmsql.store.subscriptions import SubscriptionDefinition
+
+__all__ = ["Memberships"]
+
+logger = logging.getLogger("jmsql")
+
+
+class Memberships:
+    """Joins and leaves subscriptions, one at a time; its methods may be called from any thread.
+
+    Args:
+        destinations: The connection's.
+        control: Returns the control connection, which hears what wakes consumers.
+        subscribers: Returns those of all sessions.
+        on_lost: Called when a consumer receives nothing any more.
+    """
+
+    def __init__(
+        self,
+        destinations: ConnectionDestinations,
+        control: Callable[[], ControlConnection],
+        subscribers: Callable[[], Iterable[TopicSubscriber]],
+        on_lost: Callable[[JMSException], None],
+    ) -> None:
+        self._destinations = destinations
+        self._control = control
+        self._subscribers = subscribers
+        self._on_lost = on_lost
+        # Whoever needs a session's lock too takes that one first.
+        self._lock = threading.Lock()
+
+    def join(
+        self, definition: SubscriptionDefinition, create_subscriber: Callable[[int], TopicSubscriber]
+    ) -> TopicSubscriber:
+        """Join a subscription.
+
+        Args:
+            definition: The subscription, which is made if need be.
+            create_subscriber: Makes the consumer for the id of the subscription's queue.
+        """
+        with self._lock:
+            return create_subscriber(self._destinations.join(definition))
+
+    def leave(self, consumer: MessageConsumer) -> None:
+        """Wake a consumer no more, and leave its subscription if it has one."""
+        with self._lock:
+            for channel in consumer._inbox.channels:
+                self._control().unsubscribe(channel, consumer._inbox.wake_up)
+            if isinstance(consumer, TopicSubscriber):
+                try:
+                    self._destinations.leave(consumer._inbox.source)
+                except JMSException as error:
+                    logger.warning("Closing %r: %s", consumer, error)
+
+    def join_again(self, former_ids: Sequence[int]) -> None:
+        """Tell the server, under a new number, what is this client's; some of it may be gone, and is made anew."""
+        with self._lock:
+            self._destinations.create_temporary_again()
+            kept = self._destinations.join_again(former_ids)
+            for subscriber in self._subscribers():
+                if subscriber._inbox.source not in kept:
+                    self._join_anew(subscriber)
+
+    def _join_anew(self, subscriber: TopicSubscriber) -> None:
+        inbox = subscriber._inbox
+        try:
+            inbox.move(self._destinations.join(subscriber._subscription))
+        except IllegalStateException as error:  # somebody else has the name now, and wants something else
+            logger.warning("%r receives nothing any more: %s", subscriber, error)
+            self._on_lost(error)
+        self.listen(inbox)
+
+    def listen(self, inbox: Inbox) -> None:
+        """Wake a consumer when there is something new for its inbox, wherever that takes messages from."""
+        inbox.on_move = self.listen
+        for channel in inbox.channels:
+            self._control().subscribe(channel, inbox.wake_up)
