@@ -16,6 +16,7 @@ from jmsql.cli import (
     dead_letters,
     destination,
     doctor,
+    history,
     metrics,
     migrate,
     purge,
@@ -121,6 +122,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(destination.application, name="destination")
+app.add_typer(history.application, name="history")
 app.add_typer(roles.application, name="roles")
 
 

@@ -1,0 +1,291 @@
+"""`jmsql history`: what has left destinations that keep history, sent again or removed."""
+
+from __future__ import annotations
+
+import sys
+from datetime import date, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from jmsql.cli.composition import read_destination
+from jmsql.cli.documents import body_preview, message_as_text, message_document
+from jmsql.cli.moments import read_moment
+from jmsql.cli.options import Json, Schema, Selector, Url, open_database
+from jmsql.cli.output import console, counted, json_text, print_json, progress, table, working, write
+from jmsql.client.history import OUTCOMES
+from jmsql.destinations import Destination
+from jmsql.store.past_messages import PastMessage
+
+__all__ = ["application"]
+
+NOTHING_FOUND = 1
+
+application = typer.Typer(
+    help="See what has left the destinations that keep history, send it again, and remove it.\n\n"
+    "`jmsql destination set NAME --history` makes a destination keep it.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Since = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="What left then or later: 2026-03-01, 2026-03-01T12:30, or 30min, 2h, 7d ago."),
+]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="What left before; written as for --since.")]
+Outcomes = Annotated[
+    list[str] | None,
+    typer.Option("--outcome", metavar="OUTCOME", help=f"How it left: {', '.join(OUTCOMES)}. May be repeated."),
+]
+Subscription = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Only what this subscription to the topic has had.")
+]
+
+
+@application.command("list")
+def list_messages(
+    destination: Annotated[
+        str | None,
+        typer.Argument(metavar="[DESTINATION]", help="A queue's name, or queue://NAME or topic://NAME; all without."),
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    selector: Selector = None,
+    outcome: Outcomes = None,
+    subscription: Subscription = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many messages.")] = 20,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Show the messages that were the last to leave, the very last one first.
+
+    With --json, each message is a line with all that is known of it. Exits with 1 if there is none.
+
+    Example: `jmsql history list orders --since 2h --outcome expired`
+    """
+    _check_outcomes(outcome)
+    shown = 0
+    listing = table(
+        *("left at", "destination", "outcome", "delivered", "time in queue", "properties", "body"),
+        numbers=("delivered", "time in queue"),
+    )
+    for column in listing.columns[-2:]:
+        column.no_wrap, column.overflow = True, "ellipsis"
+    with open_database(url, schema).administration() as administration:
+        found = administration.history.messages(
+            _optional_destination(destination),
+            since=read_moment(since),
+            until=read_moment(until),
+            selector=selector,
+            outcomes=outcome,
+            subscription=subscription,
+            limit=limit,
+        )
+        for past in found:
+            shown += 1
+            if as_json:
+                write(json_text(_document(past)).encode() + b"\n")
+            else:
+                listing.add_row(*(Text(cell) for cell in _cells(past)))
+    if shown and not as_json:
+        console().print(listing)
+    if not shown:
+        typer.echo("No message found.", err=True)
+        raise typer.Exit(NOTHING_FOUND)
+
+
+@application.command()
+def show(
+    message_id: Annotated[str, typer.Argument(metavar="MESSAGE_ID", help="Its JMSMessageID.", show_default=False)],
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Show a message that has left, each time that it did. All of the history is read.
+
+    Exits with 1 if it is not there.
+
+    Example: `jmsql history show ID:7d3a1c5e-3f0b-4c55-9a35-2a5b6c7d8e9f`
+    """
+    with open_database(url, schema).administration() as administration, working("Looking for it ..."):
+        entries = administration.history.message(message_id)
+    if not entries:
+        typer.echo("No message found.", err=True)
+        raise typer.Exit(NOTHING_FOUND)
+    for past in entries:
+        if as_json:
+            write(json_text(_document(past)).encode() + b"\n")
+            continue
+        facts = [f"{name}: {value}" for name, value in past.entry._asdict().items() if value is not None]
+        write("\n".join(facts).encode() + b"\n" + message_as_text(past.message))
+
+
+@application.command()
+def days(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
+    """List the days of the history, each a partition of the table, with their size.
+
+    Example: `jmsql history days`
+    """
+    with open_database(url, schema).administration() as administration:
+        found = administration.history.days()
+    if as_json:
+        print_json([{**each._asdict(), "day": each.day.isoformat()} for each in found])
+        return
+    if not found:
+        console().print("There is no history. `jmsql destination set NAME --history` makes a destination keep it.")
+        return
+    listing = table("day", "partition", "about messages", "MiB", "settled", numbers=("about messages", "MiB"))
+    for each in found:
+        size = f"{each.bytes / 1024**2:,.1f}"
+        settled = "yes" if each.settled else "no"
+        listing.add_row(each.day.isoformat(), each.partition, f"{each.estimated_messages:,}", size, settled)
+    console().print(listing)
+
+
+@application.command()
+def replay(
+    source: Annotated[
+        str, typer.Argument(metavar="DESTINATION", help="Where the messages were: a queue or topic://NAME.")
+    ],
+    to: Annotated[str, typer.Option("--to", metavar="QUEUE", help="The queue that they are sent to.")],
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="What left then or later: 2026-03-01T12:30, or 30min, 2h, 7d ago.")
+    ],
+    until: Until = None,
+    selector: Selector = None,
+    outcome: Outcomes = None,
+    subscription: Subscription = None,
+    keep_ids: Annotated[
+        bool, typer.Option("--keep-ids", help="Keep the JMSMessageID and JMSTimestamp of each, instead of new ones.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Send what has left a destination in a range of time to a queue, in the order in which it was first sent.
+
+    That is acknowledged messages, unless --outcome says otherwise. All of it is one transaction: if the command is
+    interrupted, nothing was sent. It asks first; where there is no terminal to ask on, --yes is needed.
+
+    Example: `jmsql history replay orders --since 2026-03-01T12:00 --until 2026-03-01T13:00 --to orders-again`
+    """
+    _check_outcomes(outcome)
+    destination = read_destination(source)
+    range_: dict[str, Any] = {
+        "since": _moment(since),
+        "until": read_moment(until),
+        "selector": selector,
+        "outcomes": outcome or ["acknowledged"],
+        "subscription": subscription,
+    }
+    with open_database(url, schema).administration() as administration:
+        if not yes:
+            with working("Counting ..."):
+                found = administration.history.count(destination, **range_)
+            if not sys.stdin.isatty():
+                raise typer.BadParameter("There is no terminal to ask on; say --yes.")
+            typer.confirm(f"Send {counted(found, 'message')} to the queue {to!r}?", abort=True, err=True)
+        with progress() as display:
+            task = display.add_task("Sending", total=None)
+            sent = administration.history.replay(
+                destination,
+                to,
+                keep_ids=keep_ids,
+                progress=lambda sent, total: display.update(task, completed=sent, total=total),
+                **range_,
+            )
+    if as_json:
+        print_json({"from": destination.uri, "to": f"queue://{to}", "sent": sent})
+    else:
+        console().print(f"Sent {counted(sent, 'message')} of {destination} to the queue {to!r}.", markup=False)
+
+
+@application.command()
+def prune(
+    before: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%d"],
+            metavar="DAY",
+            help="Remove what left before this day, in UTC, however long it was to be kept.",
+        ),
+    ] = None,
+    destination: Annotated[
+        str | None,
+        typer.Option(metavar="DESTINATION", help="Remove only the history of this queue or topic, before the day."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Remove the history that its destinations keep no longer, or all that is older than --before.
+
+    Clients do the former once a minute, if they connect as the schema's owner. Whole days go at once if nothing of
+    them stays. With --before it asks first; where there is no terminal to ask on, --yes is needed.
+
+    Example: `jmsql history prune --before 2026-03-01`
+    """
+    if before is None and destination is not None:
+        raise typer.BadParameter("--destination goes together with --before.")
+    day: date | None = None if before is None else before.date()
+    if day is not None and not yes:
+        if not sys.stdin.isatty():
+            raise typer.BadParameter("There is no terminal to ask on; say --yes.")
+        of = "" if destination is None else f" of {read_destination(destination)}"
+        typer.confirm(f"Remove the history{of} before {day} for good?", abort=True, err=True)
+    removed_days, removed_messages = 0, 0
+    with open_database(url, schema).administration() as administration, working("Removing ..."):
+        for step in administration.history.prune(before=day, destination=_optional_destination(destination)):
+            removed_days += step.dropped
+            removed_messages += step.messages
+    if as_json:
+        print_json({"days": removed_days, "about_messages": removed_messages})
+    else:
+        console().print(
+            f"Removed about {counted(removed_messages, 'message')}, and {counted(removed_days, 'whole day')}."
+        )
+
+
+def _check_outcomes(outcomes: list[str] | None) -> None:
+    for outcome in outcomes or ():
+        if outcome not in OUTCOMES:
+            raise typer.BadParameter(f"{outcome!r} is no outcome; there are {', '.join(OUTCOMES)}.")
+
+
+def _moment(text: str) -> datetime:
+    moment = read_moment(text)
+    assert moment is not None
+    return moment
+
+
+def _optional_destination(name: str | None) -> Destination | None:
+    return None if name is None else read_destination(name)
+
+
+def _document(past: PastMessage) -> dict[str, Any]:
+    document = message_document(past.message)
+    del document["redelivered"]
+    entry = past.entry._asdict()
+    seconds = past.entry.time_in_queue
+    return document | entry | {"time_in_queue": None if seconds is None else seconds.total_seconds()}
+
+
+def _cells(past: PastMessage) -> tuple[str, ...]:
+    entry, message = past.entry, past.message
+    seconds = entry.time_in_queue
+    document = message_document(message)
+    name = entry.destination if entry.destination_type == "queue" else f"topic://{entry.destination}"
+    return (
+        f"{entry.acknowledged_at.astimezone():%Y-%m-%d %H:%M:%S}",
+        name if entry.subscription is None else f"{name} {entry.subscription}",
+        entry.outcome,
+        str(entry.delivery_count),
+        "" if seconds is None else f"{seconds.total_seconds():,.1f} s",
+        " ".join(f"{key}={value}" for key, value in document["properties"].items()),
+        body_preview(message),
+    )
