@@ -4,6 +4,7 @@ All public names are listed here; import them from nowhere else.
 """
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.administered_objects import AdministeredObject, lookup
 from jmsql.client.administration import Administration
 from jmsql.client.browser import QueueBrowser
 from jmsql.client.completion import CompletionListener
@@ -84,6 +85,7 @@ from jmsql.store.past_messages import HistoryEntry, PastMessage
 __all__ = [
     "AccessSummary",
     "AcknowledgeMode",
+    "AdministeredObject",
     "Administration",
     "AsyncJMSConsumer",
     "AsyncJMSContext",
@@ -176,6 +178,7 @@ __all__ = [
     "XATopicSession",
     "Xid",
     "enlist",
+    "lookup",
     "migrate",
     "register_codec",
     "register_pickled_type",

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from jmsql.cli import (
+    binding,
     browse,
     dead_letters,
     destination,
@@ -19,6 +20,7 @@ from jmsql.cli import (
     history,
     metrics,
     migrate,
+    move,
     purge,
     queues,
     receive,
@@ -112,6 +114,7 @@ for command in (
     subscriptions.subscribe,
     subscriptions.unsubscribe,
     queues.clients,
+    move.move,
     purge.purge,
     dead_letters.dead_letters,
     dead_letters.retry,
@@ -124,6 +127,7 @@ for command in (
 app.add_typer(destination.application, name="destination")
 app.add_typer(history.application, name="history")
 app.add_typer(roles.application, name="roles")
+app.add_typer(binding.application, name="binding")
 
 
 def run() -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -23,6 +24,14 @@ application = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+class Switch(StrEnum):
+    """On or off."""
+
+    on = "on"
+    off = "off"
+
 
 Name = Annotated[
     str,
@@ -256,6 +265,7 @@ def _check_actions(*actions: bool) -> None:
 def delete(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete it also while clients receive from it.")] = False,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,
@@ -273,11 +283,34 @@ def delete(
             if not sys.stdin.isatty():
                 raise typer.BadParameter("There is no terminal to ask on; say --yes.")
             typer.confirm(f"Delete {destination} and all its messages for good?", abort=True, err=True)
-        administration.delete(destination)
+        administration.delete(destination, force=force)
     if as_json:
         print_json({"destination": destination.uri})
     else:
         console().print(f"Deleted {destination}.", markup=False)
+
+
+@application.command()
+def automatic_creation(
+    enabled: Annotated[
+        Switch | None, typer.Argument(metavar="[on|off]", help="Without it, show what is set.", show_default=False)
+    ] = None,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Say whether the first use of a queue or topic makes it, by whatever client; it does by default.
+
+    Example: `jmsql destination automatic-creation off`
+    """
+    with open_database(url, schema).administration() as administration:
+        if enabled is not None:
+            administration.automatic_creation = enabled is Switch.on
+        is_enabled = administration.automatic_creation
+    if as_json:
+        print_json({"automatic_creation": is_enabled})
+    else:
+        console().print(f"Automatic creation is {'on' if is_enabled else 'off'}.")
 
 
 def _settings(summary: DestinationSummary) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from typing import Self, Unpack
 
 from sqlalchemy import Engine
 
+from jmsql.client.administered_objects import AdministeredObject, AdministeredObjects
 from jmsql.client.factory import ConnectionFactory, default_url
 from jmsql.client.history import History
 from jmsql.destinations import Destination, Queue, Topic, named_destination, require_topic
@@ -15,12 +16,14 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.selectors import Selector
 from jmsql.store.access import Access, AccessSummary, Action
 from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.automatic_creation import AutomaticCreation
 from jmsql.store.dead_letters import DeadLetter, DeadLetters, Retry
 from jmsql.store.destination_settings import DestinationsAdministration, DestinationSettings, DestinationSummary
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import jms_errors
 from jmsql.store.inspection import BrowsedMessage, ClientSummary, Inspection, QueueSummary, SubscriptionSummary
 from jmsql.store.migration import DEFAULT_SCHEMA, check_schema
+from jmsql.store.move import Move
 from jmsql.store.purge import Purge
 from jmsql.store.subscriptions import SubscriptionDefinition, Subscriptions
 
@@ -54,6 +57,8 @@ class Administration:
             self._connection.close()
             raise
         self._inspection = Inspection(self._connection, self._schema)
+        self._automatic_creation = AutomaticCreation(PsycopgDriver(self._connection.psycopg), self._schema)
+        self._objects = AdministeredObjects(self._connection, self._schema)
         self._access = Access(self._connection, self._schema)
         self._destinations = DestinationsAdministration(self._connection, self._schema)
         self._dead_letters = DeadLetters(self._connection, self._schema)
@@ -122,13 +127,28 @@ class Administration:
         """
         self.alter(destination, paused=False)
 
-    def delete(self, destination: Destination | str) -> None:
+    def delete(self, destination: Destination | str, *, force: bool = False) -> None:
         """Delete a queue with its messages, or a topic with its subscriptions and their messages.
+
+        Args:
+            destination: The queue or topic.
+            force: Delete it also while clients receive from it. Their consumers then wait for one of the same name to
+                be made; what they have received and not acknowledged goes when they let go of it.
 
         Raises:
             InvalidDestinationException: There is no such destination.
+            IllegalStateException: A client receives from it.
         """
-        self._destinations.delete(named_destination(destination))
+        self._destinations.delete(named_destination(destination), force=force)
+
+    @property
+    def automatic_creation(self) -> bool:
+        """Whether the first use of a queue or topic makes it, by whatever client. True by default."""
+        return self._automatic_creation.enabled
+
+    @automatic_creation.setter
+    def automatic_creation(self, enabled: bool) -> None:
+        self._automatic_creation.enabled = enabled
 
     def destinations(self) -> list[DestinationSummary]:
         """Return all destinations, with what is set for them: queues first, by name."""
@@ -198,6 +218,35 @@ class Administration:
             JMSException: The server could not be asked.
         """
         return self._access.summaries(None if destination is None else named_destination(destination))
+
+    # Administered objects
+
+    def bind(self, name: str, administered: ConnectionFactory | Destination) -> None:
+        """Keep a connection factory, queue or topic in the database, for [`lookup`][jmsql.lookup].
+
+        What was bound to the name is replaced. No password is stored: let it come from ``PGPASSWORD``, ``~/.pgpass``
+        or a service file where the factory is used, or give it to `create_connection`.
+
+        Args:
+            name: Such as ``jms/orders``.
+            administered: The object.
+
+        Raises:
+            JMSException: It is no such object, or a temporary destination; or the name is none.
+        """
+        self._objects.bind(name, administered)
+
+    def unbind(self, name: str) -> None:
+        """Forget what is bound to a name.
+
+        Raises:
+            JMSException: Nothing is.
+        """
+        self._objects.unbind(name)
+
+    def bindings(self) -> dict[str, AdministeredObject]:
+        """Return the administered objects that are bound, by name."""
+        return self._objects.all()
 
     # What there is
 
@@ -342,6 +391,24 @@ class Administration:
             InvalidSelectorException: The selector has an error; the message shows where.
         """
         return self._dead_letters.retry(_queue_name(queue), Selector.parse(selector), limit)
+
+    def move(
+        self, source: Queue | str, target: Queue | str, selector: str | None = None, *, limit: int | None = None
+    ) -> Iterator[int]:
+        """Move the messages that are in a queue now to another queue, but for those that a session holds.
+
+        They keep their headers, and come after those that are in the target already. Doing it again moves what is left.
+
+        Yields:
+            How many were moved, after each step. Each step is one transaction, of 5,000 messages at the most.
+
+        Raises:
+            InvalidDestinationException: One of the queues is not there.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            JMSException: The two queues are the same.
+        """
+        steps = Move(self._connection, self._schema).steps
+        return steps(_queue_name(source), _queue_name(target), Selector.parse(selector), limit)
 
     def unsubscribe(self, name: str, client_id: str | None = None) -> None:
         """End a durable subscription, with its messages.

@@ -61,7 +61,9 @@ class Connection:
     # InvalidDestinationException.
     _require_destination: Callable[[object], Destination] = staticmethod(require_destination)
 
-    def __init__(self, url: URL, control_url: URL, schema: str, client_id: str | None) -> None:
+    def __init__(
+        self, url: URL, control_url: URL, schema: str, client_id: str | None, *, automatic_creation: bool
+    ) -> None:
         self._schema = schema
         self._engine = open_engine(url, pool_size=5, max_overflow=-1, pool_pre_ping=True)
         self._control_engine = open_engine(control_url, pool_pre_ping=True)
@@ -87,7 +89,9 @@ class Connection:
             # Past the pooler, if there is a way: sessions wait for it with their transactions open, which may be all
             # that the pooler has connections for.
             self._side = SideConnection(self._control_engine if is_pooled else self._engine, schema)
-            self._destinations = ConnectionDestinations(self._side, schema, lambda: self._control.connection_id)
+            self._destinations = ConnectionDestinations(
+                self._side, schema, lambda: self._control.connection_id, automatic_creation=automatic_creation
+            )
             self._memberships = Memberships(self._destinations, lambda: self._control, self._subscribers, self._failed)
             self._redelivery = Redelivery(self._side, self._destinations, lambda: self._control)
             if control_url != url:

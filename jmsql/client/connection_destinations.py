@@ -9,6 +9,7 @@ from typing import TypeVar
 from jmsql.client.side_connection import SideConnection
 from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.exceptions import InvalidDestinationException
+from jmsql.store.driver import Driver
 from jmsql.store.subscriptions import SubscriptionDefinition, Subscriptions
 from jmsql.store.temporary_destinations import TemporaryDestinations
 
@@ -24,11 +25,15 @@ class ConnectionDestinations:
         side: Where the work is done.
         schema: The name of the schema.
         connection_id: Returns the number of the client's connection.
+        automatic_creation: Whether to make queues and topics that are not there.
     """
 
-    def __init__(self, side: SideConnection, schema: str, connection_id: Callable[[], int]) -> None:
+    def __init__(
+        self, side: SideConnection, schema: str, connection_id: Callable[[], int], *, automatic_creation: bool
+    ) -> None:
         self._side = side
         self._schema = schema
+        self._automatic_creation = automatic_creation
         self._connection_id = connection_id
         self._ids: dict[Destination, int] = {}
         self._temporary: set[Destination] = set()
@@ -53,9 +58,9 @@ class ConnectionDestinations:
                 TemporaryDestinations(driver, self._schema).require(destination)
         if isinstance(destination, Topic):
             with self._side.transaction() as driver:
-                number = -Subscriptions(driver, self._schema).topic_id(destination.name)
+                number = -self._subscriptions(driver).topic_id(destination.name)
         else:
-            number = self._side.run(lambda store: store.queue_id(destination.name))
+            number = self._side.run(lambda store: store.queue_id(destination.name, create=self._automatic_creation))
         self._ids[destination] = number
         return number
 
@@ -69,7 +74,7 @@ class ConnectionDestinations:
     def join(self, definition: SubscriptionDefinition) -> int:
         """Join a subscription, and return the id of its queue."""
         with self._side.transaction() as driver:
-            return Subscriptions(driver, self._schema).attach(definition, self._connection_id())
+            return self._subscriptions(driver).attach(definition, self._connection_id())
 
     def join_again(self, former_ids: Sequence[int]) -> set[int]:
         """Keep, under the connection's new number, the subscriptions that it had; return the ids of their queues."""
@@ -126,6 +131,9 @@ class ConnectionDestinations:
         """
         if isinstance(destination, TemporaryQueue | TemporaryTopic) and destination not in self._temporary:
             raise InvalidDestinationException(f"Only the connection that has made {destination} receives from it.")
+
+    def _subscriptions(self, driver: Driver) -> Subscriptions:
+        return Subscriptions(driver, self._schema, create_topics=self._automatic_creation)
 
     def _create(self, destination: Destination) -> None:
         with self._side.transaction() as driver:

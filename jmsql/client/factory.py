@@ -51,12 +51,15 @@ class ConnectionFactory:
         schema: The PostgreSQL schema of jmsql's tables.
         control_url: Where each client's control connection goes, if `url` leads through a pooler in transaction mode.
             None: if `url` is what ``JMSQL_URL`` says, the environment variable ``JMSQL_CONTROL_URL``; else `url`.
+        automatic_creation: Whether the first use of a queue or topic makes it. False: it has to be there, else it is
+            an InvalidDestinationException. The schema can be told so too: `Administration.automatic_creation`.
     """
 
     url: str | None = field(default=None, repr=False)
     client_id: str | None = field(default=None, kw_only=True)
     schema: str = field(default="jmsql", kw_only=True)
     control_url: str | None = field(default=None, kw_only=True, repr=False)
+    automatic_creation: bool = field(default=True, kw_only=True)
 
     def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:
         """Connect to the database; the connection is stopped.
@@ -103,7 +106,7 @@ class ConnectionFactory:
         url = parse_url(self.url or default_url(self.schema), user, password)
         control_text = self._control_url()
         control_url = url if control_text is None else parse_url(control_text, user, password)
-        return kind(url, control_url, self.schema, self.client_id)
+        return kind(url, control_url, self.schema, self.client_id, automatic_creation=self.automatic_creation)
 
     def _control_url(self) -> str | None:
         if self.control_url is None and self.url in {None, os.environ.get("JMSQL_URL")}:

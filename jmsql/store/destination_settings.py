@@ -91,11 +91,11 @@ class DestinationsAdministration:
         with jms_errors(f"changing {destination}"):
             self._connection.rows(statement, destination=destination.uri, settings=settings)
 
-    def delete(self, destination: Destination) -> None:
-        """Delete a destination, with its messages."""
-        statement = f"select {self._schema}.delete_destination(%(destination)s)"
+    def delete(self, destination: Destination, *, force: bool) -> None:
+        """Delete a destination, with its messages; also while somebody receives from it, if forced."""
+        statement = f"select {self._schema}.delete_destination(%(destination)s, %(force)s)"
         with jms_errors(f"deleting {destination}"):
-            self._connection.rows(statement, destination=destination.uri)
+            self._connection.rows(statement, destination=destination.uri, force=force)
 
     def summaries(self) -> list[DestinationSummary]:
         """Return all destinations, queues first, by name."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from jmsql.destinations import TemporaryTopic, Topic
+from jmsql.destinations import Queue, TemporaryTopic, Topic
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.access import Action
+from jmsql.store.automatic_creation import AutomaticCreation
 from jmsql.store.control_statements import control_statements
 from jmsql.store.delay_statements import delay_statements
 from jmsql.store.driver import Driver
@@ -78,19 +79,26 @@ class MessageStore:
             found = self._driver.execute(self._statements.find_queue, {"name": name}).rows
         return int(found[0][0]) if found else None
 
-    def queue_id(self, name: str) -> int:
+    def queue_id(self, name: str, *, create: bool = True) -> int:
         """Return the id of a queue, which is created if it is not there.
 
+        Args:
+            name: The queue's name.
+            create: Whether to create it; if not, it has to be there.
+
         Raises:
-            InvalidDestinationException: It was not there, and could not be created.
+            InvalidDestinationException: It was not there, and could not be created, or the schema's configuration does
+                not want it to be.
         """
         for _ in range(3):
             found = self.find_queue(name)
             if found is not None:
                 return found
+            if not create:
+                break
             with jms_errors(f"creating the queue {name!r}"):
                 self._driver.execute(self._statements.create_queue, {"name": name})
-        raise InvalidDestinationException(f"The queue {name!r} was deleted as fast as it was created.")
+        raise AutomaticCreation(self._driver, self._schema).refusal(Queue(name), by_client=not create)
 
     def require_access(self, queue_id: int, action: Action) -> None:
         """Make sure that policies do not hide a queue's messages.

@@ -94,7 +94,10 @@ class Statements:
 
         self.find_queue = f"select queue_id from {schema}.queue where name = %(name)s"
         self.require_access = f"select {schema}.require_access(%(queue_id)s, %(action)s)"
-        self.create_queue = f"insert into {schema}.queue (name) values (%(name)s) on conflict (name) do nothing"
+        self.create_queue = f"""
+            insert into {schema}.queue (name)
+            select %(name)s from {schema}.configuration c where c.automatic_creation
+            on conflict (name) do nothing"""
 
         # The rows are locked by this transaction, so that their addresses hold.
         kept, recorded = self._recording(
@@ -179,7 +182,8 @@ class Statements:
                       and m.sequence between b.lowest and {_LAST_SEQUENCE}
                       and (m.jms_expiration is null or m.jms_expiration > (select {schema}.current_milliseconds()))
                       and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
-                      and (select not q.paused from {schema}.queue q where q.queue_id = %(queue_id)s)
+                      and (select q.deleted_at is null and not q.paused
+                           from {schema}.queue q where q.queue_id = %(queue_id)s)
                       {condition}
                     order by m.queue_id, m.inverse_priority, m.sequence
                     limit %(limit)s

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from jmsql.destinations import Topic
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.selectors import Selector
+from jmsql.store.automatic_creation import AutomaticCreation
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
 from jmsql.store.topic_statements import topic_statements
@@ -49,22 +51,31 @@ class Subscriptions:
     Args:
         driver: Runs the statements, each method's in one transaction that the caller opens and ends.
         schema: The name of the schema.
+        create_topics: Whether to create topics that are not there.
     """
 
-    def __init__(self, driver: Driver, schema: str) -> None:
+    def __init__(self, driver: Driver, schema: str, *, create_topics: bool = True) -> None:
         self._driver = driver
         self._schema = schema
+        self._create_topics = create_topics
         self._statements = topic_statements(schema)
 
     def topic_id(self, name: str) -> int:
-        """Return the id of a topic, which is created if it is not there."""
+        """Return the id of a topic, which is created if it is not there.
+
+        Raises:
+            InvalidDestinationException: It was not there, and could not or should not be created.
+        """
         for _ in range(3):
             with jms_errors(f"looking up the topic {name!r}"):
                 found = self._driver.execute(self._statements.find_topic, {"name": name}).rows
                 if found:
                     return int(found[0][0])
+                if not self._create_topics:
+                    break
                 self._driver.execute(self._statements.create_topic, {"name": name})
-        raise InvalidDestinationException(f"The topic {name!r} was deleted as fast as it was created.")
+        creation = AutomaticCreation(self._driver, self._schema)
+        raise creation.refusal(Topic(name), by_client=not self._create_topics)
 
     def attach(self, definition: SubscriptionDefinition, connection_id: int) -> int:
         """Join a subscription as a consumer of a connection, and return its queue's id.

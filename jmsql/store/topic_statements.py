@@ -34,7 +34,10 @@ class TopicStatements:
         # as there is no row to lock.
         self.lock_name = "select pg_advisory_xact_lock(hashtextextended(%(identity)s, 0))"
         self.lock_topic = f"select from {schema}.topic where topic_id = %(topic_id)s for no key update"
-        self.create_topic = f"insert into {schema}.topic (name) values (%(name)s) on conflict (name) do nothing"
+        self.create_topic = f"""
+            insert into {schema}.topic (name)
+            select %(name)s from {schema}.configuration c where c.automatic_creation
+            on conflict (name) do nothing"""
         # Negative, so that the numbers of topics and queues share a channel.
         self.notify_topics = f"""
             select pg_notify(%(channel)s, (-topic_id)::text) from {schema}.topic where name = any(%(names)s::text[])"""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+import jmsql as library
 from tests.integration.cli.conftest import Command
 
 
@@ -129,3 +130,53 @@ def test_the_roles_for_all_destinations(jmsql: Command, role: str) -> None:
     assert ["jmsql_consumer", "(all)", "yes", "yes"] in [
         line.split() for line in jmsql("roles", "list").text.splitlines()
     ]
+
+
+def test_messages_are_moved(jmsql: Command) -> None:
+    jmsql("send", "orders", "x", "--count", "5")
+    jmsql("destination", "create", "old")
+    assert jmsql("move", "orders", "old", "--limit", "2", "--json").document == {
+        "from": "orders",
+        "to": "old",
+        "moved": 2,
+    }
+    assert (
+        jmsql("move", "orders", "old", "--selector", "JMSPriority = 4").text
+        == "Moved 3 messages from 'orders' to 'old'.\n"
+    )
+    assert jmsql("move", "orders", "old").text == "Moved 0 messages from 'orders' to 'old'.\n"
+    assert jmsql("move", "orders", "nowhere").exit_code == 3
+    assert jmsql("move", "orders", "old", "--selector", "x >").exit_code == 2
+
+
+def test_a_queue_in_use_is_deleted_by_force(jmsql: Command, jmsql_factory: library.ConnectionFactory) -> None:
+    jmsql("send", "orders", "x")
+    with jmsql_factory.create_connection() as connection:
+        session = connection.create_session(acknowledge_mode=library.AcknowledgeMode.CLIENT)
+        connection.start()
+        assert session.create_consumer(library.Queue("orders")).receive(timeout=5) is not None
+        assert "force" in jmsql("destination", "delete", "orders", "--yes").errors
+        assert jmsql("destination", "delete", "orders", "--yes", "--force").exit_code == 0
+
+
+def test_automatic_creation(jmsql: Command) -> None:
+    assert jmsql("destination", "automatic-creation").text == "Automatic creation is on.\n"
+    try:
+        assert jmsql("destination", "automatic-creation", "off", "--json").document == {"automatic_creation": False}
+        assert "jmsql destination create orders" in jmsql("send", "orders", "x").errors
+    finally:
+        jmsql("destination", "automatic-creation", "on")
+    assert jmsql("send", "orders", "x").exit_code == 0
+
+
+def test_administered_objects(jmsql: Command) -> None:
+    assert jmsql("binding", "list").text == "Nothing is bound.\n"
+    assert jmsql("binding", "bind", "jms/orders", "orders").text == "Bound 'jms/orders' to queue://orders.\n"
+    assert jmsql("binding", "bind", "jms/factory", "--factory").exit_code == 0
+    assert jmsql("binding", "bind", "jms/orders").exit_code == 2
+    listed = jmsql("binding", "list", "--json").document
+    assert listed["jms/orders"] == "queue://orders"
+    assert listed["jms/factory"].startswith("ConnectionFactory(")
+    assert ["jms/orders", "queue://orders"] in [line.split() for line in jmsql("binding", "list").text.splitlines()]
+    assert jmsql("binding", "unbind", "jms/orders").exit_code == 0
+    assert jmsql("binding", "unbind", "jms/orders").exit_code == 3

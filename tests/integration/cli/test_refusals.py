@@ -33,6 +33,8 @@ COMMANDS = (
     ("purge", "orders", "--yes"),
     ("destination", "list"),
     ("roles", "list"),
+    ("binding", "list"),
+    ("move", "orders", "old"),
     ("doctor",),
     ("demo",),
 )

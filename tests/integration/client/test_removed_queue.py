@@ -126,7 +126,7 @@ def test_listener_hears_of_the_queue_that_was_made_again(
             others.create_consumer(queue).close()  # looks the queue up
             send_texts(others, queue, text)
             wait_for(lambda: heard and heard[-1].get_body(str) == text)  # noqa: B023 - called within the round
-            administration.delete(queue)
+            administration.delete(queue, force=True)
     assert texts_of(heard) == ["a", "b"]
 
 
@@ -137,7 +137,7 @@ def test_connection_consumer_finds_the_queue_that_was_made_again(
     with listening(connection, queue, heard), Administration(jmsql_clean_url) as administration:
         send_texts(others, queue, "a")
         heard.wait_for(1)
-        administration.delete(queue)
+        administration.delete(queue, force=True)
         others.create_consumer(queue).close()  # makes it again
         send_texts(others, queue, "b")
         heard.wait_for(2)

@@ -1,0 +1,121 @@
+"""Administered objects in the database: connection factories and destinations, by name (JMS 1.1, chapter 4.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Engine
+
+from jmsql.client.factory import ConnectionFactory, default_url
+from jmsql.client.point_to_point import QueueConnectionFactory
+from jmsql.client.publish_subscribe import TopicConnectionFactory
+from jmsql.client.xa import XAConnectionFactory
+from jmsql.destinations import Destination, Queue, Topic
+from jmsql.exceptions import JMSException
+from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.bindings import Bindings
+from jmsql.store.engine import parse_url
+from jmsql.store.migration import DEFAULT_SCHEMA
+
+__all__ = ["AdministeredObject", "AdministeredObjects", "lookup"]
+
+AdministeredObject = ConnectionFactory | Queue | Topic
+
+_FACTORIES = {
+    kind.__name__: kind
+    for kind in (ConnectionFactory, QueueConnectionFactory, TopicConnectionFactory, XAConnectionFactory)
+}
+_DESTINATIONS: dict[str, type[Queue | Topic]] = {"Queue": Queue, "Topic": Topic}
+
+
+class AdministeredObjects:
+    """The administered objects that are kept in a schema.
+
+    Args:
+        connection: Where each change commits.
+        schema: The name of the schema.
+    """
+
+    def __init__(self, connection: AutocommitConnection, schema: str) -> None:
+        self._bindings = Bindings(connection, schema)
+
+    def bind(self, name: str, administered: ConnectionFactory | Destination) -> None:
+        """Keep an object under a name."""
+        if not isinstance(name, str) or not 0 < len(name) <= 255:
+            raise JMSException(f"The name of an administered object has 1 to 255 characters, unlike {name!r}.")
+        self._bindings.bind(name, _to_document(administered))
+
+    def unbind(self, name: str) -> None:
+        """Forget an object."""
+        if not self._bindings.unbind(name):
+            raise _unknown(name)
+
+    def lookup(self, name: str) -> AdministeredObject:
+        """Return an object."""
+        document = self._bindings.find(name)
+        if document is None:
+            raise _unknown(name)
+        return _from_document(name, document)
+
+    def all(self) -> dict[str, AdministeredObject]:
+        """Return all objects, by name."""
+        return {name: _from_document(name, document) for name, document in self._bindings.all().items()}
+
+
+def lookup(
+    name: str, database: str | ConnectionFactory | Engine | None = None, *, schema: str | None = None
+) -> AdministeredObject:
+    """Return the connection factory or destination that an administrator has bound to a name.
+
+    Args:
+        name: Such as ``jms/orders``.
+        database: Where to look: a URL, a connection factory, or a SQLAlchemy engine. None: what the environment
+            variable ``JMSQL_URL`` says, else the embedded server.
+        schema: The PostgreSQL schema of jmsql's tables; None: the factory's, else ``jmsql``.
+
+    Raises:
+        JMSException: Nothing is bound to the name, or the database cannot be reached.
+    """
+    if isinstance(database, ConnectionFactory):
+        schema = schema or database.schema
+        database = database.url
+    schema = schema or DEFAULT_SCHEMA
+    with AutocommitConnection(database or default_url(schema)) as connection:
+        return AdministeredObjects(connection, schema).lookup(name)
+
+
+def _unknown(name: str) -> JMSException:
+    return JMSException(f"Nothing is bound to {name!r}. Administration.bind(), or `jmsql bind`, binds an object.")
+
+
+def _to_document(administered: ConnectionFactory | Destination) -> dict[str, Any]:
+    kind = type(administered).__name__
+    if isinstance(administered, Queue | Topic) and _DESTINATIONS.get(kind) is type(administered):
+        return {"class": kind, "name": administered.name}
+    if isinstance(administered, ConnectionFactory) and _FACTORIES.get(kind) is type(administered):
+        return {
+            "class": kind,
+            "url": _without_password(administered.url),
+            "client_id": administered.client_id,
+            "schema": administered.schema,
+            "control_url": _without_password(administered.control_url),
+            "automatic_creation": administered.automatic_creation,
+        }
+    raise JMSException(f"A connection factory, queue or topic can be bound, and {administered!r} is none.")
+
+
+def _from_document(name: str, document: dict[str, Any]) -> AdministeredObject:
+    parts = dict(document)
+    kind = parts.pop("class", None)
+    if kind in _DESTINATIONS:
+        return _DESTINATIONS[kind](**parts)
+    if kind in _FACTORIES:
+        return _FACTORIES[kind](**parts)
+    raise JMSException(f"{name!r} is bound to {kind!r}, which this release does not know; upgrade jmsql.")
+
+
+def _without_password(url: str | None) -> str | None:
+    if url is None:
+        return None
+    parsed = parse_url(url).difference_update_query(["sslpassword"])
+    return parsed._replace(password=None).set(drivername="postgresql").render_as_string()

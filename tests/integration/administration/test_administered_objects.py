@@ -1,0 +1,87 @@
+"""Connection factories and destinations in the database, by name."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import sqlalchemy
+
+from jmsql import (
+    Administration,
+    ConnectionFactory,
+    JMSException,
+    Queue,
+    QueueConnectionFactory,
+    TemporaryQueue,
+    Topic,
+    TopicConnectionFactory,
+    XAConnectionFactory,
+    lookup,
+)
+from tests.integration.client.server import Server
+
+
+@pytest.mark.parametrize(
+    "kind", [ConnectionFactory, QueueConnectionFactory, TopicConnectionFactory, XAConnectionFactory]
+)
+def test_a_factory_makes_connections_as_before(
+    administration: Administration, jmsql_factory: ConnectionFactory, kind: type[ConnectionFactory]
+) -> None:
+    factory = kind(jmsql_factory.url, client_id="web", automatic_creation=False)
+    administration.bind("jms/factory", factory)
+    found = lookup("jms/factory", jmsql_factory)
+    assert isinstance(found, kind)
+    assert (type(found), found.client_id, found.schema, found.automatic_creation) == (kind, "web", "jmsql", False)
+    assert pickle.loads(pickle.dumps(found)) == found
+    with found.create_connection() as connection:
+        assert connection.client_id == "web"
+
+
+@pytest.mark.parametrize("destination", [Queue("orders"), Topic("prices")])
+def test_a_destination(
+    administration: Administration, jmsql_factory: ConnectionFactory, destination: Queue | Topic
+) -> None:
+    administration.bind("jms/destination", destination)
+    assert lookup("jms/destination", jmsql_factory.url) == destination
+    assert administration.bindings() == {"jms/destination": destination}
+    administration.bind("jms/destination", Queue("another"))
+    assert lookup("jms/destination", jmsql_factory.url) == Queue("another")
+    administration.unbind("jms/destination")
+    assert administration.bindings() == {}
+
+
+def test_in_the_database_of_the_environment(
+    administration: Administration, jmsql_factory: ConnectionFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert jmsql_factory.url is not None
+    monkeypatch.setenv("JMSQL_URL", jmsql_factory.url)
+    administration.bind("jms/factory", ConnectionFactory())
+    assert lookup("jms/factory") == ConnectionFactory()
+
+
+def test_no_password_is_stored(administration: Administration, server: Server) -> None:
+    administration.bind(
+        "jms/factory",
+        ConnectionFactory(
+            "postgresql://app:entirely-secret@db/shop?sslpassword=entirely-secret",
+            control_url="postgresql://db/shop?user=app&password=entirely-secret",
+        ),
+    )
+    [(stored,)] = server.rows("select object::text from jmsql.binding")
+    assert "secret" not in stored
+    found = administration.bindings()["jms/factory"]
+    assert isinstance(found, ConnectionFactory)
+    assert found.url is not None
+    assert sqlalchemy.make_url(found.url).username == "app"
+
+
+def test_refusals(administration: Administration, jmsql_factory: ConnectionFactory) -> None:
+    with pytest.raises(JMSException, match=r"Nothing is bound to 'jms/orders'.*bind"):
+        lookup("jms/orders", jmsql_factory)
+    with pytest.raises(JMSException, match="Nothing is bound"):
+        administration.unbind("jms/orders")
+    with pytest.raises(JMSException, match="1 to 255"):
+        administration.bind("", Queue("orders"))
+    with pytest.raises(JMSException, match="can be bound"):
+        administration.bind("jms/orders", TemporaryQueue("orders"))
