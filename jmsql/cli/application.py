@@ -25,6 +25,7 @@ from jmsql.cli import (
     queues,
     receive,
     roles,
+    selector,
     send,
     subscriptions,
     top,
@@ -126,6 +127,7 @@ for command in (
     app.command()(command)
 app.add_typer(destination.application, name="destination")
 app.add_typer(history.application, name="history")
+app.add_typer(selector.application, name="selector")
 app.add_typer(roles.application, name="roles")
 app.add_typer(binding.application, name="binding")
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.composition import read_destination
+from jmsql.cli.destination_index import index
 from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.output import console, print_json, table
 from jmsql.store.access import AccessSummary
@@ -32,6 +33,7 @@ class Switch(StrEnum):
     on = "on"
     off = "off"
 
+application.command()(index)
 
 Name = Annotated[
     str,

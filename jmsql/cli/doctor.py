@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from jmsql.cli.health import Finding, Health, examine
+from jmsql.cli.finding import Finding, Health
+from jmsql.cli.health import examine
+from jmsql.cli.message_health import Limits
 from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.output import console, counted, print_json, table, working
 from jmsql.store.diagnosis import Diagnosis
@@ -22,11 +24,17 @@ def doctor(
     oldest_snapshot: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="For how long a transaction may hold vacuum back.")
     ] = 60.0,
+    longest_transaction: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="For how long a transaction may hold messages.")
+    ] = 60.0,
+    longest_claim: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="For how long a client may hold a message.")
+    ] = 600.0,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,
 ) -> None:
-    """Examine the database: the schema, clients, notifications, and all that keeps vacuum from its work.
+    """Examine the database: the schema, who holds messages, who receives, and all that keeps vacuum from its work.
 
     It says what to do about each problem, and changes nothing. A note is worth knowing, and may well be intended.
 
@@ -36,7 +44,7 @@ def doctor(
     """
     database = open_database(url, schema)
     with Diagnosis(database.url, schema) as diagnosis, working("Examining ..."):
-        findings = list(examine(diagnosis, oldest_snapshot))
+        findings = list(examine(diagnosis, Limits(oldest_snapshot, longest_transaction, longest_claim)))
     problems = sum(finding.health is Health.problem for finding in findings)
     if as_json:
         print_json({"healthy": not problems, "findings": [finding._asdict() for finding in findings]})

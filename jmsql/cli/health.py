@@ -4,57 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from typing import NamedTuple
 
+from jmsql.cli.finding import Finding, Health, shortened
+from jmsql.cli.message_health import Limits, examine_clock, examine_messages
 from jmsql.cli.output import counted
 from jmsql.store.diagnosis import Diagnosis, MessageTable, ServerFacts, SnapshotHolder
 
-__all__ = ["Finding", "Health", "examine"]
+__all__ = ["examine"]
 
 _SLOW_NOTIFICATION = 1.0
 _LOST_NOTIFICATION = 3.0
 _FULL_NOTIFICATIONS = 0.5
 _MANY_DEAD_ROWS = 100_000
 _AUTOVACUUM_IS_LATE = timedelta(minutes=5)
-_QUERY_LENGTH = 100
 
 
-class Health(StrEnum):
-    """How well a thing is."""
-
-    ok = "ok"
-    note = "note"
-    problem = "problem"
-
-
-class Finding(NamedTuple):
-    """What was found about one thing, and what to do about it."""
-
-    check: str
-    health: Health
-    says: str
-    advice: str | None = None
-
-
-def examine(diagnosis: Diagnosis, oldest_snapshot: float) -> Iterator[Finding]:
+def examine(diagnosis: Diagnosis, limits: Limits) -> Iterator[Finding]:
     """Examine the store; if the schema cannot be worked with, nothing that needs it.
 
     Args:
         diagnosis: Knows the facts.
-        oldest_snapshot: How many seconds vacuum may be held back.
+        limits: How long things may take.
     """
     server = diagnosis.server()
     yield _server(server)
     yield _durability(server)
+    yield examine_clock(diagnosis.holders)
     schema = _schema(diagnosis)
     yield schema
     if schema.health is not Health.problem:
         yield _clients(diagnosis)
         yield _upkeep(diagnosis)
-    yield _notifications(diagnosis)
+        yield from examine_messages(diagnosis.holders, limits)
+    is_pooled = diagnosis.holders.is_pooled()
+    yield _pooler(is_pooled)
+    yield _notifications(diagnosis, is_pooled=is_pooled)
     yield _autovacuum(server)
-    yield from _vacuum(diagnosis, server, oldest_snapshot)
+    yield from _vacuum(diagnosis, server, limits.oldest_snapshot)
     if schema.health is not Health.problem:
         for table in diagnosis.tables():
             yield _table(table)
@@ -139,7 +125,19 @@ def _upkeep(diagnosis: Diagnosis) -> Finding:
     return Finding("upkeep", Health.ok, "a client does it" if upkeep.led else "nothing waits for it")
 
 
-def _notifications(diagnosis: Diagnosis) -> Finding:
+def _pooler(is_pooled: bool) -> Finding:
+    if is_pooled:
+        return Finding(
+            "pooler",
+            Health.note,
+            "this URL leads through one, such as PgBouncer: LISTEN and locks of sessions do not work there",
+            "Clients work through it, and hear of messages late. Give them a control_url, or JMSQL_CONTROL_URL, that "
+            "goes past it.",
+        )
+    return Finding("pooler", Health.ok, "none between here and the server")
+
+
+def _notifications(diagnosis: Diagnosis, *, is_pooled: bool) -> Finding:
     usage = diagnosis.notification_queue_usage()
     if usage > _FULL_NOTIFICATIONS:
         return Finding(
@@ -148,6 +146,8 @@ def _notifications(diagnosis: Diagnosis) -> Finding:
             f"the server's queue of notifications is {usage:.0%} full; when it is full, commits fail",
             "End the oldest transaction of a session that listens: see `pg_stat_activity`.",
         )
+    if is_pooled:
+        return Finding("notifications", Health.ok, f"the server's queue of them is {usage:.0%} full")
     delay = diagnosis.notification_delay(_LOST_NOTIFICATION)
     if delay is None:
         return Finding(
@@ -201,9 +201,8 @@ def _held_back_by(holder: SnapshotHolder) -> str:
     if holder.seconds is not None:
         how_long = f"{holder.seconds:,.0f} s, {how_long}"
     doing = "" if holder.state is None else f"; {holder.state}"
-    query = " ".join((holder.query or "").split())
-    if query:
-        doing += f": {query[:_QUERY_LENGTH]}{'…' if len(query) > _QUERY_LENGTH else ''}"
+    if holder.query:
+        doing += f": {shortened(holder.query)}"
     return f"held back for {how_long} by the {who}{doing}"
 
 

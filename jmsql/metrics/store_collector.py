@@ -83,6 +83,7 @@ class StoreCollector(Collector):
                 self._measurement = Measurement(self._url, self._schema)
             metrics = [
                 *_of_destinations(self._measurement.destinations()),
+                _of_dead_letters(self._measurement.dead_letters()),
                 *_of_store(self._measurement.store()),
                 *_of_tables(self._measurement.tables()),
             ]
@@ -148,6 +149,17 @@ def _of_destinations(measured: Sequence[DestinationMeasurement]) -> Iterator[Met
         deliveries.add_metric([*labels, "rolled_back"], each.rolled_back)
         redeliveries.add_metric(labels, each.redeliveries)
     yield from (messages, redelivered, age, claim_age, consumers, sent, deliveries, redeliveries)
+
+
+def _of_dead_letters(measured: Sequence[tuple[str, int]]) -> Metric:
+    letters = GaugeMetricFamily(
+        "jmsql_dead_letters",
+        "Messages that were delivered in vain, by the queue that they are in.",
+        labels=["destination"],
+    )
+    for destination, number in measured:
+        letters.add_metric([destination], number)
+    return letters
 
 
 def _of_store(measured: StoreMeasurement) -> Iterator[Metric]:

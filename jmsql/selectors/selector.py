@@ -10,6 +10,7 @@ from jmsql.exceptions import InvalidSelectorException
 from jmsql.selectors.errors import SelectorError, invalid_selector
 from jmsql.selectors.evaluator import truth
 from jmsql.selectors.expressions import Expression
+from jmsql.selectors.indexing import indexable_expressions
 from jmsql.selectors.message_values import SelectableMessage, value_in
 from jmsql.selectors.sql import SelectorSQL, compile_condition
 
@@ -55,6 +56,11 @@ class Selector:
             first: The number of the first placeholder, for a statement with several selectors.
         """
         return compile_condition(self._condition, schema, first)
+
+    @property
+    def indexable_expressions(self) -> tuple[str, ...]:
+        """What an index on the messages has to have to serve the selector: expressions of SQL; none if no index can."""
+        return indexable_expressions(self._condition)
 
     def matches(self, message: SelectableMessage) -> bool:
         """Tell whether the selector chooses a message."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.errors import jms_errors
+from jmsql.store.holders import Holders
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.inspection import ClientSummary, client_summaries
 from jmsql.store.migration import current_version, newest_version
@@ -89,6 +90,7 @@ class Diagnosis:
         self._schema_name = schema
         self._schema = quote_identifier(schema)
         self._connection = AutocommitConnection(url)
+        self.holders = Holders(self._connection, self._schema)
 
     def server(self) -> ServerFacts:
         """Return what the server is, and its settings."""

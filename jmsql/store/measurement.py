@@ -194,6 +194,18 @@ class Measurement:
             )
         return StoreMeasurement._make(row)
 
+    def dead_letters(self) -> list[tuple[str, int]]:
+        """Return how many dead letters there are in each queue that has some, or is named for them."""
+        schema = self._schema
+        with jms_errors("counting the dead letters"):
+            rows = self._connection.rows(
+                f"""select q.name, (select count(*) from {schema}.dead_letters d where d.queue = q.name)
+                    from {schema}.queue q
+                    where q.name = 'DLQ' or q.queue_id in (select dead_letter_queue_id from {schema}.queue)
+                    order by q.name"""
+            )
+        return [(name, number) for name, number in rows]
+
     def tables(self) -> list[TableMeasurement]:
         """Return the tables through which messages pass."""
         with jms_errors("measuring the tables"):

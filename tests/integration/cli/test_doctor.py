@@ -41,9 +41,17 @@ def test_a_healthy_store(jmsql: Command, jmsql_factory: library.ConnectionFactor
     assert checks == [
         "server",
         "durability",
+        "clock",
         "schema",
         "clients",
         "upkeep",
+        "transactions",
+        "claims",
+        "two-phase",
+        "selectors",
+        "consumers",
+        "dead letters",
+        "pooler",
         "notifications",
         "autovacuum",
         "vacuum",
@@ -169,3 +177,126 @@ def test_a_role_that_does_not_see_others(jmsql: Command, database: psycopg.Conne
     assert outcome.exit_code == 0
     notes = [each for each in outcome.document["findings"] if each["check"] == "vacuum"]
     assert "pg_read_all_stats" in notes[0]["advice"]
+
+
+def findings(outcome: Outcome, check: str) -> list[dict[str, Any]]:
+    """Return the findings about `check` of a run with --json that are not well."""
+    return [each for each in outcome.document["findings"] if each["check"] == check and each["health"] != "ok"]
+
+
+def test_a_transaction_that_is_idle_and_holds_messages(
+    jmsql: Command, jmsql_factory: library.ConnectionFactory
+) -> None:
+    jmsql("send", "orders", "x")
+    with jmsql_factory.create_connection() as connection:
+        connection.start()
+        session = connection.create_session(transacted=True)
+        assert session.create_consumer(library.Queue("orders")).receive(0) is not None
+        assert jmsql("doctor").exit_code == 0
+        outcome = jmsql("doctor", "--longest-transaction", "0", "--json")
+        assert outcome.exit_code == 1
+        [found] = findings(outcome, "transactions")
+        assert found["health"] == "problem"
+        assert "idle in transaction" in found["says"]
+        assert "pg_terminate_backend(" in found["advice"]
+        session.rollback()
+        assert findings(jmsql("doctor", "--longest-transaction", "0", "--json"), "transactions") == []
+
+
+def test_claims_that_are_held_for_long(jmsql: Command, jmsql_factory: library.ConnectionFactory) -> None:
+    jmsql("send", "orders", "x", "--count", "2")
+    with jmsql_factory.create_connection() as connection:
+        connection.client_id = "warehouse"
+        connection.start()
+        session = connection.create_session(acknowledge_mode=library.AcknowledgeMode.CLIENT)
+        assert session.create_consumer(library.Queue("orders")).receive(0) is not None
+        assert findings(jmsql("doctor", "--json"), "claims") == []
+        [found] = findings(jmsql("doctor", "--longest-claim", "0", "--json"), "claims")
+    assert found["health"] == "note"
+    for fact in ("'warehouse'", f"process {os.getpid()}", "'orders'"):
+        assert fact in found["says"]
+
+
+def test_a_transaction_in_doubt(
+    jmsql: Command, jmsql_factory: library.ConnectionFactory, database: psycopg.Connection
+) -> None:
+    factory = library.XAConnectionFactory(jmsql_factory.url)
+    with factory.create_xa_connection() as connection:
+        session = connection.create_xa_session()
+        xid = session.xid(7, "order 5", "warehouse")
+        session.tpc_begin(xid)
+        session.create_producer(library.Queue("orders")).send(session.create_message())
+        session.tpc_prepare()
+        try:
+            assert findings(jmsql("doctor", "--json"), "two-phase") == []
+            outcome = jmsql("doctor", "--longest-transaction", "0", "--json")
+        finally:
+            session.tpc_rollback()
+    assert outcome.exit_code == 1
+    [found] = findings(outcome, "two-phase")
+    assert "holds messages" in found["says"]
+    assert f"rollback prepared '{xid.identifier}'" in found["advice"]
+
+
+def test_a_selector_that_an_index_would_serve(
+    jmsql: Command, jmsql_factory: library.ConnectionFactory, database: psycopg.Connection
+) -> None:
+    jmsql("send", "orders", "x", "-p", "color=red", "--count", "1000")
+    with jmsql_factory.create_connection() as connection:
+        session = connection.create_session()
+        session.create_consumer(library.Queue("orders"), "color = 'blue'")
+        session.create_consumer(library.Queue("orders"), "weight > 5")
+        wait_for(lambda: len(findings(jmsql("doctor", "--json"), "selectors")) == 2, 30.0)
+        by_index, by_none = findings(jmsql("doctor", "--json"), "selectors")
+        assert """jmsql destination index orders "color = 'blue'\"""" in by_index["advice"]
+        assert "No index can serve it" in by_none["advice"]
+        jmsql("destination", "index", "orders", "color = 'green'")
+        try:
+            assert findings(jmsql("doctor", "--json"), "selectors") == [by_none]
+            set_valid(database, False)
+            assert any("is not valid" in each["says"] for each in findings(jmsql("doctor", "--json"), "selectors"))
+            set_valid(database, True)
+        finally:
+            jmsql("destination", "index", "orders", "color = 'green'", "--drop")
+
+
+def set_valid(database: psycopg.Connection, valid: bool) -> None:
+    """Mark the selector's index as PostgreSQL marks one whose making broke off."""
+    database.execute(
+        "update pg_index set indisvalid = %s where indexrelid::regclass::text like '%%selector_%%'", (valid,)
+    )
+
+
+def test_a_queue_that_nobody_receives_from(jmsql: Command, jmsql_factory: library.ConnectionFactory) -> None:
+    jmsql("send", "orders", "x", "--count", "3")
+    [found] = findings(jmsql("doctor", "--json"), "consumers")
+    assert "'orders' (3 messages" in found["says"]
+    with jmsql_factory.create_connection() as connection:
+        connection.create_session().create_consumer(library.Queue("orders"))
+        wait_for(lambda: findings(jmsql("doctor", "--json"), "consumers") == [], 30.0)
+
+
+def test_dead_letters(jmsql: Command, jmsql_factory: library.ConnectionFactory) -> None:
+    jmsql("send", "orders", "x")
+    with jmsql_factory.create_connection() as connection:
+        with library.Administration(jmsql_factory.url) as administration:
+            administration.alter(library.Queue("orders"), maximum_deliveries=1)
+        connection.start()
+        session = connection.create_session(transacted=True)
+        assert session.create_consumer(library.Queue("orders")).receive(0) is not None
+        session.rollback()
+        wait_for(lambda: findings(jmsql("doctor", "--json"), "dead letters"), 30.0)
+        [found] = findings(jmsql("doctor", "--json"), "dead letters")
+    assert found["says"].startswith("1 message in 'DLQ'")
+
+
+@pytest.mark.parametrize(("seconds", "health"), [(-3600.0, "problem"), (5.0, "note"), (0.2, None)])
+def test_clocks_that_differ(
+    jmsql: Command, monkeypatch: pytest.MonkeyPatch, seconds: float, health: str | None
+) -> None:
+    real = time.time
+    monkeypatch.setattr("jmsql.store.holders.time.time", lambda: real() + seconds)
+    found = findings(jmsql("doctor", "--json"), "clock")
+    assert [each["health"] for each in found] == ([] if health is None else [health])
+    if seconds > 1:
+        assert "this machine's is 5" in found[0]["says"].replace("4.9", "5")

@@ -134,6 +134,20 @@ def test_transactions_that_hold_messages(registry: CollectorRegistry, connection
     wait_for(lambda: registry.get_sample_value("jmsql_holding_transactions") == 0.0)
 
 
+def test_dead_letters(
+    registry: CollectorRegistry, connection: jmsql.Connection, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    orders = jmsql.Queue("orders")
+    session = connection.create_session(transacted=True)
+    session.create_producer(orders).send(session.create_message())
+    session.commit()
+    with jmsql.Administration(jmsql_factory.url) as administration:
+        administration.alter(orders, maximum_deliveries=1)
+    assert session.create_consumer(orders).receive(0) is not None
+    session.rollback()
+    wait_for(lambda: registry.get_sample_value("jmsql_dead_letters", {"destination": "DLQ"}) == 1.0, 30.0)
+
+
 def test_a_database_that_cannot_be_reached_and_comes_back(jmsql_clean_url: str) -> None:
     collector = StoreCollector(jmsql_clean_url, "nowhere")
     registry = CollectorRegistry()

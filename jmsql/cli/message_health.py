@@ -1,0 +1,185 @@
+"""Judges the facts of jmsql.store.holders: whether messages move, and who keeps them from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from jmsql.cli.finding import Finding, Health, shortened
+from jmsql.cli.output import counted
+from jmsql.selectors import Selector
+from jmsql.store.holders import Holders
+from jmsql.store.selector_indexes import serving
+
+__all__ = ["Limits", "examine_clock", "examine_messages"]
+
+_NOTED_SKEW = 1.0
+_BAD_SKEW = 10.0
+_DEEP = 1000
+_SHOWN = 5
+
+
+class Limits(NamedTuple):
+    """How many seconds things may take."""
+
+    oldest_snapshot: float = 60.0
+    longest_transaction: float = 60.0
+    longest_claim: float = 600.0
+
+
+def examine_clock(holders: Holders) -> Finding:
+    """Compare the clocks. Senders reckon with theirs when a message expires, and when it may be delivered."""
+    skew = holders.clock_skew()
+    if abs(skew.seconds) <= _NOTED_SKEW + skew.uncertainty:
+        return Finding("clock", Health.ok, f"this machine's and the server's agree within {_NOTED_SKEW:g} s")
+    ahead, behind = ("the server's", "this machine's") if skew.seconds > 0 else ("this machine's", "the server's")
+    return Finding(
+        "clock",
+        Health.problem if abs(skew.seconds) > _BAD_SKEW else Health.note,
+        f"{ahead} is {abs(skew.seconds):.1f} s ahead of {behind}",
+        "Messages that this machine sends expire, or are delivered after a delay, too early or too late by that much. "
+        "Let both keep time by NTP.",
+    )
+
+
+def examine_messages(holders: Holders, limits: Limits) -> Iterator[Finding]:
+    """Examine who holds messages, and what waits for somebody.
+
+    Args:
+        holders: Knows the facts.
+        limits: How long things may take.
+    """
+    yield from _transactions(holders, limits)
+    yield from _claims(holders, limits)
+    yield from _prepared(holders, limits)
+    yield from _selectors(holders)
+    yield from _unattended(holders)
+    yield from _dead_letters(holders)
+
+
+def _transactions(holders: Holders, limits: Limits) -> Iterator[Finding]:
+    transactions = holders.transactions()
+    late = [each for each in transactions if each.transaction_seconds > limits.longest_transaction]
+    for each in late[:_SHOWN]:
+        is_idle = each.state is not None and each.state.startswith("idle in transaction")
+        who = f"session {each.application_name!r} of process {each.process_id}, user {each.user_name!r}"
+        doing = f"{each.state}" + (f" for {each.state_seconds:,.0f} s, after" if is_idle else "")
+        yield Finding(
+            "transactions",
+            Health.problem,
+            f"messages are held for {each.transaction_seconds:,.0f} s by the transaction of the {who}; "
+            f"{doing}: {shortened(each.query)}",
+            (
+                "It has received or sent messages and does nothing: see what its program waits for. "
+                if is_idle
+                else "Its handler or statement takes long. "
+            )
+            + f"To have the messages delivered again, end it: select pg_terminate_backend({each.process_id}).",
+        )
+    if not late:
+        says = f"{counted(len(transactions), 'open transaction')} with messages"
+        yield Finding("transactions", Health.ok, says)
+
+
+def _claims(holders: Holders, limits: Limits) -> Iterator[Finding]:
+    claims = holders.claims()
+    late = [each for each in claims if each.seconds > limits.longest_claim]
+    for each in late[:_SHOWN]:
+        client = "" if each.client_id is None else f", client {each.client_id!r}"
+        yield Finding(
+            "claims",
+            Health.note,
+            f"connection {each.connection_id} (process {each.process_id} on {each.host}{client}) holds "
+            f"{counted(each.claimed, 'message')}, the first of {each.destination!r} for {each.seconds:,.0f} s",
+            "Its listener takes long, or it does not acknowledge. If it hangs, end the process: its messages are then "
+            "delivered again. A claim time limit of the destination takes them from such a client.",
+        )
+    if not late:
+        claimed = sum(each.claimed for each in claims)
+        yield Finding("claims", Health.ok, f"{counted(claimed, 'message')} held by {counted(len(claims), 'client')}")
+
+
+def _prepared(holders: Holders, limits: Limits) -> Iterator[Finding]:
+    prepared = holders.prepared_transactions()
+    late = [each for each in prepared if each.seconds > limits.longest_transaction]
+    for each in late[:_SHOWN]:
+        yield Finding(
+            "two-phase",
+            Health.problem,
+            f"the transaction {each.identifier!r} of {each.owner!r} is in doubt for {each.seconds:,.0f} s"
+            + (", and holds messages" if each.holds_messages else ""),
+            "Its transaction manager is to finish it (tpc_recover, then tpc_commit or tpc_rollback). If that is gone "
+            f"for good: commit prepared '{each.identifier}', or rollback prepared '{each.identifier}'.",
+        )
+    if not late:
+        yield Finding("two-phase", Health.ok, f"{counted(len(prepared), 'prepared transaction')}")
+
+
+def _selectors(holders: Holders) -> Iterator[Finding]:
+    indexes = holders.selector_indexes()
+    for index in indexes:
+        if not index.valid:
+            yield Finding(
+                "selectors",
+                Health.problem,
+                f"the index {index.name} is not valid: its making broke off, and it costs each send something",
+                f"Make it again with `jmsql destination index`, or drop it: drop index concurrently {index.name}.",
+            )
+    consumers = holders.selective_consumers(_DEEP)
+    slow = []
+    for each in consumers:
+        selector = Selector.parse(each.selector)
+        if selector is None or serving(indexes, selector.indexable_expressions) is not None:
+            continue
+        slow.append(each)
+        can_be_served = bool(selector.indexable_expressions)
+        yield Finding(
+            "selectors",
+            Health.note,
+            f"{counted(each.consumers, 'consumer')} of {each.queue!r} ({each.depth:,} messages) with the selector "
+            f"{each.selector!r}, which no index serves",
+            (
+                f'If few messages match: jmsql destination index {each.queue} "{each.selector}"'
+                if can_be_served
+                else "No index can serve it. If few messages match, give them a queue of their own, or add to it a "
+                "comparison by = with a property that they share."
+            ),
+        )
+    if not slow and all(index.valid for index in indexes):
+        yield Finding("selectors", Health.ok, "no consumer reads many messages in vain")
+
+
+def _unattended(holders: Holders) -> Iterator[Finding]:
+    queues = holders.unattended_queues()
+    if not queues:
+        yield Finding("consumers", Health.ok, "every queue with messages has one, or is for letters")
+        return
+    names = ", ".join(_waiting(each.queue, each.ready, each.oldest_seconds) for each in queues[:_SHOWN])
+    more = f" and {len(queues) - _SHOWN} more" if len(queues) > _SHOWN else ""
+    yield Finding(
+        "consumers",
+        Health.note,
+        f"nobody receives from {names}{more}",
+        "Start what is to receive, or see who sends there. Programs that receive inside their own transactions, and "
+        "those that open a consumer for less than a second, are not known.",
+    )
+
+
+def _dead_letters(holders: Holders) -> Iterator[Finding]:
+    queues = holders.dead_letters()
+    if not queues:
+        yield Finding("dead letters", Health.ok, "there are none")
+        return
+    total = sum(each.ready for each in queues)
+    names = ", ".join(_waiting(each.queue, each.ready, each.oldest_seconds) for each in queues[:_SHOWN])
+    yield Finding(
+        "dead letters",
+        Health.note,
+        f"{counted(total, 'message')} in {names}",
+        "select * from jmsql.dead_letters says why. When the cause is mended, `jmsql retry` sends them back.",
+    )
+
+
+def _waiting(queue: str, ready: int, seconds: float | None) -> str:
+    number = "1,000 messages or more" if ready >= _DEEP else counted(ready, "message")
+    return f"{queue!r} ({number}" + (")" if seconds is None else f", the oldest for {seconds:,.0f} s)")

@@ -1,0 +1,139 @@
+"""What `deploy/` and docker-compose.yml say fits together, and names metrics that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from typer.main import get_command
+
+import jmsql
+from jmsql.cli.application import app
+from jmsql.metrics import StoreCollector
+from jmsql.store.traffic import Counts
+from jmsql.worker.metrics import Totals, WorkerMetrics, exposition
+from jmsql.worker.reports import Progress
+from jmsql.worker.work import Work
+
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "deploy"
+METRIC = re.compile(r"\bjmsql_[a-z_]+")
+LABELS = re.compile(r"\b(jmsql_[a-z_]+)\{([^}]*)\}")
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    return dict(yaml.safe_load((ROOT / "docker-compose.yml").read_text()))
+
+
+@pytest.fixture
+def exported(jmsql_clean_url: str, jmsql_factory: jmsql.ConnectionFactory) -> dict[str, set[str]]:
+    """The names of all samples that are exported, with the names of their labels."""
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(jmsql.Queue("DLQ"), "x")
+    collector = StoreCollector(jmsql_clean_url)
+    registry = CollectorRegistry()
+    registry.register(collector)
+    totals = Totals()
+    totals.add(Progress(work={"handle": Work()}, traffic={"queue://orders": Counts()}))
+    worker = exposition(lambda: WorkerMetrics(totals, {"ready": 1}, 0, 0, 0.0))
+    try:
+        text = generate_latest(registry) + worker
+    finally:
+        collector.close()
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+def expressions_of_dashboard() -> Iterator[str]:
+    dashboard = json.loads((DEPLOY / "grafana" / "dashboards" / "jmsql.json").read_text())
+    for panel in dashboard["panels"]:
+        assert panel["title"]
+        for target in panel["targets"]:
+            yield target["expr"]
+    for variable in dashboard["templating"]["list"]:
+        yield variable.get("definition", "")
+
+
+def expressions_of_alerts() -> Iterator[str]:
+    for group in yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"]:
+        for rule in group["rules"]:
+            assert rule["annotations"]["summary"].endswith((".", "}}."))
+            assert rule["labels"]["severity"] in {"warning", "critical"}
+            yield rule["expr"]
+
+
+@pytest.mark.parametrize("expressions", [expressions_of_dashboard, expressions_of_alerts])
+def test_each_expression_names_metrics_and_labels_that_are_exported(
+    exported: dict[str, set[str]], expressions: Any
+) -> None:
+    found = list(expressions())
+    assert len(found) > 10
+    for expression in found:
+        assert expression.count("(") == expression.count(")")
+        for name in METRIC.findall(expression):
+            assert name in exported, expression
+        for name, matchers in LABELS.findall(expression):
+            for label in re.findall(r"(\w+)\s*[!=]~?", matchers):
+                assert label in exported[name], expression
+
+
+def test_each_metric_is_on_the_dashboard(exported: dict[str, set[str]]) -> None:
+    shown = {name for expression in expressions_of_dashboard() for name in METRIC.findall(expression)}
+    families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in exported}
+    assert families - {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown} == set()
+
+
+def test_prometheus_scrapes_services_that_there_are(compose: dict[str, Any]) -> None:
+    prometheus = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    for job in prometheus["scrape_configs"]:
+        for static in job["static_configs"]:
+            for target in static["targets"]:
+                service, port = target.split(":")
+                assert port in " ".join(compose["services"][service]["command"])
+    for name in prometheus["rule_files"]:
+        assert (DEPLOY / "prometheus" / name).is_file()
+
+
+def test_services_depend_on_and_mount_what_there_is(compose: dict[str, Any]) -> None:
+    services, volumes = compose["services"], compose["volumes"]
+    assert services.keys() == {"postgresql", "migrate", "pgbouncer", "worker", "metrics", "prometheus", "grafana"}
+    assert [name for name, service in services.items() if "profiles" not in service] == ["postgresql"]
+    for service in services.values():
+        assert set(service.get("depends_on", ())) <= services.keys()
+        for mount in service.get("volumes", ()):
+            source = mount.split(":")[0]
+            assert (ROOT / source).exists() if source.startswith("./") else source in volumes
+        if "build" in service:
+            assert (ROOT / service["build"]["dockerfile"]).is_file()
+        for port in service.get("ports", ()):
+            assert port.startswith("127.0.0.1:")
+
+
+def test_the_commands_of_services_are_those_of_jmsql(compose: dict[str, Any]) -> None:
+    command = get_command(app)
+    for name in ("migrate", "worker", "metrics"):
+        arguments = compose["services"][name]["command"]
+        subcommand = command.commands[arguments[0]]  # type: ignore[attr-defined]
+        subcommand.make_context(name, list(arguments[1:]))
+
+
+def test_the_image_has_what_it_is_built_from() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    assert sum(line.startswith("FROM ") for line in lines) == 2
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    for line in lines:
+        if line.startswith("COPY ") and "--from" not in line:
+            for source in line.split()[1:-1]:
+                assert (ROOT / source).exists()
+                assert f"!{source}" in ignored

@@ -1,0 +1,176 @@
+"""Indexes for selectors: who has one reads what matches alone, and all others go on by the primary key."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import string
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy
+
+from jmsql import InvalidDestinationException, InvalidSelectorException, JMSException
+from jmsql.selectors import Selector
+from jmsql.store.selector_indexes import IndexProgress, SelectorIndexes
+from jmsql.store.statements import statements
+from jmsql.testing import wait_for
+from tests.integration.store.plans import Plan, PlannedStatement
+
+MANY = 20_000
+RARE = 5
+SERVED = ["color = 'blue'", "weight > 5 AND color = 'blue'", "'blue' = color AND JMSType = 'order'"]
+NOT_SERVED = ["weight > 5", "color = 'blue' OR color = 'red'", "color IN ('blue', 'red')", "NOT color = 'blue'"]
+
+
+@pytest.fixture
+def database(jmsql_clean_url: str) -> Iterator[psycopg.Connection[Any]]:
+    url = sqlalchemy.make_url(jmsql_clean_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def queue_id(database: psycopg.Connection[Any]) -> int:
+    """A queue with many messages, a few of which are blue and come last."""
+    row = database.execute("insert into jmsql.queue (name) values ('orders') returning queue_id").fetchone()
+    assert row is not None
+    database.execute(
+        """insert into jmsql.message
+               (queue_id, message_type, inverse_priority, jms_delivery_mode, jms_type, properties)
+           select %s, 'Message', 5, 2, 'order',
+                  jsonb_build_object('weight', 7, 'color', case when n > %s then 'blue' else 'red' || n %% 40 end)
+           from generate_series(1, %s) as n""",
+        (row[0], MANY - RARE, MANY),
+    )
+    return int(row[0])
+
+
+@pytest.fixture
+def indexes(jmsql_clean_url: str, database: psycopg.Connection[Any]) -> Iterator[SelectorIndexes]:
+    with SelectorIndexes(jmsql_clean_url, "jmsql") as indexes:
+        yield indexes
+        for index in indexes.all():
+            database.execute(f'drop index jmsql."{index.name}"')
+
+
+numbers = itertools.count()
+
+
+def parsed(text: str) -> Selector:
+    selector = Selector.parse(text)
+    assert selector is not None
+    return selector
+
+
+def make(indexes: SelectorIndexes, text: str) -> str:
+    index, _ = indexes.create("orders", parsed(text), lambda progress: None)
+    return index.name
+
+
+def plans(database: psycopg.Connection[Any], queue_id: int, text: str | None) -> dict[str, Plan]:
+    """The generic plans by which consumers take, claim and lock messages."""
+    found = {}
+    selector = Selector.parse(text)
+    for name in ("take", "claim", "lock"):
+        statement = getattr(statements("jmsql"), name)(selector)
+        planned = PlannedStatement(database, f"{name} {next(numbers)}", statement.text)
+        found[name] = planned.run(
+            {
+                "queue_id": queue_id,
+                "lowest": [0] * 10,
+                "limit": 10,
+                "connection_id": 1,
+                "time_limit": None,
+                **statement.parameters,
+            }
+        )
+    return found
+
+
+def scanned(plan: Plan) -> set[str | None]:
+    return {scan.index_name for scan in plan.scans if scan.table == "message" and scan.kind != "Tid Scan"}
+
+
+@pytest.mark.parametrize("vacuumed", [False, True], ids=["as it is", "after vacuum and analyze"])
+def test_consumers_with_the_selector_read_the_index_and_all_others_the_primary_key(
+    indexes: SelectorIndexes, database: psycopg.Connection[Any], queue_id: int, vacuumed: bool
+) -> None:
+    before = plans(database, queue_id, "color = 'blue'")
+    name = make(indexes, "color = 'blue'")
+    if vacuumed:
+        database.execute("vacuum analyze jmsql.message")
+    for text in SERVED:
+        for plan in plans(database, queue_id, text).values():
+            assert name in scanned(plan)
+            assert plan.most_rows <= 10 * RARE
+    for other in (None, *NOT_SERVED[:1]):
+        for plan in plans(database, queue_id, other).values():
+            assert scanned(plan) == {"message_pkey"}
+    after = plans(database, queue_id, "color = 'blue'")
+    for kind, plan in after.items():
+        assert plan.buffers < before[kind].buffers / 4
+
+
+def test_an_index_on_all_that_is_compared_goes_before_one_on_less(
+    indexes: SelectorIndexes, database: psycopg.Connection[Any], queue_id: int
+) -> None:
+    one = make(indexes, "color = 'blue'")
+    two = make(indexes, "color = 'blue' AND JMSType = 'order' AND weight > 3")
+    assert one == make(indexes, "color = 'green'") != two
+    served_by = {text: indexes.serving(parsed(text)) for text in ("color = 'a'", "JMSType = 'b' AND color = 'a'")}
+    assert [None if index is None else index.name for index in served_by.values()] == [one, two]
+    explanation = indexes.explain("orders", parsed("JMSType = 'order' AND color = 'blue'"))
+    assert explanation.uses in {one, two}
+    assert explanation.found == RARE
+
+
+@pytest.mark.parametrize("text", NOT_SERVED)
+def test_a_selector_that_no_index_serves_is_refused(indexes: SelectorIndexes, queue_id: int, text: str) -> None:
+    with pytest.raises(InvalidSelectorException, match="No index serves"):
+        indexes.create("orders", parsed(text), lambda progress: None)
+    assert indexes.all() == []
+
+
+def test_there_is_no_such_queue(indexes: SelectorIndexes) -> None:
+    with pytest.raises(InvalidDestinationException):
+        indexes.create("nowhere", parsed("color = 'blue'"), lambda progress: None)
+
+
+def test_what_was_made_is_dropped(indexes: SelectorIndexes, queue_id: int) -> None:
+    name = make(indexes, "color = 'blue'")
+    dropped = indexes.drop(parsed("color = 'red'"))
+    assert dropped is not None
+    assert dropped.name == name
+    assert indexes.drop(parsed("color = 'red'")) is None
+
+
+def test_a_making_that_breaks_off_leaves_nothing_and_can_be_done_again(
+    indexes: SelectorIndexes, database: psycopg.Connection[Any], queue_id: int
+) -> None:
+    """PostgreSQL refuses values that do not fit into a page of the index."""
+    long = "".join(random.choices(string.ascii_letters, k=20_000))
+    database.execute(
+        "update jmsql.message set properties = jsonb_build_object('color', %s::text) "
+        "where sequence = (select max(sequence) from jmsql.message)",
+        (long,),
+    )
+    with pytest.raises(JMSException, match="index row"):
+        make(indexes, "color = 'blue'")
+    assert indexes.all() == []
+    database.execute("delete from jmsql.message where length(properties ->> 'color') > 100")
+    assert make(indexes, "color = 'blue'")
+
+
+def test_it_tells_what_it_waits_for(indexes: SelectorIndexes, database: psycopg.Connection[Any], queue_id: int) -> None:
+    told: list[IndexProgress] = []
+    making = threading.Thread(target=lambda: indexes.create("orders", parsed("color = 'blue'"), told.append))
+    with database.transaction():
+        database.execute("delete from jmsql.message where sequence < 0")
+        making.start()
+        wait_for(lambda: any(progress.phase.startswith("waiting for") for progress in told), 30.0)
+    making.join(30.0)
+    assert indexes.serving(parsed("color = 'blue'")) is not None
