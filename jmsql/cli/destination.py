@@ -33,6 +33,7 @@ class Switch(StrEnum):
     on = "on"
     off = "off"
 
+
 application.command()(index)
 
 Name = Annotated[

@@ -36,7 +36,7 @@ def examine_clock(holders: Holders) -> Finding:
         "clock",
         Health.note,
         f"{ahead} is {abs(skew.seconds):.1f} s ahead of {behind}",
-        "Messages expire and become due by the server's clock, but the timestamps of logs and of messages do not agree. "
+        "Messages expire and become due by the server's clock, but timestamps of logs and of messages do not agree. "
         "Let both keep time by NTP.",
     )
 
