@@ -55,12 +55,8 @@ class Plan:
     @property
     def most_rows(self) -> float:
         """The most rows that came out of any node, or that any node read and dropped."""
-        rows: list[float] = [
-            node["Actual Loops"]
-            * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Join Filter", 0))
-            for node in self.nodes
-        ]
-        return max(rows)
+        counts = ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Join Filter")
+        return max(sum(_times(node["Actual Loops"], node.get(name, 0)) for name in counts) for node in self.nodes)
 
 
 class PlannedStatement:
@@ -93,3 +89,9 @@ class PlannedStatement:
             self._connection.pgconn.exec_(b"rollback")
         assert row is not None
         return Plan(row[0][0]["Plan"])
+
+
+def _times(loops: int, average: float) -> float:
+    """Return how many rows that were at least; before PostgreSQL 18 the average of the loops is rounded."""
+    is_rounded = loops > 1 and isinstance(average, int)
+    return loops * max(0.0, average - 0.5) if is_rounded else loops * average
