@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,13 +13,23 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from jmsql.messages import typed_json
-from jmsql.messages.values import Byte, Float, Long, Short
+from jmsql.messages.values import Byte, Float, Long, Short, Value
 from jmsql.postgresql_text import ESCAPE, from_postgresql
 from jmsql.spark.schema import BODY
 
 __all__ = ["Shaper"]
 
 _TEXTS = {"correlation_id", "reply_to", "jms_type", "text_body", "json_body", "body_types"}
+_FIELDS: dict[type, str] = {
+    bool: "boolean",
+    Byte: "long",
+    Short: "long",
+    int: "long",
+    Long: "long",
+    Float: "double",
+    float: "double",
+    str: "string",
+}
 _TYPE_NAMES = {
     bool: "boolean",
     Byte: "byte",
@@ -80,22 +91,39 @@ def _properties(column: pa.Array, types: pa.Array, kind: pa.MapType) -> pa.Array
     names: list[str] = []
     type_names: list[str] = []
     fields: dict[str, list[Any]] = {"boolean": [], "long": [], "double": [], "string": []}
-    booleans, longs, doubles, strings = fields.values()
-    for text, types_text in zip(column.to_pylist(), types.to_pylist(), strict=True):
-        if text is not None or types_text is not None:
-            for name, value in typed_json.read_object(text, types_text).items():
-                names.append(name)
-                type_names.append(_TYPE_NAMES[type(value)])
-                booleans.append(value if type(value) is bool else None)
-                longs.append(value if isinstance(value, int) and type(value) is not bool else None)
-                doubles.append(value if isinstance(value, float) else None)
-                strings.append(value if isinstance(value, str) else None)
+    for values in _property_values(column, types):
+        for name, value in values.items():
+            names.append(name)
+            type_names.append(_TYPE_NAMES[type(value)])
+            for field in fields.values():
+                field.append(None)
+            if value is not None:
+                fields[_FIELDS[type(value)]][-1] = value
         offsets.append(len(names))
-    values = pa.StructArray.from_arrays(
+    items = pa.StructArray.from_arrays(
         [pa.array(type_names, pa.string()), *(pa.array(fields[name], _field_type(kind, name)) for name in fields)],
         fields=list(kind.item_type),
     )
-    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(names, pa.string()), values).cast(kind)
+    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(names, pa.string()), items).cast(kind)
+
+
+def _property_values(column: pa.Array, types: pa.Array) -> Iterable[Mapping[str, Value]]:
+    """Read the properties of each message.
+
+    Where the JSON of all of them says all there is to say, it is parsed at once, at a seventh of the time.
+    """
+    texts = column.to_pylist()
+    special = pc.or_(pc.match_substring(column, ESCAPE), pc.match_substring(column, "["))
+    if types.null_count < len(types) or pc.any(special).as_py():
+        type_texts = types.to_pylist()
+        return (typed_json.read_object(text, stated) for text, stated in zip(texts, type_texts, strict=True))
+    rows = json.loads(f"[{','.join('{}' if text is None else text for text in texts)}]", parse_int=_integer)
+    return cast("list[dict[str, Value]]", rows)
+
+
+def _integer(digits: str) -> int:
+    number = int(digits)
+    return number if -(2**31) <= number < 2**31 else Long(number)
 
 
 def _field_type(kind: pa.MapType, name: str) -> pa.DataType:
@@ -105,24 +133,23 @@ def _field_type(kind: pa.MapType, name: str) -> pa.DataType:
 def _parse_bodies(texts: list[str | None], kind: pa.StructType) -> pa.Array:
     """Parse JSON objects; null where there is none, or one that does not fit.
 
-    All are parsed at once. If that fails, the halves are, until those that do not fit stand alone.
+    All are parsed at once. If that fails, the halves are, until those that do not fit stand alone. Each stands in an
+    object of its own, so that no text makes less than one row: one that makes more shows by the count.
     """
-    content = "\n".join("{}" if text is None else text for text in texts).encode()
+    content = "\n".join(f'{{"{BODY}": {"null" if text is None else text}}}' for text in texts).encode()
     try:
         table = arrow_json.read_json(
             pa.BufferReader(content),
             arrow_json.ReadOptions(use_threads=False, block_size=len(content) + 1),
             arrow_json.ParseOptions(
-                explicit_schema=pa.schema(list(kind)), newlines_in_values=True, unexpected_field_behavior="ignore"
+                explicit_schema=pa.schema([(BODY, kind)]), newlines_in_values=True, unexpected_field_behavior="ignore"
             ),
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         table = None
-    if table is None or table.num_rows != len(texts):  # one of them is no object, or several
-        if len(texts) == 1:
-            return pa.nulls(1, kind)
-        middle = len(texts) // 2
-        return pa.concat_arrays([_parse_bodies(texts[:middle], kind), _parse_bodies(texts[middle:], kind)])
-    columns = [table.column(field.name).combine_chunks() for field in kind]
-    mask = pa.array([text is None for text in texts])
-    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)
+    if table is not None and table.num_rows == len(texts):
+        return table.column(BODY).combine_chunks()
+    if len(texts) == 1:
+        return pa.nulls(1, kind)
+    middle = len(texts) // 2
+    return pa.concat_arrays([_parse_bodies(texts[:middle], kind), _parse_bodies(texts[middle:], kind)])
