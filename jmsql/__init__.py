@@ -75,6 +75,7 @@ from jmsql.messages import (
 from jmsql.messages.pickled_types import register_pickled_type
 from jmsql.policies import RedeliveryPolicy
 from jmsql.store.access import AccessSummary
+from jmsql.store.dead_letters import DeadLetter, Retry
 from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
 from jmsql.store.global_transactions import Xid
 from jmsql.store.history_partitions import HistoryDay, PruneStep
@@ -100,6 +101,7 @@ __all__ = [
     "ConnectionConsumer",
     "ConnectionFactory",
     "ConnectionMetaData",
+    "DeadLetter",
     "DeliveryMode",
     "DeliveryState",
     "Destination",
@@ -146,6 +148,7 @@ __all__ = [
     "QueueSummary",
     "RedeliveryPolicy",
     "ResourceAllocationException",
+    "Retry",
     "ServerSession",
     "ServerSessionPool",
     "Session",

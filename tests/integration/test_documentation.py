@@ -21,6 +21,7 @@ PAGES = (
     "docs/topics.md",
     "docs/enlist.md",
     "docs/worker.md",
+    "docs/redelivery.md",
     "docs/selectors.md",
 )
 PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
