@@ -41,6 +41,7 @@ class ClaimedDelivery:
         self._redelivery = redelivery
         self._time_limit: float | None = None
         self._delivered: list[tuple[Inbox, MessageKey, MessageRow]] = []
+        self._limited: list[ExtendedClaim] = []
 
     def operation(
         self, store: MessageStore, queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int
@@ -65,13 +66,15 @@ class ClaimedDelivery:
                 self._give_up([Release(key, row.handle, dead_letter_queue_id=rules.dead_letter_queue_id)])
                 continue
             self._delivered.append((inbox, key, row))
+            if inbox.claimed_for is not None:
+                self._limited.append(ExtendedClaim(key, row.handle, inbox.claimed_for))
             return row
         return None
 
     def fetch(self, inbox: Inbox, limit: int) -> bool:
         """Fetch up to `limit` messages; return whether there are any."""
         rules = self._redelivery.rules(inbox)
-        self._time_limit = self._redelivery.claim_time_limit(inbox)
+        self._time_limit = inbox.claimed_for = self._redelivery.claim_time_limit(inbox)
         # What waits behind a long delivery would run out of its time too.
         is_single = self._time_limit is not None or (rules is not None and rules.policy.maximum_deliveries == 1)
         rows = inbox.fetch(self._access.store, 1 if is_single else limit)
@@ -91,8 +94,7 @@ class ClaimedDelivery:
     @property
     def limited_claims(self) -> list[ExtendedClaim]:
         """The claims on what was delivered, as far as they have time limits."""
-        limits = ((inbox, key, row, self._redelivery.claim_time_limit(inbox)) for inbox, key, row in self._delivered)
-        return [ExtendedClaim(key, row.handle, limit) for _, key, row, limit in limits if limit is not None]
+        return list(self._limited)
 
     def acknowledge(self) -> None:
         """Acknowledge all that was delivered.
@@ -105,6 +107,7 @@ class ClaimedDelivery:
         delivered = list(self._delivered)
         acknowledged = self._access.store.acknowledge([(key, row.handle) for _, key, row in delivered])
         self._delivered.clear()
+        self._limited.clear()
         count_outcome([(inbox, row) for inbox, _, row in delivered], "acknowledged")
         if acknowledged < len(delivered):
             raise JMSException(
@@ -122,6 +125,7 @@ class ClaimedDelivery:
         if not self._delivered:
             return []
         delivered, self._delivered = self._delivered, []
+        self._limited.clear()
         self._give_up(
             [
                 self._redelivery.failure(inbox, key, row.handle, (row.delivery_count or 0) + 1, error)

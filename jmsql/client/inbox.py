@@ -75,6 +75,7 @@ class Inbox:
         self.queue_id = queue_id
         self.channels = (queue_id,) if topic is None else (queue_id, topic)
         self.policy = ConsumerPolicy()
+        self.claimed_for: float | None = None
         self.prefetch = Prefetch()
         self._destination = destination
         self._traffic = traffic
