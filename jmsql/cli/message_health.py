@@ -169,12 +169,14 @@ def _dead_letters(holders: Holders) -> Iterator[Finding]:
     if not queues:
         yield Finding("dead letters", Health.ok, "there are none")
         return
-    total = sum(each.ready for each in queues)
-    names = ", ".join(_waiting(each.queue, each.ready, each.oldest_seconds) for each in queues[:_SHOWN])
+    letters = (
+        f"{counted(each.ready, 'message')} in {each.queue!r}, the oldest for {each.oldest_seconds or 0.0:,.0f} s"
+        for each in queues[:_SHOWN]
+    )
     yield Finding(
         "dead letters",
         Health.note,
-        f"{counted(total, 'message')} in {names}",
+        "; ".join(letters),
         "select * from jmsql.dead_letters says why. When the cause is mended, `jmsql retry` sends them back.",
     )
 

@@ -175,8 +175,9 @@ class Holders:
                 from {self._schema}.queue q
                 cross join lateral (
                     select count(*) as ready,
-                           greatest(0, {self._schema}.current_milliseconds() - min(f.jms_timestamp))::float8 / 1000
-                               as seconds
+                           case when min(f.jms_timestamp) is not null
+                                then greatest(0, {self._schema}.current_milliseconds() - min(f.jms_timestamp))::float8
+                                     / 1000 end as seconds
                     from (select m.jms_timestamp from {self._schema}.message m
                           where m.queue_id = q.queue_id
                           order by m.queue_id, m.inverse_priority, m.sequence limit 1000) f) m

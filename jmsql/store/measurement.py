@@ -153,7 +153,8 @@ class Measurement:
                        coalesce(sum(ready), 0)::bigint, coalesce(sum(claimed), 0)::bigint,
                        coalesce(sum(waiting), 0)::bigint, coalesce(sum(delayed), 0)::bigint,
                        coalesce(sum(expired), 0)::bigint, coalesce(sum(redelivered), 0)::bigint,
-                       greatest(0, {schema}.current_milliseconds() - min(oldest))::float8 / 1000,
+                       case when min(oldest) is not null
+                            then greatest(0, {schema}.current_milliseconds() - min(oldest))::float8 / 1000 end,
                        extract(epoch from clock_timestamp() - min(oldest_claim))::float8,
                        coalesce(sum(consumers), 0)::integer,
                        coalesce(sum(sent), 0)::bigint, coalesce(sum(acknowledged), 0)::bigint,

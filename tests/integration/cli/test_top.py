@@ -62,6 +62,10 @@ def test_one_document_of_two_looks(jmsql: Command) -> None:
     outcome = jmsql("top", "--once", "--json", "--interval", "0.1")
     [orders] = outcome.document["destinations"]
     assert orders["in_per_second"] == 0.0
+    assert orders["oldest_seconds"] > 0.0
+    jmsql("receive", "orders")
+    [orders] = jmsql("top", "--once", "--json", "--interval", "0.1").document["destinations"]
+    assert orders["oldest_seconds"] is None
     assert outcome.document["store"]["connected_clients"] == 0
 
 
