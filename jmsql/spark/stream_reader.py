@@ -76,6 +76,7 @@ class _Driver:
         self._next_look = 0.0
         self._engine = open_engine(options.database.resolve())
         self._consumptions: dict[Consumption, int] = {}
+        self.connection: psycopg.Connection[Any] | None = None
         self.control = ControlConnection(
             self._engine,
             options.schema,
@@ -87,12 +88,10 @@ class _Driver:
         )
         try:
             with jms_errors("starting a stream"):
-                self.connection: psycopg.Connection[Any] = psycopg.connect(
-                    options.database.libpq_url("jmsql-spark-streaming"), autocommit=True
-                )
+                self.connection = psycopg.connect(options.database.libpq_url("jmsql-spark-streaming"), autocommit=True)
                 self.stream = SparkStream(self.connection, options.schema, source_id, options.selector)
         except BaseException:
-            self.control.close()
+            self.close()
             raise
         selector = None if options.selector is None else options.selector.text
         self._consumptions = {Consumption(self.stream.queue_id, selector): 1}
@@ -100,7 +99,8 @@ class _Driver:
 
     def close(self) -> None:
         self.control.close()
-        self.connection.close()
+        if self.connection is not None:
+            self.connection.close()
         self._engine.dispose()
 
     def has_news(self) -> bool:
@@ -234,7 +234,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if frozen is None:
             return []
         text = source_statements(options.schema).read(Shaper(self._schema).columns)
-        cursor = psycopg.ClientCursor(self._driver(end).connection)
+        connection = self._driver(end).connection
+        assert connection is not None
+        cursor = psycopg.ClientCursor(connection)
         return [
             BatchPartition(
                 cursor.mogrify(

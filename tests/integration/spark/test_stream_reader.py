@@ -1,0 +1,348 @@
+"""What Spark does with a streaming read, without Spark: offsets, partitions, and drivers that die in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.types import StringType, StructField, StructType
+
+import jmsql
+from jmsql.spark.options import Options
+from jmsql.spark.stream_reader import StreamReader
+from jmsql.testing import wait_for
+from tests.integration.client.server import Server
+
+SCHEMA = StructType([StructField("text_body", StringType())])
+ALL = ReadAllAvailable()
+Offset = dict[str, Any]
+
+
+@pytest.fixture
+def context(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[jmsql.JMSContext]:
+    with jmsql_factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
+        context.create_consumer(context.create_queue("orders")).close()
+        context.commit()
+        yield context
+
+
+@pytest.fixture(autouse=True)
+def url(jmsql_clean_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)
+    return jmsql_clean_url
+
+
+@contextmanager
+def driver(**options: str) -> Iterator[StreamReader]:
+    """A driver, which dies at the end of the block: PostgreSQL sees its connections end."""
+    reader = StreamReader(Options.read({"queue": "orders", **options}), SCHEMA)
+    try:
+        yield reader
+    finally:
+        reader.stop()
+
+
+def send(context: jmsql.JMSContext, *bodies: str) -> None:
+    for body in bodies:
+        context.create_producer().send(context.create_queue("orders"), body)
+    context.commit()
+
+
+def read(reader: StreamReader, start: Offset, end: Offset) -> list[str]:
+    """What all tasks of a batch return."""
+    return [
+        body
+        for partition in reader.partitions(start, end)
+        for batch in reader.read(partition)
+        for body in batch.column("text_body").to_pylist()
+    ]
+
+
+def receive(context: jmsql.JMSContext, count: int) -> list[str | None]:
+    consumer = context.create_consumer(jmsql.Queue("orders"))
+    received = [consumer.receive_body(str, timeout=10) for _ in range(count)]
+    context.commit()
+    return received
+
+
+def left(server: Server) -> tuple[int, int, int]:
+    """How many messages, claims and batches there are."""
+    ((messages, claims, batches),) = server.rows(
+        "select (select count(*) from jmsql.message), "
+        "(select count(*) from jmsql.delivery where claim_id is not null), (select count(*) from jmsql.spark_batch)"
+    )
+    return messages, claims, batches
+
+
+def test_batches_follow_each_other_and_leave_nothing(context: jmsql.JMSContext, server: Server) -> None:
+    send(context, "a", "b", "c")
+    with driver() as reader:
+        start = reader.initialOffset()
+        first = reader.latestOffset(start, ReadMaxRows(2))
+        assert (first["batch"], read(reader, start, first)) == (1, ["a", "b"])
+        second = reader.latestOffset(first, ALL)  # which acknowledges the first
+        assert (second["batch"], read(reader, first, second)) == (2, ["c"])
+        reader.commit(second)
+        assert left(server) == (0, 0, 0)
+        assert reader.latestOffset(second, ALL) == second
+        assert reader.partitions(second, second) == []
+
+
+def test_last_batch_is_acknowledged_by_the_next_look(context: jmsql.JMSContext, server: Server) -> None:
+    send(context, "a")
+    with driver() as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        assert read(reader, start, end) == ["a"]
+        assert reader.latestOffset(end, ALL) == end
+        assert left(server) == (0, 0, 0)
+
+
+def test_batch_is_read_as_often_as_asked_also_by_the_next_driver(context: jmsql.JMSContext, server: Server) -> None:
+    send(context, *"abcdefg")
+    with driver(partitions="3") as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        assert sorted(read(reader, start, end)) == [*"abcdefg"]
+    send(context, "h")
+    server.rows("delete from jmsql.connection")
+    with driver(partitions="2") as reader:
+        assert [sorted(read(reader, start, end)) for _ in range(2)] == [[*"abcdefg"]] * 2
+        last = reader.latestOffset(end, ALL)
+        assert read(reader, end, last) == ["h"]
+        reader.commit(last)
+    assert left(server) == (0, 0, 0)
+
+
+def test_batch_that_nobody_may_have_read_goes_back_when_its_driver_dies(
+    context: jmsql.JMSContext, server: Server
+) -> None:
+    send(context, "a", "b")
+    with driver() as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        assert left(server) == (2, 2, 1)
+    assert receive(context, 1) == ["a"]
+    # Its offset was in the log all the same: it is what is left of it, and stays that.
+    with driver() as reader:
+        assert read(reader, start, end) in ([], ["b"])
+        last = reader.latestOffset(end, ALL)
+        rest = read(reader, end, last)
+        reader.commit(last)
+        assert rest in ([], ["b"])
+    assert left(server)[1:] == (0, 0)
+
+
+def test_frozen_batch_stays_when_its_driver_dies(context: jmsql.JMSContext, server: Server) -> None:
+    send(context, "a")
+    with driver() as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        reader.partitions(start, end)
+    send(context, "b")
+    wait_for(lambda: server.rows("select count(*) from jmsql.clients where not connected") == [(0,)], timeout=20)
+    assert receive(context, 1) == ["b"]
+    with driver() as reader:
+        assert read(reader, start, end) == ["a"]
+
+
+def test_claimed_batch_is_found_again_where_its_offset_was_not_noted(context: jmsql.JMSContext) -> None:
+    send(context, "a", "b")
+    with driver() as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ReadMaxRows(1))
+        reader.partitions(start, end)
+    with driver() as reader:
+        assert reader.latestOffset(start, ALL) == end
+        assert read(reader, start, end) == ["a"]
+
+
+def test_later_driver_stops_the_earlier(context: jmsql.JMSContext) -> None:
+    send(context, "a")
+    with driver() as first, driver() as second:
+        start = first.initialOffset()
+        end = first.latestOffset(start, ALL)
+        assert second.latestOffset(start, ALL) == end
+        for refused in (
+            lambda: first.partitions(start, end),
+            lambda: first.commit(end),
+            lambda: first.latestOffset(end, ALL),
+        ):
+            with pytest.raises(jmsql.IllegalStateException, match="Another driver has taken over"):
+                refused()
+        assert read(second, start, end) == ["a"]
+
+
+def test_selector_and_consumers_share_the_queue(context: jmsql.JMSContext) -> None:
+    for number in range(4):
+        message = context.create_text_message(str(number))
+        message.properties["even"] = number % 2 == 0
+        context.create_producer().send(context.create_queue("orders"), message)
+    context.commit()
+    locked = context.create_consumer(jmsql.Queue("orders"), "even").receive_body(str, timeout=10)
+    with driver(selector="even") as reader:
+        start = reader.initialOffset()
+        first = reader.latestOffset(start, ALL)
+        assert (locked, read(reader, start, first)) == ("0", ["2"])
+        context.rollback()
+        wait_for(lambda: reader.latestOffset(first, ALL) != first, timeout=20)
+        assert read(reader, first, reader.latestOffset(first, ALL)) == ["0"]
+
+
+@pytest.mark.parametrize(
+    ("options", "limit", "sizes"),
+    [
+        ({}, ALL, [10]),
+        ({"maxMessagesPerTrigger": "4"}, None, [4, 4, 2]),
+        ({"maxBytesPerTrigger": "1"}, None, [10]),
+        ({"maxMessagesPerTrigger": "4", "maxBytesPerTrigger": "1000000"}, None, [4, 4, 2]),
+    ],
+)
+def test_limits_of_a_batch(
+    context: jmsql.JMSContext, options: dict[str, str], limit: ReadLimit | None, sizes: list[int]
+) -> None:
+    send(context, *map(str, range(10)))
+    with driver(**options) as reader:
+        offset = reader.initialOffset()
+        found = []
+        while (latest := reader.latestOffset(offset, limit or reader.getDefaultReadLimit())) != offset:
+            found.append(len(read(reader, offset, latest)))
+            offset = latest
+        assert found == sizes
+
+
+def test_available_now_leaves_what_is_sent_later(context: jmsql.JMSContext, server: Server) -> None:
+    send(context, "a")
+    with driver() as reader:
+        reader.prepareForTriggerAvailableNow()
+        send(context, "b")
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        assert read(reader, start, end) == ["a"]
+        assert reader.latestOffset(end, ALL) == end
+    assert left(server) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("bound", ["latest", "id", "timestamp"])
+def test_new_read_starts_where_it_is_told(context: jmsql.JMSContext, server: Server, bound: str) -> None:
+    send(context, "a")
+    server.rows("update jmsql.message set jms_timestamp = jms_timestamp - 60000")
+    where = "latest"
+    if bound != "latest":
+        send(context, "b")
+        moment = "to_char(sent_at at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"+00:00\"')"
+        rows = server.rows(f"select message_id, {moment} from jmsql.messages where body = 'b'")  # type: ignore[arg-type]
+        where = rows[0][0 if bound == "id" else 1]
+    with driver(startingOffsets=where) as reader:
+        start = reader.initialOffset()
+        if bound == "latest":
+            send(context, "b")
+        assert read(reader, start, reader.latestOffset(start, ALL)) == ["b"]
+
+
+def test_backlog_is_reported(context: jmsql.JMSContext, server: Server) -> None:
+    send(context, "a", "b", "c")
+    server.rows("update jmsql.message set jms_timestamp = jms_timestamp - 60000")
+    with driver() as reader:
+        assert reader.reportLatestOffset() is None
+        start = reader.initialOffset()
+        reader.latestOffset(start, ReadMaxRows(1))
+        report = reader.reportLatestOffset()
+    assert report is not None
+    assert (report["source"], report["backlogMessages"]) == (start["source"], 2)
+    assert report["backlogBytes"] > 0
+    assert 60 <= report["lagSeconds"] < 3600
+
+
+def test_connection_that_breaks_is_made_again(context: jmsql.JMSContext, server: Server) -> None:
+    send(context, "a", "b")
+    with driver() as reader:
+        start = reader.initialOffset()
+        first = reader.latestOffset(start, ReadMaxRows(1))
+        found = read(reader, start, first)
+        assert server.terminate("jmsql-spark-streaming") == 1
+        second = reader.latestOffset(first, ALL)
+        found += read(reader, first, second)
+        assert server.terminate("jmsql-spark-streaming") == 1
+        reader.commit(second)
+    assert found == ["a", "b"]
+    assert left(server) == (0, 0, 0)
+
+
+def test_history_is_kept(context: jmsql.JMSContext, server: Server) -> None:
+    send(context, "a")
+    server.rows("update jmsql.queue set history = true")
+    with driver() as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        reader.partitions(start, end)
+        reader.commit(end)
+    assert server.rows("select body, outcome, delivery_count from jmsql.history") == [("a", "acknowledged", 1)]
+
+
+def test_messages_that_vanish_are_told_unless_that_is_allowed(context: jmsql.JMSContext, server: Server) -> None:
+    send(context, "a", "b")
+    with driver() as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        (partition,) = reader.partitions(start, end)
+        server.rows("delete from jmsql.message where text_body = 'a'")
+        with pytest.raises(jmsql.JMSException, match="1 messages of the batch are gone"):
+            list(reader.read(partition))
+        server.rows("delete from jmsql.delivery where sequence = (select min(sequence) from jmsql.delivery)")
+        with pytest.raises(jmsql.JMSException, match=r"1 messages of batch 1 are gone.*failOnDataLoss"):
+            reader.partitions(start, end)
+        with pytest.raises(jmsql.JMSException, match=r"Batch 7 is in the checkpoint and not in the database"):
+            reader.partitions(end, {**end, "batch": 7})
+    with driver(failOnDataLoss="false") as reader:
+        assert read(reader, start, end) == ["b"]
+        assert reader.partitions(end, {**end, "batch": 7}) == []
+
+
+def test_old_checkpoint_is_refused(context: jmsql.JMSContext) -> None:
+    send(context, "a")
+    with driver() as reader:
+        start = reader.initialOffset()
+        reader.commit(reader.latestOffset(start, ALL))
+        with pytest.raises(
+            jmsql.IllegalStateException, match="The checkpoint is at batch 0, but batch 1 is acknowledged"
+        ):
+            reader.latestOffset(start, ALL)
+
+
+def test_checkpoint_of_another_database_is_refused(context: jmsql.JMSContext) -> None:
+    unknown = {"source": "00000000-0000-0000-0000-000000000000", "batch": 3}
+    with driver() as reader, pytest.raises(jmsql.InvalidDestinationException, match="does not know"):
+        reader.latestOffset(unknown, ALL)
+
+
+def test_forgotten_read_gives_back_what_it_held(context: jmsql.JMSContext, server: Server) -> None:
+    send(context, "a")
+    with driver() as reader:
+        start = reader.initialOffset()
+        reader.partitions(start, reader.latestOffset(start, ALL))
+    assert server.rows("select queue, claimed from jmsql.spark_sources") == [("orders", 1)]
+    assert server.rows("select jmsql.forget_spark_source(%s::uuid)", start["source"]) == [(1,)]
+    assert receive(context, 1) == ["a"]
+    assert server.rows("select count(*) from jmsql.spark_sources") == [(0,)]
+
+
+def test_subscription_is_streamed_if_it_is_shared_and_durable(context: jmsql.JMSContext, server: Server) -> None:
+    prices = context.create_topic("prices")
+    context.create_shared_durable_consumer(prices, "audit").close()
+    context.create_shared_consumer(prices, "passing")
+    context.create_producer().send(prices, "a")
+    context.commit()
+    schema = StructType([StructField("destination", StringType())])
+    reader = StreamReader(Options.read({"topic": "prices", "subscription": "audit"}), schema)
+    start = reader.initialOffset()
+    (partition,) = reader.partitions(start, reader.latestOffset(start, ALL))
+    assert [row for batch in reader.read(partition) for row in batch.to_pylist()] == [{"destination": "topic://prices"}]
+    reader.stop()
+
+    passing = StreamReader(Options.read({"topic": "prices", "subscription": "passing"}), schema)
+    with pytest.raises(jmsql.JMSException, match="Option 'subscription': 'passing' is not both shared and durable"):
+        passing.initialOffset()
