@@ -12,7 +12,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.status import Status
 
-from benchmarks import batches, endurance, fan_out, latency, memory, peer_comparison, sending_later, singles
+from benchmarks import (
+    batches,
+    endurance,
+    fan_out,
+    keeping_history,
+    latency,
+    memory,
+    peer_comparison,
+    sending_later,
+    singles,
+)
 from benchmarks.database import database_on, server
 from benchmarks.machine import describe_machine
 from benchmarks.measurement import Comparison
@@ -33,6 +43,7 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "fan-out": fan_out.fan_out,
     "delayed-backlog": sending_later.delayed_backlog,
     "asynchronous-send": sending_later.asynchronous_send,
+    "history": keeping_history.history,
     "consumer-memory": memory.consumer_memory,
     "peers": peer_comparison.peers,
 }

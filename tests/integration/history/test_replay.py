@@ -42,7 +42,7 @@ def _received(factory: jmsql.ConnectionFactory) -> list[jmsql.Message]:
         return list(drain(connection.create_session().create_consumer(AGAIN)))
 
 
-def _texts(messages: list[jmsql.Message]) -> list[str]:
+def _texts(messages: list[jmsql.Message]) -> list[str | None]:
     return [message.get_body(str) for message in messages]
 
 

@@ -1,0 +1,46 @@
+"""What history costs: a queue that keeps it beside one that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+
+from benchmarks import provider
+from benchmarks.database import Database
+from benchmarks.measurement import Comparison, Contender, Work, compare
+from benchmarks.setting import Setting
+from jmsql import AcknowledgeMode, Administration
+
+__all__ = ["history"]
+
+_BATCH = 100
+_Receive = Callable[[Database, str], AbstractContextManager[Work]]
+
+
+def _transacted(database: Database, queue: str) -> AbstractContextManager[Work]:
+    return provider.receive_in_transactions(database, queue, _BATCH)
+
+
+def _client(database: Database, queue: str) -> AbstractContextManager[Work]:
+    return provider.receive_in_batches(database, queue, AcknowledgeMode.CLIENT, _BATCH)
+
+
+def history(setting: Setting) -> list[Comparison]:
+    """Receive from a queue that keeps history, beside one that does not: transacted, CLIENT and AUTO."""
+    ways: dict[str, tuple[_Receive, int]] = {
+        "transacted": (_transacted, setting.effort.messages),
+        "CLIENT": (_client, setting.effort.messages),
+        "AUTO": (provider.receive, setting.effort.singles),
+    }
+    found: list[Comparison] = []
+    for mode, (receive, messages) in ways.items():
+        without, keeping = f"{mode} without history", f"{mode} with history"
+        with Administration(setting.database.url) as administration:
+            administration.create_queue(keeping, history=True)
+        contenders = [
+            Contender(queue, partial(receive, setting.database, queue), partial(setting.database.fill, queue))
+            for queue in (without, keeping)
+        ]
+        found += compare("history", setting.measure(contenders, messages), keeping, {without: None})
+    return found

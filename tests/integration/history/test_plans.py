@@ -1,0 +1,98 @@
+"""To acknowledge with history reads and writes what is acknowledged, and nothing else, however long the queue is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+import jmsql
+from jmsql.store.statements import statements
+from tests.integration.store.plans import Plan, PlannedStatement
+
+SCHEMA = "jmsql_history_plans"
+PLAIN = statements(SCHEMA)
+RECORDING = statements(SCHEMA, record=True)
+PRIORITY = 5
+LONG = 20_000
+BATCH = 100
+
+FILL = f"""
+    insert into {SCHEMA}.message (queue_id, inverse_priority, jms_delivery_mode, message_type, text_body, sequence)
+        select 1, {PRIORITY}, 2, 'TextMessage', repeat('x', 200), n from generate_series(1, {LONG}) as n;
+    insert into {SCHEMA}.delivery (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
+        select 1, {PRIORITY}, n, 7, 1, now() from generate_series(1, {LONG // 2}) as n;
+    """
+EMPTY = f"delete from {SCHEMA}.message; delete from {SCHEMA}.delivery"
+VACUUM = f"vacuum (analyze) {SCHEMA}.message, {SCHEMA}.delivery, {SCHEMA}.queue"
+
+
+@pytest.fixture(params=["long", "analyzed when empty"])
+def connection(request: pytest.FixtureRequest, jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to a schema with a long queue that keeps history, planned for at two moments of its life."""
+    jmsql.migrate(jmsql_url, SCHEMA)
+    with psycopg.connect(jmsql_url, autocommit=True) as connection:
+        connection.execute(f"insert into {SCHEMA}.queue (name, history) values ('orders', true)")
+        if request.param != "long":
+            connection.execute(FILL)
+            connection.execute(EMPTY)
+            connection.execute(VACUUM)
+        connection.execute(FILL)
+        connection.execute(f"select {SCHEMA}.make_history_partition((now() at time zone 'UTC')::date)")
+        yield connection
+        connection.execute(f"drop schema {SCHEMA} cascade")
+
+
+def _buffers(plan: Plan) -> int:
+    """Return how many pages a statement looked at, those of its last deletion too, which comes after the rest."""
+    late = [node for node in plan.nodes if node.get("Subplan Name") == "CTE deleted"]
+    return plan.buffers + sum(node["Shared Hit Blocks"] + node["Shared Read Blocks"] for node in late)
+
+
+def _check(
+    connection: psycopg.Connection[Any], recording: str, plain: str, parameters: dict[str, object], buffers: int
+) -> None:
+    """Make sure that a statement reads no table whole, and little more than the one that records nothing."""
+    statement = PlannedStatement(connection, "recording", recording)
+    statement.run(parameters)  # makes the plans of what the function does
+    plan = statement.run(parameters)
+    least = _buffers(PlannedStatement(connection, "plain", plain).run(parameters))
+
+    for scan in plan.scans:
+        assert scan.table == "queue" or "Seq" not in scan.kind, f"reads all of a table: {scan}"
+    assert least < _buffers(plan) <= least + buffers
+
+
+def test_acknowledging_claims(connection: psycopg.Connection[Any]) -> None:
+    parameters: dict[str, object] = {
+        "queue_ids": [1] * BATCH,
+        "inverse_priorities": [PRIORITY] * BATCH,
+        "sequences": list(range(1, 1 + BATCH)),
+        "claim_ids": [7] * BATCH,
+    }
+    _check(connection, RECORDING.acknowledge, PLAIN.acknowledge, parameters, 12 * BATCH)
+
+
+def test_deleting_what_a_transaction_has_locked(connection: psycopg.Connection[Any]) -> None:
+    rows = connection.execute(
+        f"select ctid::text from {SCHEMA}.message order by sequence desc limit {BATCH}"
+    ).fetchall()
+    parameters: dict[str, object] = {
+        "addresses": [address for (address,) in rows],
+        "queue_ids": [1],
+        "deliveries": None,
+        "connection_id": 1,
+    }
+    _check(connection, RECORDING.delete_locked, PLAIN.delete_locked, parameters, 12 * BATCH)
+
+
+def test_taking_one(connection: psycopg.Connection[Any]) -> None:
+    parameters: dict[str, object] = {
+        "queue_id": 1,
+        "lowest": [0] * PRIORITY + [LONG // 2 + 1] + [0] * (9 - PRIORITY),
+        "limit": 1,
+        "connection_id": 1,
+    }
+    _check(connection, RECORDING.take(None).text, PLAIN.take(None).text, parameters, 60)
