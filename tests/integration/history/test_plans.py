@@ -48,7 +48,7 @@ def connection(request: pytest.FixtureRequest, jmsql_url: str) -> Iterator[psyco
 def _buffers(plan: Plan) -> int:
     """Return how many pages a statement looked at, those of its last deletion too, which comes after the rest."""
     late = [node for node in plan.nodes if node.get("Subplan Name") == "CTE deleted"]
-    return plan.buffers + sum(node["Shared Hit Blocks"] + node["Shared Read Blocks"] for node in late)
+    return plan.buffers + sum(int(node["Shared Hit Blocks"]) + int(node["Shared Read Blocks"]) for node in late)
 
 
 def _check(
