@@ -22,6 +22,7 @@ PAGES = (
     "docs/enlist.md",
     "docs/worker.md",
     "docs/redelivery.md",
+    "docs/history.md",
     "docs/selectors.md",
 )
 PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
