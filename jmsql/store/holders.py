@@ -92,7 +92,7 @@ class Holders:
 
     def is_pooled(self) -> bool:
         """Return whether the connection leads through a pooler."""
-        return bool(self._connection.sqlalchemy.connection.info.get(POOLED) or self._connection.sqlalchemy.info[POOLED])
+        return bool(self._connection.sqlalchemy.info[POOLED])
 
     def clock_skew(self) -> ClockSkew:
         """Return how far the clocks are apart: the best of three looks."""

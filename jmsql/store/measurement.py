@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.engine import POOLED
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.migration import check_schema
@@ -81,7 +82,7 @@ class Measurement:
     Args:
         url: Where the database is.
         schema: The name of the schema.
-        timeout: After how many seconds PostgreSQL gives up a look.
+        timeout: After how many seconds PostgreSQL gives up a look; through a pooler, never.
 
     Raises:
         JMSException: The database cannot be reached, or the schema is missing or of another version.
@@ -94,9 +95,9 @@ class Measurement:
         try:
             with jms_errors("looking at the schema"):
                 check_schema(self._connection.sqlalchemy, schema)
-                self._connection.rows(
-                    "select set_config('statement_timeout', %(ms)s, false)", ms=str(int(timeout * 1000))
-                )
+                if not self._connection.sqlalchemy.info[POOLED]:  # there it would be set for others, too
+                    milliseconds = str(int(timeout * 1000))
+                    self._connection.rows("select set_config('statement_timeout', %(ms)s, false)", ms=milliseconds)
         except BaseException:
             self._connection.close()
             raise

@@ -1,0 +1,38 @@
+"""Those who look after the store see that they look through a pooler, and can do so."""
+
+from __future__ import annotations
+
+from jmsql import ConnectionFactory, Queue
+from jmsql.cli.finding import Health
+from jmsql.cli.health import examine
+from jmsql.cli.message_health import Limits
+from jmsql.store.diagnosis import Diagnosis
+from jmsql.store.measurement import Measurement
+from tests.texts import send_texts
+
+
+def test_the_doctor_names_the_pooler(jmsql_factory: ConnectionFactory, direct_factory: ConnectionFactory) -> None:
+    found = {}
+    for factory in (jmsql_factory, direct_factory):
+        assert factory.url is not None
+        with Diagnosis(factory.url, factory.schema) as diagnosis:
+            [found[factory.url]] = [each for each in examine(diagnosis, Limits()) if each.check == "pooler"]
+    through, direct = found.values()
+    assert (through.health, direct.health) == (Health.note, Health.ok)
+    assert "control_url" in (through.advice or "")
+
+
+def test_measurements_are_the_same_through_it(
+    jmsql_factory: ConnectionFactory, direct_factory: ConnectionFactory
+) -> None:
+    with jmsql_factory.create_connection() as connection:
+        send_texts(connection.create_session(), Queue("orders"), "a", "b")
+    depths = []
+    for factory in (jmsql_factory, direct_factory):
+        assert factory.url is not None
+        with Measurement(factory.url, factory.schema) as measurement:
+            depths.append([(each.destination, each.ready) for each in measurement.destinations()])
+    assert depths[0] == depths[1] == [("orders", 2)]
+    with Diagnosis(jmsql_factory.url or "", jmsql_factory.schema) as diagnosis:
+        [(timeout,)] = diagnosis._rows("show statement_timeout")
+    assert timeout == "0", "no other client is to find what one has set"
