@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from jmsql.client.delivery import StoreAccess, count_outcome
+from jmsql.client.delivery import Announce, StoreAccess, count_outcome
 from jmsql.client.inbox import Inbox
 from jmsql.client.redelivery import Redelivery
 from jmsql.exceptions import JMSException
@@ -16,6 +16,7 @@ from jmsql.store.rows import MessageRow
 
 if TYPE_CHECKING:
     from jmsql.selectors import Selector
+    from jmsql.store.dequeue import GroupScan
 
 __all__ = ["ClaimedDelivery"]
 
@@ -33,21 +34,32 @@ class ClaimedDelivery:
         access: The store, with each statement committed by itself.
         connection_id: Returns the number of the client's connection, in whose name messages are claimed.
         redelivery: Knows the policies.
+        announce: Tells consumers of messages and groups that are to be had again.
     """
 
-    def __init__(self, access: StoreAccess, connection_id: Callable[[], int], redelivery: Redelivery) -> None:
+    def __init__(
+        self, access: StoreAccess, connection_id: Callable[[], int], redelivery: Redelivery, announce: Announce
+    ) -> None:
         self._access = access
         self._connection_id = connection_id
         self._redelivery = redelivery
+        self._announce = announce
         self._time_limit: float | None = None
+        self._inboxes: set[Inbox] = set()
         self._delivered: list[tuple[Inbox, MessageKey, MessageRow]] = []
         self._limited: list[ExtendedClaim] = []
 
     def operation(
-        self, store: MessageStore, queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int
+        self,
+        store: MessageStore,
+        queue_id: int,
+        selector: Selector | None,
+        lowest: Sequence[int],
+        limit: int,
+        groups: GroupScan | None = None,
     ) -> list[MessageRow]:
         """Claim messages in the name of the client's connection."""
-        return store.claim(queue_id, selector, lowest, limit, self._connection_id(), self._time_limit)
+        return store.claim(queue_id, selector, lowest, limit, self._connection_id(), self._time_limit, groups)
 
     def next(self, inbox: Inbox) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none."""
@@ -77,7 +89,8 @@ class ClaimedDelivery:
         self._time_limit = inbox.claimed_for = self._redelivery.claim_time_limit(inbox)
         # What waits behind a long delivery would run out of its time too.
         is_single = self._time_limit is not None or (rules is not None and rules.policy.maximum_deliveries == 1)
-        rows = inbox.fetch(self._access.store, 1 if is_single else limit)
+        self._inboxes.add(inbox)
+        rows = inbox.fetch(self._access.store, 1 if is_single else limit, self._claims_of_groups(inbox))
         if rules is not None:
             first = next((number for number, row in enumerate(rows) if row.delivery_count), len(rows))
             rows, rest = rows[: max(first, 1)], rows[max(first, 1) :]
@@ -85,6 +98,14 @@ class ClaimedDelivery:
                 inbox.returned(key)
         inbox.keep(rows)
         return bool(rows)
+
+    def _claims_of_groups(self, inbox: Inbox) -> set[int]:
+        """Return the claims by which the session holds groups, of which more may come to an inbox.
+
+        Not of those whose messages another inbox holds for delivery: they come first.
+        """
+        own = {row.handle for _, _, row in self._delivered if row.group_hash is not None} | inbox.claims
+        return own.difference(*(other.claims for other in self._inboxes if other is not inbox))
 
     @property
     def acknowledgement_due(self) -> bool:
@@ -109,6 +130,7 @@ class ClaimedDelivery:
         self._delivered.clear()
         self._limited.clear()
         count_outcome([(inbox, row) for inbox, _, row in delivered], "acknowledged")
+        self._free_groups(delivered)
         if acknowledged < len(delivered):
             raise JMSException(
                 f"{len(delivered) - acknowledged} of {len(delivered)} messages could not be acknowledged, and are "
@@ -126,11 +148,15 @@ class ClaimedDelivery:
             return []
         delivered, self._delivered = self._delivered, []
         self._limited.clear()
+        # What the session holds of the same groups comes after these.
+        groups = {row.group_hash for _, _, row in delivered if row.group_hash is not None}
+        held = [(inbox, row) for inbox in self._inboxes for row in inbox.give_up_groups(groups)] if groups else []
         self._give_up(
             [
                 self._redelivery.failure(inbox, key, row.handle, (row.delivery_count or 0) + 1, error)
                 for inbox, key, row in delivered
             ]
+            + [Release(inbox.key(row), row.handle) for inbox, row in held]
         )
         count_outcome([(inbox, row) for inbox, _, row in delivered], "rolled_back")
         for inbox, key, _ in delivered:
@@ -139,7 +165,18 @@ class ClaimedDelivery:
 
     def closed(self, inbox: Inbox) -> list[MessageKey]:
         """End the deliveries to an inbox: give back what it holds, and return that."""
+        self._inboxes.discard(inbox)
         return self._release(inbox, inbox.give_up())
+
+    def _free_groups(self, acknowledged: Sequence[tuple[Inbox, MessageKey, MessageRow]]) -> None:
+        """Tell of the groups of acknowledged messages that the session does not hold any more."""
+        keys = [(inbox, key) for inbox, key, _ in acknowledged if key.group_hash is not None]
+        if keys:
+            held = set[int]().union(*(inbox.groups for inbox in self._inboxes))
+            free = [(inbox, key) for inbox, key in keys if key.group_hash not in held]
+            for inbox, key in free:
+                inbox.returned(key)
+            self._announce([key for _, key in free])
 
     def _release(self, inbox: Inbox, rows: list[MessageRow]) -> list[MessageKey]:
         """Give up the claims on messages that were not delivered, and return those."""

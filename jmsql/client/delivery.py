@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from jmsql.client.inbox import Inbox
@@ -15,7 +15,11 @@ from jmsql.store.traffic import Counts
 if TYPE_CHECKING:
     from jmsql.store.session_connection import SessionConnection
 
-__all__ = ["Delivery", "ImmediateDelivery", "StoreAccess", "count_outcome"]
+__all__ = ["Announce", "Delivery", "ImmediateDelivery", "StoreAccess", "count_outcome"]
+
+
+Announce = Callable[[Sequence[MessageKey]], None]
+"""Tells consumers of messages and groups that are to be had again."""
 
 
 class StoreAccess(Protocol):
@@ -45,12 +49,14 @@ class ImmediateDelivery:
 
     Args:
         connection: The session's connection.
+        announce: Tells consumers of messages and groups that are to be had again.
     """
 
     operation: Fetch = staticmethod(MessageStore.take)
 
-    def __init__(self, connection: SessionConnection) -> None:
+    def __init__(self, connection: SessionConnection, announce: Announce) -> None:
         self._connection = connection
+        self._announce = announce
 
     def next(self, inbox: Inbox) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none."""
@@ -62,6 +68,10 @@ class ImmediateDelivery:
         if not rows:
             return None
         count_outcome([(inbox, rows[0])], "acknowledged")
+        if rows[0].group_hash is not None:
+            key = inbox.key(rows[0])
+            inbox.returned(key)
+            self._announce([key])
         return rows[0]
 
     def closed(self, inbox: Inbox) -> list[MessageKey]:  # noqa: ARG002 - it is the other strategy's concern

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from jmsql.destinations import Destination, Queue
 from jmsql.store.dequeue import Prefetch
-from jmsql.store.message_key import MessageKey
+from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.message_store import MessageStore
 from jmsql.store.reader import Fetch, QueueReader
 from jmsql.store.rows import MessageRow
@@ -90,7 +90,7 @@ class Inbox:
         self._changes = QueueChanges()
         self._changes_seen = 0
         self._rows: deque[MessageRow] = deque()
-        self._returned: deque[MessageKey] = deque()
+        self._returned: deque[MessageKey | GroupKey] = deque()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -125,8 +125,14 @@ class Inbox:
         """The queue that the next fetch takes messages from."""
         return self.queue_id if self._moved_to is None else self._moved_to
 
-    def fetch(self, store: MessageStore, limit: int) -> list[MessageRow]:
-        """Fetch up to `limit` messages from the store, without keeping them."""
+    def fetch(self, store: MessageStore, limit: int, own_claims: Collection[int] = ()) -> list[MessageRow]:
+        """Fetch up to `limit` messages from the store, without keeping them.
+
+        Args:
+            store: The store, through the connection to fetch with.
+            limit: The most messages to fetch.
+            own_claims: The claims by which messages of groups are held: more of the same groups may come.
+        """
         if self._moved_to is not None:
             self.queue_id, self._moved_to = self._moved_to, None
             self.fetch_by(self._reader.fetch)
@@ -136,7 +142,7 @@ class Inbox:
         while self._returned:
             key = self._returned.popleft()
             self.returned(key)
-        rows = self._reader.read(store, limit)
+        rows = self._reader.read(store, limit, own_claims)
         self.prefetch.fetched(len(rows), sum(row.size for row in rows))
         return rows
 
@@ -154,9 +160,19 @@ class Inbox:
         """The keys of those held for delivery before the first that was delivered already."""
         return [self.key(row) for row in takewhile(lambda row: not row.delivery_count, self._rows)]
 
+    @property
+    def claims(self) -> set[int]:
+        """The claims on the messages held for delivery that are in groups."""
+        return {row.handle for row in self._rows if row.group_hash is not None}
+
+    @property
+    def groups(self) -> set[int]:
+        """The groups of the messages held for delivery."""
+        return {row.group_hash for row in self._rows if row.group_hash is not None}
+
     def key(self, row: MessageRow) -> MessageKey:
         """Return a message's key."""
-        return MessageKey(self.queue_id, row.inverse_priority, row.sequence)
+        return MessageKey(self.queue_id, row.inverse_priority, row.sequence, row.group_hash)
 
     def next(self) -> MessageRow | None:
         """Return the next message, which is then no longer held, or None if none is."""
@@ -186,25 +202,34 @@ class Inbox:
         rows = list(self._rows)
         self._rows.clear()
         for row in rows:
-            self._reader.returned(row.inverse_priority, row.sequence)
+            self.returned(self.key(row))
         return rows
 
-    def returned(self, key: MessageKey) -> None:
-        """Look again from a message that was given back."""
-        self._reader.returned(key.inverse_priority, key.sequence)
+    def give_up_groups(self, groups: Collection[int]) -> list[MessageRow]:
+        """Hold no more messages of some groups, and return them."""
+        rows = [row for row in self._rows if row.group_hash in groups]
+        self._rows = deque(row for row in self._rows if row.group_hash not in groups)
+        return rows
+
+    def returned(self, key: MessageKey | GroupKey) -> None:
+        """Look again from a message that was given back, or at a group that nobody holds any more."""
+        if key.group_hash is not None:
+            self._reader.freed(key.group_hash)
+        elif isinstance(key, MessageKey):
+            self._reader.returned(key.inverse_priority, key.sequence)
 
     def count(self, counts: Counts) -> None:
         """Count what became of messages."""
         if self._traffic is not None:
             self._traffic.count(self.queue_id, self._destination, counts)
 
-    def wake_up(self, key: MessageKey | None) -> None:
-        """Note, from any thread, that a message was given back to the queue, or that something new is there.
+    def wake_up(self, key: MessageKey | GroupKey | None) -> None:
+        """Note, from any thread, that a message or a group is to be had again, or that something new is there.
 
         Args:
-            key: The message; None if it is new. With the sequence 0: the queue was paused, resumed or removed.
+            key: The message or group; None if it is new. With the sequence 0: the queue was paused, resumed or removed.
         """
-        if key is not None and key.sequence == 0:
+        if isinstance(key, MessageKey) and key.sequence == 0:
             self._changes.count += 1
         elif key is not None:
             self._returned.append(key)

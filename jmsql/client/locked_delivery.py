@@ -96,13 +96,20 @@ class LockedDelivery:
         # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
         # inboxes of the session hold is left out here.
         self.flush()
-        held = {key for other in self._inboxes if other is not inbox for key in other.held}
+        others = [other for other in self._inboxes if other is not inbox]
+        held = {key for other in others for key in other.held}
         if inbox not in self._inboxes:
             self._inboxes.append(inbox)
-        rows = inbox.fetch(self._access.store, limit + len(held))
-        fetched = [row for row in rows if inbox.key(row) not in held] if held else rows
-        inbox.keep(fetched)
-        return bool(fetched)
+        own_claims = {claim_id for key, claim_id in self._claims.items() if key.group_hash is not None}
+        rows = inbox.fetch(self._access.store, limit + len(held), own_claims)
+        if held:
+            groups = {group for other in others for group in other.groups}
+            for row in rows:
+                if row.group_hash in groups:
+                    inbox.returned(inbox.key(row))  # it comes after those that the other inbox holds
+            rows = [row for row in rows if row.group_hash not in groups and inbox.key(row) not in held]
+        inbox.keep(rows)
+        return bool(rows)
 
     def flush(self) -> None:
         """Delete what was delivered, still in the open transaction."""
@@ -122,11 +129,18 @@ class LockedDelivery:
             self._access.store.forget_deliveries(self._recorded)
 
     def committed(self) -> list[MessageKey]:
-        """Note that the transaction is over: what was delivered is gone. Return the rest, which is unlocked."""
+        """Note that the transaction is over: what was delivered is gone.
+
+        Returns:
+            The rest, which is unlocked, and what was delivered of groups, which are free again.
+        """
         count_outcome(self._delivered, "acknowledged")
         for key in self.delivered:
             self._claims.pop(key, None)
-        return self._ended()
+        freed = [(inbox, inbox.key(row)) for inbox, row in self._delivered if row.group_hash is not None]
+        for inbox, key in freed:
+            inbox.returned(key)
+        return [key for _, key in freed] + self._ended()
 
     def _ended(self) -> list[MessageKey]:
         if self._claims:

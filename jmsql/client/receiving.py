@@ -46,7 +46,10 @@ class Receiving:
         self._mode = session._acknowledge_mode
         self.locked = locked
         self.claimed = ClaimedDelivery(
-            session._database, lambda: connection._control.connection_id, connection._redelivery
+            session._database,
+            lambda: connection._control.connection_id,
+            connection._redelivery,
+            connection._returned,
         )
         self.consumers: set[MessageConsumer] = set()
         self.listener_thread: ListenerThread | ListenerRun | None = None
@@ -57,7 +60,7 @@ class Receiving:
         if self._mode is AcknowledgeMode.TRANSACTED:
             return self.locked
         if self._mode is AcknowledgeMode.AUTO and (consumer is None or consumer._listener is None):
-            return ImmediateDelivery(self._session._database)
+            return ImmediateDelivery(self._session._database, self._connection._returned)
         return self.claimed
 
     def opened(self, consumer: MessageConsumer) -> None:

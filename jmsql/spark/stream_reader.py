@@ -31,7 +31,7 @@ from jmsql.store.control import ControlConnection
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import open_engine
 from jmsql.store.errors import is_connection_lost, jms_errors
-from jmsql.store.message_key import MessageKey
+from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.spark_sources import source_statements
 from jmsql.store.spark_streams import Limits, SparkStream, create_source
@@ -119,7 +119,7 @@ class _Driver:
         """Note that there may be more."""
         self._news.set()
 
-    def _hear(self, _: MessageKey | None) -> None:
+    def _hear(self, _: MessageKey | GroupKey | None) -> None:
         self._news.set()
 
 

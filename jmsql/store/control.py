@@ -30,7 +30,7 @@ from jmsql.store.engine import POOLED
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.kept_claims import KeptClaims
 from jmsql.store.maintenance import Maintenance
-from jmsql.store.message_key import MessageKey
+from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.message_store import DELAYED_CHANNEL
 from jmsql.store.queues_with_history import QueuesWithHistory
 from jmsql.store.redelivery import ExtendedClaim
@@ -42,10 +42,17 @@ __all__ = ["ControlConnection", "WakeUp"]
 
 logger = logging.getLogger("jmsql")
 
-WakeUp = Callable[[MessageKey | None], None]
-"""Called from the control thread when a queue has something new: the message given back, or None for a new one.
+WakeUp = Callable[[MessageKey | GroupKey | None], None]
+"""Called from the control thread when a queue has something new: the message that was given back, the group that
+nobody holds any more, or None for a new message.
 
 Where the whole queue was paused, resumed or deleted, or may have been, the key's sequence is 0."""
+
+_KEYS: dict[int, Callable[..., MessageKey | GroupKey]] = {2: GroupKey, 3: MessageKey}
+"""What a notification stands for, by the number of its fields."""
+
+_MOST_GROUPS = 20
+"""The most groups that a notification names. Beyond that, consumers are told of the queues, and find the groups."""
 
 _NOTIFY_INTERVAL = 0.01
 """Seconds between two notifications. Each takes a lock that all of the server's notifications share."""
@@ -132,12 +139,21 @@ class ControlConnection:
         self._announce({str(queue_id) for queue_id in queue_ids})
 
     def returned(self, keys: Iterable[MessageKey]) -> None:
-        """Tell all clients that messages were given back, soon and without waiting."""
+        """Tell all clients that messages were given back, soon and without waiting.
+
+        Of a group they are told that nobody holds it any more, which is so when its messages were acknowledged, too.
+        """
         first: dict[tuple[int, int], int] = {}
+        groups: set[str] = set()
         for key in keys:
+            if key.group_hash is not None:
+                groups.add(f"{key.queue_id} {key.group_hash}")
+                continue
             place = key.queue_id, key.inverse_priority
             first[place] = min(key.sequence, first.get(place, key.sequence))
-        self._announce({f"{queue_id} {priority} {sequence}" for (queue_id, priority), sequence in first.items()})
+        self._announce(
+            groups | {f"{queue_id} {priority} {sequence}" for (queue_id, priority), sequence in first.items()}
+        )
 
     @contextlib.contextmanager
     def keeping(self, claims: Sequence[ExtendedClaim]) -> Iterator[None]:
@@ -297,7 +313,7 @@ class ControlConnection:
         fields = [int(field) for field in payload.split()]
         if fields[0] == DELAYED_CHANNEL:
             maintenance.message_delayed()
-        key = MessageKey(*fields) if len(fields) == len(MessageKey._fields) else None
+        key = _KEYS[len(fields)](*fields) if len(fields) in _KEYS else None
         with self._lock:
             wake_ups = list(self._wake_ups.get(fields[0], ()))
         for wake_up in wake_ups:
@@ -309,7 +325,7 @@ class ControlConnection:
             return
         with self._lock:
             payloads, self._payloads = self._payloads, set()
-        driver.execute(self._statements.notify, {"channel": self._schema, "payloads": list(payloads)})
+        driver.execute(self._statements.notify, {"channel": self._schema, "payloads": _combined(payloads)})
         self._next_notification = now + _NOTIFY_INTERVAL
         if self._pooled and maintenance is not None:  # the client does not hear what it says itself
             for payload in payloads:
@@ -375,3 +391,11 @@ class ControlConnection:
             wake_ups = [(queue_id, wake_up) for queue_id, all_of_it in self._wake_ups.items() for wake_up in all_of_it]
         for queue_id, wake_up in wake_ups:
             wake_up(MessageKey(queue_id, 0, 0))
+
+
+def _combined(payloads: set[str]) -> list[str]:
+    """Name queues instead of groups if there are too many."""
+    groups = {payload for payload in payloads if len(payload.split()) == len(GroupKey._fields)}
+    if len(groups) <= _MOST_GROUPS:
+        return list(payloads)
+    return list(payloads - groups | {payload.split()[0] for payload in groups})

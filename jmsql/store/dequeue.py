@@ -10,15 +10,31 @@ found by a sweep, a scan from the front, made so seldom that it costs little.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
 
-__all__ = ["PRIORITIES", "Prefetch", "ScanBounds"]
+__all__ = ["PRIORITIES", "FreedGroups", "GroupScan", "Prefetch", "ScanBounds"]
 
 PRIORITIES = 10
 """The number of JMS priorities."""
 
 _SWEEP_INTERVAL = 1.0
 _SWEEP_SHARE = 20.0
+
+
+class GroupScan(NamedTuple):
+    """What a scan is to know of groups.
+
+    Args:
+        places: Where to look besides: the first messages of groups, as (inverse priority, sequence).
+        limit: The most messages to take of the group of each place.
+        own_claims: What the consumer has claimed before: it gets more of those groups.
+    """
+
+    places: Sequence[tuple[int, int]] = ()
+    limit: int = 1
+    own_claims: Collection[int] = ()
 
 
 class ScanBounds:
@@ -64,6 +80,57 @@ class ScanBounds:
         now = self._clock()
         self._next_idle_sweep = now + _SWEEP_SHARE * duration
         self._next_sweep = now + max(_SWEEP_INTERVAL, _SWEEP_SHARE * duration)
+
+
+_MOST_GROUPS = 1000
+_GROUPS_AT_ONCE = 100
+_PLACES_AT_ONCE = 20
+
+
+class FreedGroups:
+    """The groups that nobody holds any more, whose messages may lie below the bounds of the scan.
+
+    It forgets groups when there are too many. They are then found by sweeps.
+    """
+
+    __slots__ = ("_groups", "_places")
+
+    def __init__(self) -> None:
+        self._groups: dict[int, None] = {}
+        self._places: deque[tuple[int, int]] = deque(maxlen=_MOST_GROUPS)
+
+    def add(self, group: int) -> None:
+        """Look at a group."""
+        if len(self._groups) < _MOST_GROUPS:
+            self._groups[group] = None
+
+    def unknown(self) -> list[int]:
+        """Return some of the groups, whose first messages are now to be found."""
+        groups = list(self._groups)[:_GROUPS_AT_ONCE]
+        for group in groups:
+            del self._groups[group]
+        return groups
+
+    def found(self, places: Iterable[tuple[int, int]]) -> None:
+        """Note where the first messages of groups are that the scan will not come to."""
+        self._places.extend(place for place in places if place not in self._places)
+
+    def next(self, limit: int, own_claims: Collection[int]) -> GroupScan:
+        """Return what a scan for up to `limit` messages is to know."""
+        count = min(limit, len(self._places), _PLACES_AT_ONCE)
+        places = [self._places.popleft() for _ in range(count)]
+        return GroupScan(places, max(1, limit // (2 * count)) if places else 1, own_claims)
+
+    def looked(self, places: Iterable[tuple[int, int]], found: Collection[tuple[int, int]], *, full: bool) -> None:
+        """Note what was found.
+
+        Args:
+            places: Where one has looked.
+            found: The messages that were there.
+            full: As many messages were found as were wanted, so that others were perhaps not come to.
+        """
+        if full:
+            self._places.extend(place for place in places if place not in found)
 
 
 _MOST_MESSAGES = 100

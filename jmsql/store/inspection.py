@@ -203,7 +203,7 @@ class Inspection:
         columns = message_columns(self._schema)
         expired = f"m.jms_expiration <= {self._schema}.current_milliseconds()"
         present = f"""
-            select {columns}, d.delivery_count, null,
+            select {columns}, null, d.delivery_count, null,
                    case when {expired} then 'expired'
                         when d.claim_id is not null then 'claimed'
                         when d.next_attempt > statement_timestamp() then 'waiting'
@@ -218,7 +218,8 @@ class Inspection:
             order by m.queue_id, m.inverse_priority, m.sequence
             limit %(limit)s"""
         delayed = f"""
-            select {columns}, null, null, case when {expired} then 'expired' else 'delayed' end, 0, null, null, null
+            select {columns}, null, null, null,
+                   case when {expired} then 'expired' else 'delayed' end, 0, null, null, null
             from {self._schema}.delayed_message m
             where m.queue_id = %(queue_id)s
               and (m.jms_delivery_time, m.sequence) > (%(first)s::bigint, %(sequence)s::bigint)

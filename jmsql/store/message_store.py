@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from jmsql.destinations import Queue, TemporaryTopic, Topic
@@ -11,8 +11,10 @@ from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.access import Action
 from jmsql.store.automatic_creation import AutomaticCreation
+from jmsql.store.candidates import first_of_groups
 from jmsql.store.control_statements import control_statements
 from jmsql.store.delay_statements import delay_statements
+from jmsql.store.dequeue import GroupScan
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
 from jmsql.store.message_key import MessageKey, key_parameters
@@ -225,14 +227,50 @@ class MessageStore:
                 f"The transaction's isolation level is {level}; messages are received in READ COMMITTED alone."
             )
 
-    def lock(self, queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int) -> list[MessageRow]:
-        """Lock the next messages for the open transaction, until it ends or deletes them."""
-        return self._next(self._statements.lock(selector), queue_id, lowest, limit)
+    def has_groups(self, queue_id: int) -> bool:
+        """Return whether the queue has, or had, messages of groups."""
+        with jms_errors("receiving"):
+            return bool(self._driver.execute(self._statements.has_groups, {"queue_id": queue_id}).rows[0][0])
 
-    def take(self, queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int) -> list[MessageRow]:
-        """Take the next messages off their queue."""
-        statement = self._statements_for((queue_id,)).take(selector)
-        return self._next(statement, queue_id, lowest, limit, connection_id=self._connection_id)
+    def first_of_groups(self, queue_id: int, selector: Selector | None, groups: Iterable[int]) -> list[tuple[int, int]]:
+        """Return where the first messages of groups are, as (inverse priority, sequence)."""
+        statement = first_of_groups(self._schema, selector)
+        parameters = {"queue_id": queue_id, "groups": array_literal(groups), **statement.parameters}
+        with jms_errors("receiving"):
+            rows = self._driver.execute(statement.text, parameters).rows
+        return [(inverse_priority, sequence) for inverse_priority, sequence in rows]
+
+    def lock(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        lowest: Sequence[int],
+        limit: int,
+        groups: GroupScan | None = None,
+    ) -> list[MessageRow]:
+        """Lock the next messages for the open transaction, until it ends or deletes them.
+
+        Args:
+            queue_id: The queue.
+            selector: Which of its messages are wanted; None: all.
+            lowest: From where on to look, for each inverse priority.
+            limit: The most messages to return.
+            groups: What to know of groups; None returns nothing from a queue that has, or had, messages of groups.
+        """
+        statement = self._statements.lock(selector, grouped=groups is not None)
+        return self._next(statement, queue_id, lowest, limit, groups)
+
+    def take(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        lowest: Sequence[int],
+        limit: int,
+        groups: GroupScan | None = None,
+    ) -> list[MessageRow]:
+        """Take the next messages off their queue, with the same arguments."""
+        statement = self._statements_for((queue_id,)).take(selector, grouped=groups is not None)
+        return self._next(statement, queue_id, lowest, limit, groups, connection_id=self._connection_id)
 
     def claim(
         self,
@@ -242,19 +280,39 @@ class MessageStore:
         limit: int,
         connection_id: int,
         time_limit: float | None = None,
+        groups: GroupScan | None = None,
     ) -> list[MessageRow]:
         """Claim the next messages for a connection, until it acknowledges or releases them, or dies.
 
         With a time limit, in seconds, the claim is taken away when nobody extends it in time.
         """
-        claim = self._statements.claim(selector)
-        return self._next(claim, queue_id, lowest, limit, connection_id=connection_id, time_limit=time_limit)
+        statement = self._statements.claim(selector, grouped=groups is not None)
+        more = {"connection_id": connection_id, "time_limit": time_limit}
+        return self._next(statement, queue_id, lowest, limit, groups, **more)
 
     def _next(
-        self, statement: SelectedStatement, queue_id: int, lowest: Sequence[int], limit: int, **more: object
+        self,
+        statement: SelectedStatement,
+        queue_id: int,
+        lowest: Sequence[int],
+        limit: int,
+        groups: GroupScan | None,
+        **more: object,
     ) -> list[MessageRow]:
-        bounds = "{" + ",".join(map(str, lowest)) + "}"
-        parameters = {"queue_id": queue_id, "lowest": bounds, "limit": limit, **more, **statement.parameters}
+        parameters = {
+            "queue_id": queue_id,
+            "lowest": array_literal(lowest),
+            "limit": limit,
+            **more,
+            **statement.parameters,
+        }
+        if groups is not None:
+            # A candidate in one of the places stands for as many messages.
+            parameters["limit"] = limit - len(groups.places) * (groups.limit - 1)
+            parameters["place_priorities"] = array_literal(inverse_priority for inverse_priority, _ in groups.places)
+            parameters["place_sequences"] = array_literal(sequence for _, sequence in groups.places)
+            parameters["place_limit"] = groups.limit
+            parameters["own_claims"] = array_literal(groups.own_claims)
         with jms_errors("receiving"):
             return [MessageRow._make(row) for row in self._driver.execute(statement.text, parameters).rows]
 

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
+from typing import Protocol
 
 from jmsql.selectors import Selector
-from jmsql.store.dequeue import PRIORITIES, ScanBounds
+from jmsql.store.dequeue import PRIORITIES, FreedGroups, GroupScan, ScanBounds
 from jmsql.store.message_store import MessageStore
 from jmsql.store.rows import MessageRow
 
 __all__ = ["Fetch", "QueueReader"]
 
-Fetch = Callable[[MessageStore, int, Selector | None, Sequence[int], int], list[MessageRow]]
-"""One of the store's operations that hand out messages: lock, take or claim."""
+
+class Fetch(Protocol):
+    """One of the store's operations that hand out messages: lock, take or claim."""
+
+    def __call__(
+        self,
+        store: MessageStore,
+        queue_id: int,
+        selector: Selector | None,
+        lowest: Sequence[int],
+        limit: int,
+        groups: GroupScan | None = None,
+        /,
+    ) -> list[MessageRow]:
+        """Return the next messages, which are the caller's then."""
 
 
 class QueueReader:
@@ -30,43 +44,76 @@ class QueueReader:
         self._selector = selector
         self.fetch = fetch
         self._bounds = ScanBounds()
+        self._freed = FreedGroups()
+        self._has_groups = False
 
-    def read(self, store: MessageStore, limit: int, *, look_everywhere: bool = True) -> list[MessageRow]:
+    def read(
+        self, store: MessageStore, limit: int, own_claims: Collection[int] = (), *, look_everywhere: bool = True
+    ) -> list[MessageRow]:
         """Return up to `limit` messages.
 
         Args:
             store: The store, through the connection to read with.
             limit: The most messages to return.
+            own_claims: The claims of whoever reads on messages of groups: it gets more of the same groups.
             look_everywhere: When nothing is found, sweep the whole queue before the answer is "none", if sweeps are
                 cheap enough just now.
         """
         if self._bounds.sweep_due(idle=False):
-            return self._sweep(store, limit)
+            return self._sweep(store, limit, own_claims)
         # Read before the scan, so that what is committed in between is above it.
         highest = self._highest(store)
-        rows = self.fetch(store, self.queue_id, self._selector, self._bounds.lowest, limit)
+        lowest = self._bounds.lowest
+        groups = self._group_scan(store, lowest, limit, own_claims)
+        rows = self.fetch(store, self.queue_id, self._selector, lowest, limit, groups)
+        if groups is not None:
+            found = {(row.inverse_priority, row.sequence) for row in rows}
+            self._freed.looked(groups.places, found, full=len(rows) >= limit)
         self._passed(rows, highest, limit)
         if not rows and look_everywhere and self._bounds.sweep_due(idle=True):
-            rows = self._sweep(store, limit)
+            rows = self._sweep(store, limit, own_claims)
         return rows
 
     def returned(self, inverse_priority: int, sequence: int) -> None:
         """Look again from a message that was given back."""
         self._bounds.returned(inverse_priority, sequence)
 
-    def _sweep(self, store: MessageStore, limit: int) -> list[MessageRow]:
+    def freed(self, group: int) -> None:
+        """Look at a group again, which nobody holds any more."""
+        self._has_groups = True
+        self._freed.add(group)
+
+    def _sweep(self, store: MessageStore, limit: int, own_claims: Collection[int]) -> list[MessageRow]:
+        self._has_groups = self._has_groups or store.has_groups(self.queue_id)
         highest = self._highest(store)
         started = time.monotonic()
-        rows = self.fetch(store, self.queue_id, self._selector, [0] * PRIORITIES, limit)
+        groups = GroupScan(own_claims=own_claims) if self._has_groups else None
+        rows = self.fetch(store, self.queue_id, self._selector, [0] * PRIORITIES, limit, groups)
         self._bounds.swept(time.monotonic() - started)
         self._passed(rows, highest, limit)
         return rows
 
+    def _group_scan(
+        self, store: MessageStore, lowest: Sequence[int], limit: int, own_claims: Collection[int]
+    ) -> GroupScan | None:
+        """Find out where there are groups that are free again; None: the queue has no groups."""
+        if not self._has_groups:
+            return None
+        unknown = self._freed.unknown()
+        if unknown:
+            first = store.first_of_groups(self.queue_id, self._selector, unknown)
+            self._freed.found(place for place in first if place[1] < lowest[place[0]])
+        return self._freed.next(limit, own_claims)
+
     def _highest(self, store: MessageStore) -> list[int]:
-        # Without a selector a scan stops at what it returns, and there is nothing to pass over.
-        return [] if self._selector is None else store.highest_sequences(self.queue_id)
+        # Without a selector and groups a scan stops at what it returns, and there is nothing to pass over.
+        return [] if self._selector is None and not self._has_groups else store.highest_sequences(self.queue_id)
 
     def _passed(self, rows: Sequence[MessageRow], highest: Sequence[int], limit: int) -> None:
+        lowest = self._bounds.lowest
+        for row in rows:
+            if row.group_hash is not None and row.sequence < lowest[row.inverse_priority]:
+                self._freed.add(row.group_hash)  # the scan will not come to what follows
         self._bounds.passed((row.inverse_priority, row.sequence) for row in rows)
         if len(rows) < limit:
             self._bounds.passed(enumerate(highest))

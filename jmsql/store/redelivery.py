@@ -161,7 +161,7 @@ class Redelivery:
         rows = self._driver.execute(self._statements.find_lost_claims, {"limit": limit}).rows
         width = len(POLICY_COLUMNS)
         return [
-            LostClaim(MessageKey(*row[:3]), row[3], row[4], bool(row[5]), QueuePolicy.of_columns(*row[-width:]))
+            LostClaim(MessageKey(*row[:4]), row[4], row[5], bool(row[6]), QueuePolicy.of_columns(*row[-width:]))
             for row in rows
         ]
 

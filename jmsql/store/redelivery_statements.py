@@ -54,10 +54,12 @@ class RedeliveryStatements:
                 select set_config('synchronous_commit', 'off', true),
                        nextval('{schema}.claim_sequence') as claim_id)
             insert into {schema}.delivery as d
-                (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
-            select k.queue_id, k.inverse_priority, k.sequence, claim.claim_id, %(connection_id)s, clock_timestamp()
+                (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at)
+            select k.queue_id, k.inverse_priority, k.sequence, m.group_hash, claim.claim_id, %(connection_id)s,
+                   clock_timestamp()
             from claim
             cross join {KEYS}) as k (queue_id, inverse_priority, sequence)
+            left join {by_key(schema, "message", "m", "k")} on true
             order by k.queue_id, k.inverse_priority, k.sequence
             on conflict (queue_id, inverse_priority, sequence) do update
             set claim_id = excluded.claim_id, connection_id = excluded.connection_id,
@@ -96,11 +98,13 @@ class RedeliveryStatements:
         # Recorded while the caller's open transaction still locks the messages, which it then gives back.
         self.record_attempts = f"""
             insert into {schema}.delivery as d
-                (queue_id, inverse_priority, sequence, delivery_count, next_attempt, last_error, first_failed_at,
-                 dead_letter_queue_id)
-            select k.queue_id, k.inverse_priority, k.sequence, k.attempts, {_NEXT_ATTEMPT.format(outcome="k")}, k.error,
+                (queue_id, inverse_priority, sequence, group_hash, delivery_count, next_attempt, last_error,
+                 first_failed_at, dead_letter_queue_id)
+            select k.queue_id, k.inverse_priority, k.sequence, m.group_hash, k.attempts,
+                   {_NEXT_ATTEMPT.format(outcome="k")}, k.error,
                    case when k.attempts > 0 then statement_timestamp() end, k.dead_letter_queue_id
             from {KEYS}, {_OUTCOMES}) as k (queue_id, inverse_priority, sequence, {_OUTCOME})
+            left join {by_key(schema, "message", "m", "k")} on true
             order by k.queue_id, k.inverse_priority, k.sequence
             on conflict (queue_id, inverse_priority, sequence) do update
             set delivery_count = d.delivery_count + excluded.delivery_count,
@@ -119,7 +123,7 @@ class RedeliveryStatements:
 
         # Claims without a connection are those of Spark's batches, which outlive their driver.
         self.find_lost_claims = f"""
-            select d.queue_id, d.inverse_priority, d.sequence, d.claim_id, d.delivery_count,
+            select d.queue_id, d.inverse_priority, d.sequence, d.group_hash, d.claim_id, d.delivery_count,
                    d.claim_expires_at <= clock_timestamp(), {policy}
             from {schema}.delivery d
             left join {schema}.queue q using (queue_id)

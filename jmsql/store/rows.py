@@ -105,6 +105,7 @@ class MessageRow(NamedTuple):
     body_types: str | None
     bytes_body: bytes | None
     jms_delivery_time: int | None
+    group_hash: int | None
     delivery_count: int | None
     handle: Any
 

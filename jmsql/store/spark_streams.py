@@ -22,6 +22,9 @@ _CHUNK = 10_000
 
 _EVERYTHING = 2**63 - 1
 
+_NO_PLACES: dict[str, object] = {"place_priorities": "{}", "place_sequences": "{}", "place_limit": 1}
+"""Where a scan of a queue with groups is to look besides: nowhere."""
+
 
 class Start(NamedTuple):
     """What a new streaming read begins with.
@@ -103,7 +106,8 @@ class SparkStream:
         self._connection = connection
         self._driver = PsycopgDriver(connection)
         self._statements = source_statements(schema)
-        self._claim = statements(schema).claim_batch(selector)
+        self._receiving = statements(schema)
+        self._selector = selector
         self._source = {"source_id": source_id}
         self._bounds = ScanBounds()
         found = self._driver.execute(self._statements.begin_epoch, self._source).rows
@@ -221,10 +225,12 @@ class SparkStream:
     def _claim_up_to(self, claim_id: int, limits: Limits, connection_id: int, lowest: Sequence[int]) -> tuple[int, int]:
         messages = size = 0
         bounds = list(lowest)
+        has_groups = self._driver.execute(self._receiving.has_groups, {"queue_id": self.queue_id}).rows[0][0]
+        claim = self._receiving.claim_batch(self._selector, grouped=has_groups)
         while messages < limits.messages and size < limits.size:
             limit = min(_CHUNK, limits.messages - messages)
             parameters = {
-                **self._claim.parameters,
+                **claim.parameters,
                 "queue_id": self.queue_id,
                 "lowest": bounds,
                 "limit": limit,
@@ -233,8 +239,9 @@ class SparkStream:
                 "first_timestamp": self._first_timestamp,
                 "claim_id": claim_id,
                 "connection_id": connection_id,
+                **_NO_PLACES,
             }
-            rows = self._driver.execute(self._claim.text, parameters).rows
+            rows = self._driver.execute(claim.text, parameters).rows
             for inverse_priority, _, _, last in rows:
                 bounds[inverse_priority] = last + 1
             self._bounds.passed((row[0], row[3]) for row in rows)

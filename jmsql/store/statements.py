@@ -6,11 +6,12 @@ The texts go to psycopg as they are, and are prepared on the server. All values 
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from typing import NamedTuple
 
 from jmsql.selectors import Selector
+from jmsql.store.candidates import LAST_SEQUENCE, NO_CLAIMS, by_key, candidates, grouped_candidates, makes_wait
 from jmsql.store.history_statements import RECORDED, history
 from jmsql.store.identifier import quote_identifier
+from jmsql.store.selected_statement import SelectedStatement
 from jmsql.store.send_statements import BODY_COLUMNS, SEND_COLUMNS, insert_messages
 
 __all__ = [
@@ -25,12 +26,8 @@ __all__ = [
 KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[]"
 
 
-# The planner takes a range with two ends for short, and one with a single end for a third of the table: worth a sort.
-_LAST_SEQUENCE = 2**63 - 1
-
-
 def message_columns(schema: str) -> str:
-    """Return what is read of a message `m`, as the fields of jmsql.store.rows.MessageRow but for the last two."""
+    """Return what is read of a message `m`, as the fields of jmsql.store.rows.MessageRow but for the last three."""
     text_form = {"json_body": "::text", "body_types": "::text"}
     bodies = ", ".join(
         f"""case when m.body_id is null then m.{name}
@@ -41,26 +38,6 @@ def message_columns(schema: str) -> str:
         m.inverse_priority, m.sequence, m.jms_message_id::text, m.jms_timestamp, m.jms_expiration, m.jms_delivery_mode,
         m.message_type::text, m.jms_correlation_id, m.jms_reply_to, m.jms_type, m.properties::text,
         m.property_types::text, {bodies}, m.jms_delivery_time"""
-
-
-def by_key(schema: str, table: str, alias: str, key: str) -> str:
-    """Return the look-up of a table's rows by the key of another relation's, with their addresses.
-
-    It is fenced (`offset 0`). While the planner takes a table for empty, as it was when it was last vacuumed, it would
-    join on part of the key, or begin with the table, and read all of it for each of the others.
-    """
-    return f"""lateral (
-                    select t.ctid as address, t.* from {schema}.{table} t
-                    where (t.queue_id, t.inverse_priority, t.sequence)
-                        = ({key}.queue_id, {key}.inverse_priority, {key}.sequence)
-                    offset 0) {alias}"""
-
-
-class SelectedStatement(NamedTuple):
-    """A statement with a selector's condition in it, and the condition's parameters."""
-
-    text: str
-    parameters: dict[str, object]
 
 
 class Statements:
@@ -146,6 +123,8 @@ class Statements:
                                  order by m.queue_id desc, m.inverse_priority desc, m.sequence desc limit 1), 0)
                 from generate_series(0, 9) as p (inverse_priority) order by p.inverse_priority)"""
 
+        self.has_groups = f"select exists (select from {schema}.grouped_queue where queue_id = %(queue_id)s)"
+
         self.notify_queues = f"""
             select pg_notify(%(channel)s, queue_id::text) from {schema}.queue where name = any(%(names)s::text[])"""
         self.isolation = "select current_setting('transaction_isolation')"
@@ -157,70 +136,69 @@ class Statements:
         part = history(self._schema, queues=queues, addresses=addresses, deliveries=deliveries, consumer=consumer)
         return f"{part},", f"and {RECORDED}"
 
-    def _candidates(self, selector: Selector | None, condition: str = "") -> SelectedStatement:
-        """Compose the scan in the order of delivery, from the consumer's bounds on.
+    def _free(self, own_claims: str | None) -> str:
+        """Compose the relations `state` and `free`: what was found, if it is free now that the rows are locked.
 
-        Its plan stops at the limit, and so locks no more rows than it returns. The join sees the delivery state of the
-        statement's snapshot: it passes over messages that are claimed or wait. What it lets through is checked again
-        under the row's lock.
+        Args:
+            own_claims: The consumer's claims, as an expression; None: nothing that was found is of a group.
         """
-        schema = self._schema
-        parameters: dict[str, object] = {}
-        if selector is not None:
-            chosen = selector.to_sql(self._schema_name)
-            condition += f" and ({chosen.condition})"
-            parameters = chosen.parameters
-        return SelectedStatement(
-            f"""
-                select found.*
-                from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
-                cross join lateral (
-                    select m.ctid as address, m.*
-                    from {schema}.message m
-                    left join {by_key(self._schema, "delivery", "d", "m")} on true
-                    where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
-                      and m.sequence between b.lowest and {_LAST_SEQUENCE}
-                      and (m.jms_expiration is null or m.jms_expiration > (select {schema}.current_milliseconds()))
-                      and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
-                      and (select q.deleted_at is null and not q.paused
-                           from {schema}.queue q where q.queue_id = %(queue_id)s)
-                      {condition}
-                    order by m.queue_id, m.inverse_priority, m.sequence
-                    limit %(limit)s
-                    for update of m skip locked) found
-                limit %(limit)s""",
-            parameters,
-        )
-
-    def _locked(self, candidates: str) -> str:
-        """Compose the candidates with the delivery state that they have now that their rows are locked."""
-        return f"""
-            candidate as materialized ({candidates}),
+        state = f"""
             state as materialized (
                 select s.* from {self._schema}.delivery_state(%(queue_id)s,
-                    (select array_agg(inverse_priority) from candidate),
-                    (select array_agg(sequence) from candidate)) s),
+                    (select array_agg(inverse_priority) from found),
+                    (select array_agg(sequence) from found)) s)"""
+        is_first = ""
+        if own_claims is not None:
+            state += f""",
+            group_state as materialized (
+                select s.* from {self._schema}.group_state(%(queue_id)s,
+                    (select array_agg(distinct group_hash) from found where group_hash is not null)) s)"""
+            is_first = f"""
+                  and (f.group_hash is null or not exists (
+                    select from group_state g
+                    where g.group_hash = f.group_hash
+                      and {makes_wait("g", "f", own_claims)}))"""
+        return f"""{state},
             free as (
-                select c.*, s.delivery_count
-                from candidate c
+                select f.*, s.delivery_count
+                from found f
                 left join state s using (inverse_priority, sequence)
-                where s.claim_id is null and (s.next_attempt is null or s.next_attempt <= statement_timestamp()))"""
+                where s.claim_id is null and (s.next_attempt is null or s.next_attempt <= statement_timestamp())
+                      {is_first})"""
+
+    def _found(
+        self, selector: Selector | None, *, grouped: bool, own_claims: str = NO_CLAIMS, condition: str = ""
+    ) -> SelectedStatement:
+        if grouped:
+            return grouped_candidates(self._schema_name, selector, own_claims=own_claims, condition=condition)
+        return candidates(self._schema_name, selector, condition)
 
     @lru_cache(maxsize=1024)  # noqa: B019 - one Statements a schema, kept for the life of the process
-    def lock(self, selector: Selector | None) -> SelectedStatement:
-        """Lock the next messages for the open transaction; those that it has sent itself are not among them."""
-        candidates, parameters = self._candidates(selector, self._not_own)
+    def lock(self, selector: Selector | None, *, grouped: bool = False) -> SelectedStatement:
+        """Lock the next messages for the open transaction; those that it has sent itself are not among them.
+
+        Args:
+            selector: Which messages are wanted; None: all.
+            grouped: Whether the queue has messages of groups. If it has, the other statement finds none at all.
+        """
+        own_claims = "%(own_claims)s::bigint[]"
+        found, parameters = self._found(selector, grouped=grouped, own_claims=own_claims, condition=self._not_own)
         return SelectedStatement(
-            f"""with {self._locked(candidates)}
-                select {self._message_columns}, m.delivery_count, m.address::text from free m
+            f"""with {found}, {self._free(own_claims if grouped else None)}
+                select {self._message_columns}, m.group_hash, m.delivery_count, m.address::text from free m
                 order by m.inverse_priority, m.sequence""",
             parameters,
         )
 
     @lru_cache(maxsize=1024)  # noqa: B019
-    def take(self, selector: Selector | None) -> SelectedStatement:
-        """Take the next messages off their queue; those that the transaction has sent itself are not among them."""
-        candidates, parameters = self._candidates(selector, self._not_own)
+    def take(self, selector: Selector | None, *, grouped: bool = False) -> SelectedStatement:
+        """Take the next messages off their queue, as for `lock`."""
+        found, parameters = self._found(selector, grouped=grouped, condition=self._not_own)
+        key = "f.queue_id, f.inverse_priority, f.sequence"
+        deliveries = f"{self._schema}.deliveries_if_free({key})"
+        if grouped:
+            deliveries = f"""case when f.group_hash is null then {deliveries}
+                                  else {self._schema}.deliveries_if_first({key}, f.group_hash) end"""
         kept, recorded = self._recording(
             queues="array[%(queue_id)s::integer]",
             addresses="array(select address from free where delivery_count is not null)",
@@ -228,11 +206,8 @@ class Statements:
             consumer="%(connection_id)s::bigint",
         )
         return SelectedStatement(
-            f"""with candidate as materialized ({candidates}),
-                free as materialized (
-                    select c.*, {self._schema}.deliveries_if_free(c.queue_id, c.inverse_priority, c.sequence)
-                        as delivery_count
-                    from candidate c),
+            f"""with {found},
+                free as materialized (select f.*, {deliveries} as delivery_count from found f),
                 {kept}
                 forgotten as (
                     delete from {self._schema}.delivery where ctid = any(array(
@@ -240,13 +215,13 @@ class Statements:
                         where f.delivery_count is not null)))
                 delete from {self._schema}.message m using free f
                 where m.ctid = f.address and f.delivery_count is not null {recorded}
-                returning {self._message_columns}, f.delivery_count, null""",
+                returning {self._message_columns}, m.group_hash, f.delivery_count, null""",
             parameters,
         )
 
     @lru_cache(maxsize=1024)  # noqa: B019
-    def claim(self, selector: Selector | None) -> SelectedStatement:
-        """Claim the next messages for a session: they stay in the queue until it acknowledges them.
+    def claim(self, selector: Selector | None, *, grouped: bool = False) -> SelectedStatement:
+        """Claim the next messages for a session, as for `lock`: they stay in the queue until it acknowledges them.
 
         The commit need not reach the disk: a claim that a crash of the server loses does no harm, since the sessions
         that held claims are gone with it.
@@ -254,17 +229,20 @@ class Statements:
         It touches the delivery state of free messages alone. To wait for another's state here, with the messages
         locked, would be a deadlock with the acknowledgement that is about to delete them.
         """
-        candidates, parameters = self._candidates(selector)
+        own_claims = "%(own_claims)s::bigint[]"
+        found, parameters = self._found(selector, grouped=grouped, own_claims=own_claims)
         return SelectedStatement(
             f"""with commit as materialized (
                     select set_config('synchronous_commit', 'off', true),
                            nextval('{self._schema}.claim_sequence') as claim_id),
-                {self._locked(candidates)},
+                {found}, {self._free(own_claims if grouped else None)},
                 claimed as (
                     insert into {self._schema}.delivery as d
-                        (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at, claim_expires_at)
-                    select f.queue_id, f.inverse_priority, f.sequence, commit.claim_id, %(connection_id)s,
-                           clock_timestamp(), clock_timestamp() + %(time_limit)s::float8 * interval '1 second'
+                        (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at,
+                         claim_expires_at)
+                    select f.queue_id, f.inverse_priority, f.sequence, f.group_hash, commit.claim_id,
+                           %(connection_id)s, clock_timestamp(),
+                           clock_timestamp() + %(time_limit)s::float8 * interval '1 second'
                     from free f cross join commit
                     on conflict (queue_id, inverse_priority, sequence) do update
                     set claim_id = excluded.claim_id, connection_id = excluded.connection_id,
@@ -273,26 +251,27 @@ class Statements:
                     where d.claim_id is null
                       and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                     returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.claim_id)
-                select {self._message_columns}, d.delivery_count, d.claim_id
+                select {self._message_columns}, m.group_hash, d.delivery_count, d.claim_id
                 from claimed d cross join {by_key(self._schema, "message", "m", "d")}
                 order by m.inverse_priority, m.sequence""",
             parameters,
         )
 
     @lru_cache(maxsize=1024)  # noqa: B019
-    def claim_batch(self, selector: Selector | None) -> SelectedStatement:
+    def claim_batch(self, selector: Selector | None, *, grouped: bool = False) -> SelectedStatement:
         """Claim the next messages in a range, under a number that is given; return counts and the last by priority."""
         condition = """and m.sequence between %(first_sequence)s::bigint and %(last_sequence)s::bigint
                       and coalesce(m.jms_timestamp, 0) >= %(first_timestamp)s::bigint"""
-        candidates, parameters = self._candidates(selector, condition)
+        own_claims = "array[%(claim_id)s::bigint]"
+        found, parameters = self._found(selector, grouped=grouped, own_claims=own_claims, condition=condition)
         size = " + ".join(f"coalesce(pg_column_size(f.{name}), 0)" for name in ("properties", *BODY_COLUMNS))
         return SelectedStatement(
-            f"""with {self._locked(candidates)},
+            f"""with {found}, {self._free(own_claims if grouped else None)},
                 claimed as (
                     insert into {self._schema}.delivery as d
-                        (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
-                    select f.queue_id, f.inverse_priority, f.sequence, %(claim_id)s::bigint, %(connection_id)s::bigint,
-                           clock_timestamp()
+                        (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at)
+                    select f.queue_id, f.inverse_priority, f.sequence, f.group_hash, %(claim_id)s::bigint,
+                           %(connection_id)s::bigint, clock_timestamp()
                     from free f
                     on conflict (queue_id, inverse_priority, sequence) do update
                     set claim_id = excluded.claim_id, connection_id = excluded.connection_id,
@@ -314,7 +293,7 @@ class Statements:
             chosen = selector.to_sql(self._schema_name)
             condition, parameters = f"and ({chosen.condition})", chosen.parameters
         return SelectedStatement(
-            f"""select {self._message_columns}, m.delivery_count, null
+            f"""select {self._message_columns}, m.group_hash, m.delivery_count, null
                 from (
                     select found.*
                     from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[]) as p (inverse_priority)
@@ -325,7 +304,7 @@ class Statements:
                         where m.queue_id = %(queue_id)s and m.inverse_priority = p.inverse_priority
                           and m.sequence between
                               case when p.inverse_priority = %(inverse_priority)s::smallint
-                                   then %(sequence)s::bigint + 1 else 0 end and {_LAST_SEQUENCE}
+                                   then %(sequence)s::bigint + 1 else 0 end and {LAST_SEQUENCE}
                           and (m.jms_expiration is null
                                or m.jms_expiration > (select {self._schema}.current_milliseconds()))
                           and d.claim_id is null

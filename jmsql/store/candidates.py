@@ -1,0 +1,214 @@
+"""The scans that find a consumer's next messages, which all ways to receive share.
+
+There are two: one for queues that have never had a message of a group, and one for the others, which costs more.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from jmsql.selectors import Selector
+from jmsql.store.identifier import quote_identifier
+from jmsql.store.selected_statement import SelectedStatement
+
+__all__ = [
+    "LAST_SEQUENCE",
+    "NO_CLAIMS",
+    "by_key",
+    "candidates",
+    "first_of_groups",
+    "grouped_candidates",
+    "makes_wait",
+    "wanted",
+]
+
+# The planner takes a range with two ends for short, and one with a single end for a third of the table: worth a sort.
+LAST_SEQUENCE = 2**63 - 1
+
+NO_CLAIMS = "'{}'::bigint[]"
+
+
+def by_key(schema: str, table: str, alias: str, key: str) -> str:
+    """Return the look-up of a table's rows by the key of another relation's, with their addresses.
+
+    It is fenced (`offset 0`). While the planner takes a table for empty, as it was when it was last vacuumed, it would
+    join on part of the key, or begin with the table, and read all of it for each of the others.
+    """
+    return f"""lateral (
+                    select t.ctid as address, t.* from {schema}.{table} t
+                    where (t.queue_id, t.inverse_priority, t.sequence)
+                        = ({key}.queue_id, {key}.inverse_priority, {key}.sequence)
+                    offset 0) {alias}"""
+
+
+def candidates(schema_name: str, selector: Selector | None, condition: str = "") -> SelectedStatement:
+    """Compose the relation `found`, in the order of delivery from the consumer's bounds on.
+
+    Its plan stops at the limit, and so locks no more rows than it returns. The join sees the delivery state of the
+    statement's snapshot: it passes over messages that are claimed or wait. What it lets through is to be checked again
+    under the rows' locks.
+
+    There are none as soon as the queue has, or had, messages of groups.
+
+    Args:
+        schema_name: The plain name of the schema.
+        selector: Which messages are wanted; None: all.
+        condition: What else is asked of a message `m`.
+    """
+    schema = quote_identifier(schema_name)
+    is_wanted, parameters = wanted(schema_name, selector, condition)
+    return SelectedStatement(
+        f"""
+        found as materialized (
+            select found.*
+            from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
+            cross join lateral (
+                select m.ctid as address, m.*
+                from {schema}.message m
+                left join {by_key(schema, "delivery", "d", "m")} on true
+                where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
+                  and m.sequence between b.lowest and {LAST_SEQUENCE}
+                  and {is_wanted}
+                order by m.queue_id, m.inverse_priority, m.sequence
+                limit %(limit)s
+                for update of m skip locked) found
+            where not (select exists (select from {schema}.grouped_queue g where g.queue_id = %(queue_id)s))
+            limit %(limit)s)""",
+        parameters,
+    )
+
+
+def wanted(schema_name: str, selector: Selector | None, condition: str = "") -> SelectedStatement:
+    """Compose the condition on a message `m` with its delivery's row `d`."""
+    schema = quote_identifier(schema_name)
+    parameters: dict[str, object] = {}
+    if selector is not None:
+        chosen = selector.to_sql(schema_name)
+        condition += f" and ({chosen.condition})"
+        parameters = chosen.parameters
+    return SelectedStatement(
+        f"""(m.jms_expiration is null
+                    or m.jms_expiration > (select {schema}.current_milliseconds()))
+                and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
+                and (select q.deleted_at is null and not q.paused
+                     from {schema}.queue q where q.queue_id = %(queue_id)s)
+                {condition}""",
+        parameters,
+    )
+
+
+def makes_wait(delivery: str, message: str, own_claims: str) -> str:
+    """Compose the condition that a delivery of the same group keeps a message from being delivered.
+
+    It does if another consumer has claimed it, wherever in the group it stands; or if it waits for its next attempt,
+    and the message is not before it.
+
+    Args:
+        delivery: The alias of the delivery.
+        message: The alias of the message.
+        own_claims: The consumer's claims, as an expression.
+    """
+    return f"""(
+                {delivery}.claim_id is not null and {delivery}.claim_id <> all({own_claims})
+                or {delivery}.next_attempt > statement_timestamp()
+                   and ({delivery}.inverse_priority, {delivery}.sequence)
+                       <= ({message}.inverse_priority, {message}.sequence))"""
+
+
+def grouped_candidates(
+    schema_name: str, selector: Selector | None, *, own_claims: str, condition: str = ""
+) -> SelectedStatement:
+    """Compose the relation `found` for queues with groups.
+
+    The scan is the same, but for one thing: a message of a group is a candidate only if no other consumer holds the
+    group, which this one then does until its transaction ends. Candidates without a group are what is found. Of a
+    group they tell that there is something to be had, and how much; what is found are then the group's first messages,
+    which may lie in front of where the scan began.
+
+    Args:
+        schema_name: The plain name of the schema.
+        selector: Which messages are wanted; None: all.
+        own_claims: The consumer's claims, which do not make a group wait for it, as an expression.
+        condition: What else is asked of a message `m`.
+    """
+    schema = quote_identifier(schema_name)
+    is_wanted, parameters = wanted(schema_name, selector, condition)
+    delivery = f"left join {by_key(schema, 'delivery', 'd', 'm')} on true"
+    # In this order: a group that waits is passed over without a try to lock it.
+    is_first = f"""
+        not exists (
+            select from {schema}.delivery g
+            where g.queue_id = m.queue_id and g.group_hash = m.group_hash
+              and (g.claim_id is not null or g.next_attempt is not null)
+              and {makes_wait("g", "m", own_claims)})
+        and exists (
+            select from {schema}.group_lock l where l.slot = {schema}.group_slot(m.queue_id, m.group_hash)
+            for update skip locked)"""
+    return SelectedStatement(
+        f"""
+        place as materialized (
+            select p.* from unnest(%(place_priorities)s::smallint[], %(place_sequences)s::bigint[])
+                as p (inverse_priority, sequence)),
+        candidate as materialized (
+            select found.*
+            from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
+            cross join lateral (
+                select m.*, %(place_limit)s::bigint as messages
+                from place p
+                cross join lateral (
+                    select t.ctid as address, t.* from {schema}.message t
+                    where (t.queue_id, t.inverse_priority, t.sequence)
+                        = (%(queue_id)s, p.inverse_priority, p.sequence)
+                    offset 0) m
+                {delivery}
+                where p.inverse_priority = b.inverse_priority and {is_wanted} and (m.group_hash is null or {is_first})
+                union all
+                select * from (
+                    select m.ctid as address, m.*, 1
+                    from {schema}.message m
+                    {delivery}
+                    where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
+                      and m.sequence between b.lowest and {LAST_SEQUENCE}
+                      and {is_wanted}
+                      and (m.group_hash is null or {is_first})
+                    order by m.queue_id, m.inverse_priority, m.sequence
+                    limit %(limit)s
+                    for update of m skip locked) scanned
+                limit %(limit)s) found
+            limit %(limit)s),
+        found as materialized (
+            select c.* from candidate c where c.group_hash is null
+            union all
+            select first.*
+            from (select c.queue_id, c.group_hash, sum(c.messages) as messages
+                  from candidate c where c.group_hash is not null group by c.queue_id, c.group_hash) g
+            cross join lateral (
+                select m.ctid as address, m.*, 1
+                from {schema}.message m
+                {delivery}
+                where m.queue_id = g.queue_id and m.group_hash = g.group_hash and {is_wanted}
+                order by m.queue_id, m.group_hash, m.inverse_priority, m.sequence
+                limit g.messages
+                for update of m skip locked) first)""",
+        parameters,
+    )
+
+
+@lru_cache(maxsize=1024)
+def first_of_groups(schema_name: str, selector: Selector | None) -> SelectedStatement:
+    """Return the statement that finds the first message of each group that a consumer with the selector can have."""
+    schema = quote_identifier(schema_name)
+    is_wanted, parameters = wanted(schema_name, selector)
+    return SelectedStatement(
+        f"""select first.inverse_priority, first.sequence
+            from unnest(%(groups)s::bigint[]) as g (group_hash)
+            cross join lateral (
+                select m.inverse_priority, m.sequence
+                from {schema}.message m
+                left join {by_key(schema, "delivery", "d", "m")} on true
+                where m.queue_id = %(queue_id)s and m.group_hash = g.group_hash and {is_wanted}
+                order by m.queue_id, m.group_hash, m.inverse_priority, m.sequence
+                limit 1) first
+            order by first.inverse_priority, first.sequence""",
+        parameters,
+    )

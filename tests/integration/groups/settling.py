@@ -1,0 +1,23 @@
+"""What sessions do with what they have received, whatever their kind."""
+
+from __future__ import annotations
+
+from jmsql import Message, Session
+
+__all__ = ["give_back", "settle"]
+
+
+def settle(session: Session, last: Message) -> None:
+    """Acknowledge all that a session has received."""
+    if session.transacted:
+        session.commit()
+    else:
+        last.acknowledge()
+
+
+def give_back(session: Session) -> None:
+    """Have all that a session has received delivered again."""
+    if session.transacted:
+        session.rollback()
+    else:
+        session.recover()
