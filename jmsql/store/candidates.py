@@ -28,6 +28,11 @@ LAST_SEQUENCE = 2**63 - 1
 NO_CLAIMS = "'{}'::bigint[]"
 
 
+def _any_place(alias: str) -> str:
+    """Return a condition that every row meets, and that the planner takes for choosing few."""
+    return f"{alias}.inverse_priority between 0 and 9 and {alias}.sequence between 0 and {LAST_SEQUENCE}"
+
+
 def by_key(schema: str, table: str, alias: str, key: str) -> str:
     """Return the look-up of a table's rows by the key of another relation's, with their addresses.
 
@@ -140,6 +145,7 @@ def grouped_candidates(
             select from {schema}.delivery g
             where g.queue_id = m.queue_id and g.group_hash = m.group_hash
               and (g.claim_id is not null or g.next_attempt is not null)
+              and {_any_place("g")}
               and {makes_wait("g", "m", own_claims)})
         and exists (
             select from {schema}.group_lock l where l.slot = {schema}.group_slot(m.queue_id, m.group_hash)
@@ -186,7 +192,7 @@ def grouped_candidates(
                 select m.ctid as address, m.*, 1
                 from {schema}.message m
                 {delivery}
-                where m.queue_id = g.queue_id and m.group_hash = g.group_hash and {is_wanted}
+                where m.queue_id = g.queue_id and m.group_hash = g.group_hash and {_any_place("m")} and {is_wanted}
                 order by m.queue_id, m.group_hash, m.inverse_priority, m.sequence
                 limit g.messages
                 for update of m skip locked) first)""",
@@ -206,7 +212,7 @@ def first_of_groups(schema_name: str, selector: Selector | None) -> SelectedStat
                 select m.inverse_priority, m.sequence
                 from {schema}.message m
                 left join {by_key(schema, "delivery", "d", "m")} on true
-                where m.queue_id = %(queue_id)s and m.group_hash = g.group_hash and {is_wanted}
+                where m.queue_id = %(queue_id)s and m.group_hash = g.group_hash and {_any_place("m")} and {is_wanted}
                 order by m.queue_id, m.group_hash, m.inverse_priority, m.sequence
                 limit 1) first
             order by first.inverse_priority, first.sequence""",

@@ -26,7 +26,7 @@ alter table {schema}.delivery add column group_hash bigint;
 comment on column {schema}.delivery.group_hash is 'The group of the message; null: it is in none.';
 alter table {schema}.delivery alter column group_hash set statistics 0;
 -- What makes a group wait: messages that are claimed, and those that failed and wait for their next attempt.
-create index delivery_group on {schema}.delivery (queue_id, group_hash)
+create index delivery_group on {schema}.delivery (queue_id, group_hash, inverse_priority, sequence)
     where group_hash is not null and (claim_id is not null or next_attempt is not null);
 """
 

@@ -18,6 +18,7 @@ PAGES = (
     "docs/sessions.md",
     "docs/two-phase-commit.md",
     "docs/connection-consumers.md",
+    "docs/message-groups.md",
     "docs/topics.md",
     "docs/enlist.md",
     "docs/worker.md",

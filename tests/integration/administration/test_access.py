@@ -419,7 +419,7 @@ def test_all_views_have_the_rights_of_who_asks(server: Server) -> None:
 
 def test_all_tables_are_protected_or_known_not_to_need_it(granted: dict[str, str], server: Server) -> None:
     open_tables = {"schema_version", "configuration", "binding", "destination_traffic", "consumer"}
-    open_tables |= {"permission", "required_privilege"}
+    open_tables |= {"permission", "required_privilege", "grouped_queue"}
     # None but administrators have any privilege on these.
     open_tables |= {"spark_attempt", "spark_staging", "spark_write", "spark_source", "spark_batch"}
     unprotected = server.rows(

@@ -16,6 +16,7 @@ import pytest
 
 import jmsql
 from jmsql.selectors import Selector
+from jmsql.store.candidates import first_of_groups
 from jmsql.store.delay_statements import delay_statements
 from jmsql.store.redelivery_statements import redelivery_statements
 from jmsql.store.send_statements import SEND_COLUMNS
@@ -47,8 +48,30 @@ FILL = f"""
 EMPTY = f"delete from {SCHEMA}.message; delete from {SCHEMA}.delivery; delete from {SCHEMA}.delayed_message"
 VACUUM = f"vacuum (analyze) {SCHEMA}.message, {SCHEMA}.delivery, {SCHEMA}.delayed_message"
 
+# Groups of ten messages that follow one another, in a queue of their own; a tenth of the first half is claimed.
+FILL_GROUPS = f"""
+    insert into {SCHEMA}.message
+        (queue_id, inverse_priority, jms_delivery_mode, message_type, text_body, sequence, properties)
+        select 2, {PRIORITY}, 2, 'TextMessage', repeat('x', 200), n,
+               jsonb_build_object('JMSXGroupID', 'group ' || n / 10)
+        from generate_series(1, {LONG}) as n;
+    insert into {SCHEMA}.delivery
+        (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at)
+        select m.queue_id, m.inverse_priority, m.sequence, m.group_hash, 7, 1, now() from {SCHEMA}.message m
+        where m.queue_id = 2 and m.sequence <= {LONG // 2} and m.sequence % 10 = 0;
+    """
+FILL += FILL_GROUPS
+
 SELECTED = STATEMENTS.lock(Selector.parse("color = 'blue' and weight > 2500 and size = 'L' and JMSType = 'order'"))
 NEXT: dict[str, object] = {"queue_id": 1, "lowest": [0] * PRIORITY + [LONG // 2 + 1] + [0] * (9 - PRIORITY)}
+# A hundred messages of ten groups that are free, and ten more groups below where the scan begins.
+GROUPED = NEXT | {
+    "queue_id": 2,
+    "place_priorities": [PRIORITY] * 10,
+    "place_sequences": [LONG // 2 - 10_000 + 10 * n + 1 for n in range(10)],
+    "place_limit": 1,
+    "own_claims": [7],
+}
 KEYS: dict[str, object] = {
     "queue_ids": [1] * BATCH,
     "inverse_priorities": [PRIORITY] * BATCH,
@@ -94,6 +117,16 @@ CASES = {
     ),
     "claim a batch": Case(
         STATEMENTS.claim(None).text, {**NEXT, "limit": BATCH, "connection_id": 1, "time_limit": None}, 1800
+    ),
+    "take one of a group": Case(STATEMENTS.take(None, grouped=True).text, {**GROUPED, "limit": 1}, 150, 10),
+    "lock a batch of groups": Case(STATEMENTS.lock(None, grouped=True).text, {**GROUPED, "limit": BATCH}, 3500),
+    "claim a batch of groups": Case(
+        STATEMENTS.claim(None, grouped=True).text,
+        {**GROUPED, "limit": BATCH, "connection_id": 1, "time_limit": None},
+        4500,
+    ),
+    "find the first messages of groups": Case(
+        first_of_groups(SCHEMA, None).text, {"queue_id": 2, "groups": list(range(10))}, 200
     ),
     "browse a page": Case(
         STATEMENTS.browse(None).text,
