@@ -10,6 +10,8 @@ import pytest
 from jmsql import Connection, ConnectionFactory, IllegalStateException, InvalidClientIDException, Queue
 from jmsql.testing import drain
 
+pytestmark = pytest.mark.routes
+
 
 @pytest.fixture
 def new_connection(jmsql_factory: ConnectionFactory) -> Iterator[Connection]:

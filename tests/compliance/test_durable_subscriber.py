@@ -20,6 +20,8 @@ from jmsql import (
 from jmsql.testing import drain
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
+pytestmark = pytest.mark.routes
+
 NEWS, SPORTS = Topic("news"), Topic("sports")
 NAME = "reader"
 

@@ -12,7 +12,7 @@ from tests.texts import send_texts, texts_of
 
 NEWS = Topic("news")
 
-pytestmark = pytest.mark.requirement("subscriber.nolocal")
+pytestmark = [pytest.mark.requirement("subscriber.nolocal"), pytest.mark.routes]
 
 
 @pytest.fixture

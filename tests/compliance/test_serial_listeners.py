@@ -11,6 +11,7 @@ from jmsql.testing import wait_for
 from tests.compliance.held_listener import HeldListener
 from tests.texts import send_texts
 
+pytestmark = pytest.mark.routes
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 QUEUES = [Queue("first"), Queue("second"), Queue("third")]
 

@@ -86,9 +86,16 @@ class Ledger:
         """How many messages are still on their way."""
         return sum(self._rows(f"select count(*) from jmsql.{table}")[0][0] for table in ("message", "delayed_message"))
 
-    def is_clean(self) -> bool:
-        """Whether the store has kept nothing of messages that are gone."""
-        return not any(self._rows(f"select count(*) from jmsql.{table}")[0][0] for table in ("delivery", "body"))
+    def left(self) -> list[str]:
+        """What is still on its way, and in which state."""
+        rows = self._rows(
+            "select coalesce(queue, topic || ' ' || subscription), state, count(*), max(delivery_count), "
+            "max(claimed_by), max(claimed_at), max(next_attempt), max(last_error), min(body) "
+            "from jmsql.messages group by 1, 2 order by 1, 2"
+        )
+        return [" ".join(map(str, row)) for row in rows] + [
+            f"client {row}" for row in self._rows("select * from jmsql.clients")
+        ]
 
     def accounts(self) -> list[Account]:
         """Compare what was done with what was sent, channel by channel."""

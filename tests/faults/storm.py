@@ -259,11 +259,11 @@ class Storm:
         try:
             wait_for(lambda: self._ledger.waiting() == 0 or self._clients.defects, _PATIENCE)
         except AssertionError:
-            self._report.left = self._ledger.waiting()
+            self._report.defects += self._ledger.left()
         self._clients.end(*(name for name in _PROCESSES if name not in _PRODUCERS))
         self._report.left = self._ledger.waiting()
         self._report.accounts = self._ledger.accounts()
-        self._report.defects = self._clients.defects
+        self._report.defects += self._clients.defects
 
 
 def _subscribe(url: str) -> None:

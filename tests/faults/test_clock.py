@@ -1,0 +1,163 @@
+"""The clock jumps, on the server or on a client: messages expire by the server's."""
+
+from __future__ import annotations
+
+import glob
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue
+from jmsql.store import server_clock
+from jmsql.testing import drain, wait_for
+from tests.faults.faulty_server import FaultyServer, faulty_server
+from tests.texts import receive, receive_texts, send_texts
+
+QUEUE = Queue("orders")
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+class Clock:
+    """What tells a process the time, if it was started with `environment`.
+
+    Args:
+        file: Where it is written by how much the time is off.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.set(0)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes a process ask it."""
+        libraries = glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
+        if not libraries:
+            reason = "libfaketime is not installed (Debian: apt-get install libfaketime)"
+            pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+        return {
+            "LD_PRELOAD": libraries[0],
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+    def set(self, seconds: float) -> None:
+        """Let it be off by so many seconds."""
+        self._file.write_text(f"{seconds:+}s\n")
+        self._file.chmod(0o644)
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> Clock:
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(0o711)  # for the server's account
+    return Clock(tmp_path / "clock")
+
+
+@pytest.fixture
+def server(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
+    """A server that asks the clock."""
+    environment = clock.environment
+    with faulty_server() as server:
+        server.stop()
+        with monkeypatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            server.start()
+        yield server
+
+
+@pytest.fixture
+def connection(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    monkeypatch.setattr(server_clock, "_INTERVAL", 0.05)
+    with ConnectionFactory(server.url).create_connection() as connection:
+        connection.start()
+        yield connection
+
+
+def send(connection: Connection, text: str, time_to_live: float = 0.0) -> Message:
+    """Send a message by the server's clock."""
+    session = connection.create_session()
+    with session.create_producer(QUEUE) as producer:
+        message = session.create_text_message(text)
+        producer.send(message, time_to_live=time_to_live)
+    return message
+
+
+@pytest.mark.timeout(120)
+def test_messages_expire_by_the_servers_clock_when_it_jumps(connection: Connection, clock: Clock) -> None:
+    number = connection._control.connection_id
+    held = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT).create_consumer(QUEUE)
+    send(connection, "held")
+    message = receive(held)
+
+    before = send(connection, "expires in an hour", HOUR).jms_timestamp
+    send(connection, "stays")
+    clock.set(2 * HOUR)
+    wait_for(lambda: connection._clock.milliseconds() > before + HOUR * 1000)
+    consumer = connection.create_session().create_consumer(QUEUE)
+    assert receive_texts(consumer, 1) == ["stays"]
+    assert drain(consumer) == []
+
+    send(connection, "sent after the jump", 60.0)
+    assert receive_texts(consumer, 1) == ["sent after the jump"]
+    clock.set(-2 * HOUR)
+    wait_for(lambda: connection._clock.milliseconds() < before)
+    send(connection, "sent after the jump back", 60.0)
+    assert receive_texts(consumer, 1) == ["sent after the jump back"]
+
+    message.acknowledge()
+    assert connection._control.connection_id == number, "the jumps have not made the client look dead"
+    held.close()
+    assert drain(consumer) == []
+
+
+CLIENT = """
+import sys, time
+from pathlib import Path
+import jmsql
+from jmsql import AcknowledgeMode, ConnectionFactory, Queue
+
+url, clock, offset = sys.argv[1:]
+with ConnectionFactory(url).create_connection() as connection:
+    connection.start()
+    session = connection.create_session(acknowledge_mode=AcknowledgeMode.DUPS_OK)
+    before = time.time()
+    Path(clock).write_text(f"{float(offset):+}s\\n")
+    assert abs(time.time() - before) > 3600, "the clock has not jumped"
+    with session.create_producer(Queue("answers")) as producer:
+        for message in iter(session.create_consumer(Queue("orders")).receive, None):
+            text = message.get_body(str)
+            producer.send(session.create_text_message(text), time_to_live=60.0)
+            if text == "stop":
+                break
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("offset", [DAY, -DAY])
+def test_clients_whose_clock_jumps_lose_nothing(jmsql_factory: ConnectionFactory, clock: Clock, offset: float) -> None:
+    texts = ["a", "b", "stop"]
+    with jmsql_factory.create_connection() as connection:
+        connection.start()
+        session = connection.create_session()
+        with session.create_producer(QUEUE) as producer:
+            producer.time_to_live = 60.0
+            for text in texts:
+                producer.send(session.create_text_message(text))
+        assert jmsql_factory.url is not None
+        subprocess.run(
+            [sys.executable, "-c", CLIENT, jmsql_factory.url, str(clock._file), str(offset)],
+            env=os.environ | clock.environment,
+            check=True,
+            timeout=60,
+        )
+        assert receive_texts(session.create_consumer(Queue("answers")), 3) == texts
+        send_texts(session, QUEUE)
+        assert drain(session.create_consumer(QUEUE)) == []
