@@ -256,14 +256,21 @@ class Storm:
         self._server.wait_until_ready()
         self._clients.wait_until_at_work()
         self._clients.end(*_PRODUCERS)
-        try:
-            wait_for(lambda: self._ledger.waiting() == 0 or self._clients.defects, _PATIENCE)
-        except AssertionError:
-            self._report.defects += self._ledger.left()
+        self._wait_until_done()
         self._clients.end(*(name for name in _PROCESSES if name not in _PRODUCERS))
         self._report.left = self._ledger.waiting()
         self._report.accounts = self._ledger.accounts()
         self._report.defects += self._clients.defects
+
+    def _wait_until_done(self) -> None:
+        """Wait as long as the messages that wait become fewer."""
+        while (before := self._ledger.waiting()) and not self._clients.defects:
+            try:
+                wait_for(lambda before=before: self._ledger.waiting() < before, _PATIENCE)  # type: ignore[misc]
+            except AssertionError:
+                self._report.defects += self._ledger.left()
+                return
+            self._clients.look()
 
 
 def _subscribe(url: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import subprocess
 import sys
@@ -36,12 +35,12 @@ class Clock:
     @property
     def environment(self) -> dict[str, str]:
         """What makes a process ask it."""
-        libraries = glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
+        libraries = list(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
         if not libraries:
             reason = "libfaketime is not installed (Debian: apt-get install libfaketime)"
             pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
         return {
-            "LD_PRELOAD": libraries[0],
+            "LD_PRELOAD": str(libraries[0]),
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",

@@ -71,15 +71,20 @@ class Worker:
         self.random = random.Random(seed)
         self._url = url
         self._engine = open_engine(url, pool_pre_ping=True)
-        self._numbers = (f"{name}-{uuid.uuid4().hex[:8]}-{number}" for number in itertools.count())
+        instance = uuid.uuid4().hex[:8]
+        self._numbers = (f"{name}-{instance}-{number}" for number in itertools.count())
 
     def numbers(self) -> list[str]:
         """New numbers for a transaction's messages."""
         return list(itertools.islice(self._numbers, self.random.randint(1, 12)))
 
     def pause(self) -> None:
-        """Wait a little, as after an error, or between two pieces of work."""
+        """Wait a little, as after an error."""
         stopping.wait(self.random.uniform(0.0, 0.05))
+
+    def rest(self) -> None:
+        """Wait a little, so that consumers keep up."""
+        stopping.wait(self.random.uniform(0.0, 0.5))
 
     @contextmanager
     def connection(self, client_id: str | None = None) -> Iterator[Connection]:
@@ -152,7 +157,7 @@ def produce(worker: Worker, *channels: str) -> None:
                 worker.random.choice([session.commit] * 9 + [session.rollback])()
 
             ignoring_faults(worker, send, session.rollback)
-            worker.pause()
+            worker.rest()
 
 
 def publish(worker: Worker) -> None:
@@ -173,7 +178,7 @@ def publish(worker: Worker) -> None:
                 session.commit()
 
             ignoring_faults(worker, send, session.rollback)
-            worker.pause()
+            worker.rest()
 
 
 def greet(worker: Worker) -> None:
@@ -189,7 +194,7 @@ def greet(worker: Worker) -> None:
                     worker.note(_SENT, channel="greetings", number=number)
 
                 ignoring_faults(worker, send)
-            worker.pause()
+            worker.rest()
 
 
 # Consumers in transactions
