@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy
 
 import jmsql
-from jmsql.testing import drain
+from jmsql.testing import drain, wait_for
 from tests.faults.proxy import CutPoint, CuttingProxy
 
 QUEUE = jmsql.Queue("orders")
@@ -52,6 +52,9 @@ def rows(factory: jmsql.ConnectionFactory) -> list[int]:
 
 def messages(factory: jmsql.ConnectionFactory) -> list[int]:
     with direct(factory) as session:
+        # What a client could not give back before it ended, because it was cut off, the upkeep frees.
+        claimed = sqlalchemy.text("select count(*) from jmsql.delivery where claim_id is not null")
+        wait_for(lambda: session.database.scalar(claimed) == 0, timeout=10)
         return [number(message) for message in drain(session.create_consumer(QUEUE))]
 
 

@@ -1,0 +1,28 @@
+"""The command through a pooler."""
+
+from __future__ import annotations
+
+from jmsql import Connection, ConnectionFactory
+from tests.integration.cli.conftest import Command
+from tests.integration.cli.conftest import jmsql as jmsql  # the fixture
+
+QUEUE = "orders"
+
+
+def test_messages_are_sent_browsed_and_received(jmsql: Command, jmsql_factory: ConnectionFactory) -> None:
+    url = jmsql_factory.url
+    assert jmsql("send", QUEUE, "hello", url=url).exit_code == 0
+    assert "hello" in jmsql("browse", QUEUE, url=url).text
+    assert "hello" in jmsql("receive", QUEUE, url=url).text
+    assert "hello" not in jmsql("browse", QUEUE, url=url).text
+
+
+def test_doctor_sees_the_pooler_and_who_does_the_upkeep(
+    jmsql: Command, connection: Connection, jmsql_factory: ConnectionFactory
+) -> None:
+    findings = {
+        finding["check"]: finding for finding in jmsql("doctor", "--json", url=jmsql_factory.url).document["findings"]
+    }
+    assert findings["pooler"]["health"] == "note"
+    assert "1 connected" in findings["clients"]["says"]
+    assert findings["upkeep"]["says"] == "a client does it"
