@@ -22,6 +22,8 @@ NUMBERS = (1, 2, 3)
 ATTEMPTS = 5
 UNKNOWN_OUTCOME = "08007"
 
+pytestmark = pytest.mark.timeout(400)
+
 Scenario = Callable[[jmsql.Connection], None]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from jmsql import Connection, ConnectionFactory, Session
+from tests.integration.cli.conftest import jmsql  # noqa: F401 - a fixture
 from tests.integration.pooler.routes import Route
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from jmsql import Connection, ConnectionFactory
 from tests.integration.cli.conftest import Command
-from tests.integration.cli.conftest import jmsql as jmsql  # the fixture
 
 QUEUE = "orders"
 
