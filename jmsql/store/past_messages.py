@@ -110,7 +110,7 @@ class PastMessages:
         """Return up to `limit` of them, the last one to leave first."""
         condition, parameters = which.condition(self._schema_name)
         statement = f"""
-            select {message_columns(self._schema)}, greatest(m.delivery_count - 1, 0), null,
+            select {message_columns(self._schema)}, null, greatest(m.delivery_count - 1, 0), null,
                    m.transaction_id::text, m.destination, case when m.is_topic then 'topic' else 'queue' end,
                    m.subscription, m.acknowledged_at, m.outcome::text, m.delivery_count,
                    m.acknowledged_at - {self._schema}.to_timestamp(greatest(m.jms_timestamp, m.jms_delivery_time)),
