@@ -13,6 +13,11 @@ SESSIONS = "client's sessions"
 CONTROL = "client's control"
 """Application names of the connections of the fixture `factory`."""
 
+# In the tests' own database: others may run on the same server.
+_OF_THAT_NAME: LiteralString = "from pg_stat_activity where datname = current_database() and application_name = %s"
+_COUNT: LiteralString = f"select count(*) {_OF_THAT_NAME}"
+_TERMINATE: LiteralString = f"select pg_terminate_backend(pid, 10000) {_OF_THAT_NAME}"
+
 
 def with_parameters(url: str, **parameters: str) -> str:
     """The URL with more of libpq's parameters."""
@@ -36,16 +41,9 @@ class Server:
 
     def connections(self, application_name: str) -> int:
         """How many connections of that name are open."""
-        count: int = self.rows("select count(*) from pg_stat_activity where application_name = %s", application_name)[
-            0
-        ][0]
+        count: int = self.rows(_COUNT, application_name)[0][0]
         return count
 
     def terminate(self, application_name: str) -> int:
         """End the connections of that name; return how many there were, once they are gone."""
-        return len(
-            self.rows(
-                "select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = %s",
-                application_name,
-            )
-        )
+        return len(self.rows(_TERMINATE, application_name))

@@ -244,4 +244,4 @@ def test_closed_connection_joins_nothing_again(reader: Connection, server: Serve
     reader.close()
     with pytest.raises(IllegalStateException, match="closed"):
         reader._memberships.join_again([reader._control.connection_id])
-    assert server.connections(SESSIONS) == 0
+    wait_for(lambda: server.connections(SESSIONS) == 0)
