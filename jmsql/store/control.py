@@ -332,12 +332,23 @@ class ControlConnection:
                 self._heed(payload, maintenance)
 
     def _report(self, driver: PsycopgDriver) -> None:
-        """Write down what the client does. The upkeep wakes the thread once a second at the least."""
+        """Write down what the client does. The upkeep wakes the thread once a second at the least.
+
+        What prevents it does not keep the rest of the upkeep from being done.
+        """
         now = time.monotonic()
         if now < self._next_report:
             return
         self._next_report = now + _REPORT_INTERVAL
-        self._write_traffic(driver)
+        try:
+            self._write_traffic(driver)
+            self._write_consumers(driver)
+        except psycopg.Error as error:
+            if is_connection_lost(error):
+                raise
+            logger.warning("%s", translate(error, "writing down what goes through"))
+
+    def _write_consumers(self, driver: PsycopgDriver) -> None:
         consumers = self.connection_id, self._consumers()
         if consumers != self._written_consumers and (consumers[1] or self._written_consumers[1]):
             write_consumers(driver, self._schema, *consumers)

@@ -32,7 +32,12 @@ class Counts(NamedTuple):
 
     def plus(self, other: Counts) -> Counts:
         """Return the sum."""
-        return Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return Counts(
+            self.sent + other.sent,
+            self.acknowledged + other.acknowledged,
+            self.rolled_back + other.rolled_back,
+            self.redelivered + other.redelivered,
+        )
 
 
 Meter = Callable[[Destination, Counts], None]
@@ -53,7 +58,8 @@ class Traffic:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: dict[int, Counts] = {}
+        # Lists, so that they are added to in place.
+        self._counts: dict[int, list[int]] = {}
 
     def count(self, number: int, destination: Destination, counts: Counts) -> None:
         """Count messages.
@@ -66,8 +72,7 @@ class Traffic:
         if meters:
             measure(destination, counts)
         with self._lock:
-            known = self._counts.get(number)
-            self._counts[number] = counts if known is None else known.plus(counts)
+            self._add(number, counts)
 
     def take(self) -> dict[int, Counts]:
         """Return what was counted since the last time."""
@@ -75,13 +80,23 @@ class Traffic:
             return {}
         with self._lock:
             counted, self._counts = self._counts, {}
-        return counted
+        return {number: Counts._make(counts) for number, counts in counted.items()}
 
     def put_back(self, counted: Mapping[int, Counts]) -> None:
         """Keep what could not be written down."""
         with self._lock:
             for number, counts in counted.items():
-                self._counts[number] = self._counts.get(number, Counts()).plus(counts)
+                self._add(number, counts)
+
+    def _add(self, number: int, counts: Counts) -> None:
+        known = self._counts.get(number)
+        if known is None:
+            self._counts[number] = list(counts)
+            return
+        known[0] += counts[0]
+        known[1] += counts[1]
+        known[2] += counts[2]
+        known[3] += counts[3]
 
 
 @cache
