@@ -87,12 +87,13 @@ def granted(administration: Administration, roles: dict[str, str]) -> dict[str, 
 @pytest.fixture(autouse=True)
 def row_security_is_off_again(jmsql_clean_url: str) -> Iterator[None]:
     """Leaves the tables to the next test as a migration does."""
+    protected = "select oid::regclass::text from pg_class where relrowsecurity and relnamespace = 'jmsql'::regnamespace"
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        before = connection.execute(protected).fetchall()
     yield
     with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
         connection.execute("delete from jmsql.permission")
-        for (table,) in connection.execute(
-            "select oid::regclass::text from pg_class where relrowsecurity and relnamespace = 'jmsql'::regnamespace"
-        ).fetchall():
+        for (table,) in set(connection.execute(protected).fetchall()) - set(before):
             connection.execute(f"alter table {table} disable row level security".encode())
 
 

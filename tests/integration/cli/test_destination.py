@@ -75,13 +75,13 @@ def test_a_queue_is_paused_and_resumed(jmsql: Command) -> None:
 @pytest.fixture
 def role(database: psycopg.Connection) -> Iterator[str]:
     """A role of its own, and the tables as a migration leaves them afterwards."""
+    protected = "select oid::regclass::text from pg_class where relrowsecurity and relnamespace = 'jmsql'::regnamespace"
+    before = database.execute(protected).fetchall()
     name = f"jmsql_test_{secrets.token_hex(4)}"
     database.execute(f"create role {name}".encode())
     yield name
     database.execute(f"drop owned by {name}; drop role {name}".encode())
-    for (table,) in database.execute(
-        "select oid::regclass::text from pg_class where relrowsecurity and relnamespace = 'jmsql'::regnamespace"
-    ).fetchall():
+    for (table,) in set(database.execute(protected).fetchall()) - set(before):
         database.execute(f"alter table {table} disable row level security".encode())
 
 
