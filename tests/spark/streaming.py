@@ -21,16 +21,25 @@ def stream(spark: SparkSession, **options: str) -> DataFrame:
 
 
 def archive(rows: DataFrame, write: Callable[[DataFrame, int], None], directory: Path, name: str = "query") -> None:
-    """Hand what is there now to a sink, in batches, and raise what fails."""
-    query = (
-        rows.writeStream.foreachBatch(write)
-        .option("checkpointLocation", str(directory / f"{name}.checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    wait_for(lambda: not query.isActive, timeout=300)
-    if (error := query.exception()) is not None:
-        raise error
+    """Hand what is there now to a sink, in batches, and raise what fails.
+
+    Spark gives each of its Python processes ten seconds to start, which is not always enough on a busy machine: the
+    query is then started again, as whoever runs it would do.
+    """
+    for _ in range(5):
+        query = (
+            rows.writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(directory / f"{name}.checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        wait_for(lambda query=query: not query.isActive, timeout=300)  # type: ignore[misc]
+        error = query.exception()
+        if error is None:
+            return
+        if "failed to connect back" not in str(error):
+            raise error
+    raise AssertionError("Spark could not start a Python process in five attempts.")
 
 
 def run_now(rows: DataFrame, directory: Path, name: str = "query") -> None:
@@ -42,15 +51,14 @@ def run_now(rows: DataFrame, directory: Path, name: str = "query") -> None:
     )
 
 
-def break_down(rows: DataFrame, checkpoint: Path) -> None:
+def break_down(rows: DataFrame, directory: Path) -> None:
     """Run a query whose sink breaks at its first batch."""
 
     def sink(batch: DataFrame, number: int) -> None:
         raise RuntimeError(f"the sink breaks at {number}")
 
-    query = rows.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint)).start()
     with pytest.raises(StreamingQueryException, match="the sink breaks at 0"):
-        query.awaitTermination(300)
+        archive(rows, sink, directory)
 
 
 def archived(directory: Path, name: str = "query", column: str = "text_body") -> list[str]:
