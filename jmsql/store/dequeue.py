@@ -36,6 +36,13 @@ class GroupScan(NamedTuple):
     limit: int = 1
     own_claims: Collection[int] = ()
 
+    def candidates(self, limit: int) -> int:
+        """Return how many candidates the scan looks for, if it is to bring up to `limit` messages.
+
+        Those in the places stand for as many messages of their groups as there may be.
+        """
+        return limit - len(self.places) * (self.limit - 1)
+
 
 class ScanBounds:
     """The lowest sequence worth looking at, for each inverse priority.

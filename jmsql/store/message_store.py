@@ -307,8 +307,7 @@ class MessageStore:
             **statement.parameters,
         }
         if groups is not None:
-            # A candidate in one of the places stands for as many messages.
-            parameters["limit"] = limit - len(groups.places) * (groups.limit - 1)
+            parameters["limit"] = groups.candidates(limit)
             parameters["place_priorities"] = array_literal(inverse_priority for inverse_priority, _ in groups.places)
             parameters["place_sequences"] = array_literal(sequence for _, sequence in groups.places)
             parameters["place_limit"] = groups.limit

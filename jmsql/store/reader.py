@@ -66,10 +66,12 @@ class QueueReader:
         lowest = self._bounds.lowest
         groups = self._group_scan(store, lowest, limit, own_claims)
         rows = self.fetch(store, self.queue_id, self._selector, lowest, limit, groups)
+        wanted = limit
         if groups is not None:
+            wanted = groups.candidates(limit)
             found = {(row.inverse_priority, row.sequence) for row in rows}
-            self._freed.looked(groups.places, found, full=len(rows) >= limit)
-        self._passed(rows, highest, limit)
+            self._freed.looked(groups.places, found, full=len(rows) >= wanted)
+        self._passed(rows, highest, wanted)
         if not rows and look_everywhere and self._bounds.sweep_due(idle=True):
             rows = self._sweep(store, limit, own_claims)
         return rows

@@ -59,3 +59,28 @@ def test_a_consumer_with_a_selector_does_not_look_twice_at_what_does_not_match(c
 
     (highest,) = client.rows("select max(sequence) from jmsql.message")
     assert reader._bounds.lowest[5] == highest[0] + 1
+
+
+def test_groups_that_are_free_again_do_not_keep_the_scan_from_what_it_has_not_come_to(
+    client: Client, queue_id: int
+) -> None:
+    def insert(first: int, count: int, group: str) -> list[int]:
+        rows = client.rows(
+            "insert into jmsql.message "
+            "(queue_id, inverse_priority, jms_delivery_mode, message_type, sequence, properties) "
+            f"select {queue_id}, 5, 2, 'Message', n, jsonb_build_object('JMSXGroupID', {group}) "
+            f"from generate_series({first}, {first + count - 1}) as n returning group_hash"
+        )
+        return [row[0] for row in rows]
+
+    reader = QueueReader(queue_id, None, MessageStore.take)
+    insert(1000, 1, "'first'")
+    assert len(reader.read(client.store, 100)) == 1
+    insert(2000, 200, "null")
+    for group in insert(1, 20, "'group ' || n"):
+        reader.freed(group)
+
+    found = 0
+    while rows := reader.read(client.store, 100, look_everywhere=False):
+        found += len(rows)
+    assert found == 220
