@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from jmsql.store.measurement import DestinationMeasurement, StoreMeasurement
 
-__all__ = ["Look", "Movement", "Order", "movements"]
+__all__ = ["Look", "Movement", "Movements", "Order"]
+
+_Name: TypeAlias = tuple[str, str, str, str]
+
+_LONGEST_LAG = 5.0
+"""Seconds after which what clients have counted is surely written down."""
 
 
 class Look(NamedTuple):
@@ -48,38 +53,79 @@ class Movement(NamedTuple):
         }
 
 
-def movements(before: Look | None, now: Look, order: Order) -> list[Movement]:
-    """Compare two looks.
+class Movements:
+    """What moves in a store, look by look.
 
-    Args:
-        before: The one before, if there is one.
-        now: The last.
-        order: What comes first.
+    What was sent inside applications' own transactions, or by SQL, nobody counts: it shows in what is there. What
+    clients count is written down a moment after it shows there. So what has come in is the most that was seen to have
+    come, by either account. The reckoning begins anew when messages have gone in another way: purged, or expired.
     """
-    known = {} if before is None else {_name(each): each for each in before.destinations}
-    seconds = 0.0 if before is None else now.store.server_time - before.store.server_time
-    moved = [_movement(known.get(_name(each)), each, seconds) for each in now.destinations]
-    match order:
-        case Order.busy:
-            moved.sort(key=lambda each: (-(each.in_rate or 0) - (each.out_rate or 0), -each.now.depth))
-        case Order.depth:
-            moved.sort(key=lambda each: -each.now.depth)
-        case Order.age:
-            moved.sort(key=lambda each: -(each.now.oldest_seconds or 0.0))
-        case Order.name:
-            moved.sort(key=lambda each: _name(each.now)[1:])
-    return moved
+
+    def __init__(self) -> None:
+        self._before: Look | None = None
+        self._now: Look | None = None
+        self._arrivals: dict[_Name, _Arrivals] = {}
+        self._moved: list[Movement] = []
+
+    def see(self, now: Look) -> None:
+        """Take in a look."""
+        self._before, self._now = self._now, now
+        known = {} if self._before is None else {_name(each): each for each in self._before.destinations}
+        seconds = 0.0 if self._before is None else now.store.server_time - self._before.store.server_time
+        self._moved = []
+        for each in now.destinations:
+            arrivals = self._arrivals.setdefault(_name(each), _Arrivals(each, now.store.server_time))
+            arrived = arrivals.since_last(each, now.store.server_time)
+            before = known.get(_name(each))
+            self._moved.append(
+                Movement(each) if before is None or seconds <= 0 else _movement(before, each, arrived, seconds)
+            )
+
+    def sorted(self, order: Order) -> list[Movement]:
+        """Return the destinations as they were at the last look, those first that the order says."""
+        match order:
+            case Order.busy:
+                return sorted(
+                    self._moved, key=lambda each: (-(each.in_rate or 0) - (each.out_rate or 0), -each.now.depth)
+                )
+            case Order.depth:
+                return sorted(self._moved, key=lambda each: -each.now.depth)
+            case Order.age:
+                return sorted(self._moved, key=lambda each: -(each.now.oldest_seconds or 0.0))
+            case Order.name:
+                return sorted(self._moved, key=lambda each: _name(each.now)[1:])
 
 
-def _movement(before: DestinationMeasurement | None, now: DestinationMeasurement, seconds: float) -> Movement:
-    if before is None or seconds <= 0:
-        return Movement(now)
+class _Arrivals:
+    """How many messages have come to a destination since a first look."""
+
+    def __init__(self, first: DestinationMeasurement, time: float) -> None:
+        self._first = first
+        self._most = 0
+        self._reached = time
+
+    def since_last(self, now: DestinationMeasurement, time: float) -> int:
+        """Return how many more there are than at the last look."""
+        first = self._first
+        if now.sent < first.sent or now.acknowledged < first.acknowledged:  # it was deleted, and made again
+            self._first, self._most, self._reached = now, 0, time
+            return 0
+        balance = now.depth + now.acknowledged - first.depth - first.acknowledged
+        arrived = max(now.sent - first.sent, balance)
+        more = max(0, arrived - self._most)
+        self._most += more
+        if balance >= self._most:
+            self._reached = time
+        elif time - self._reached > _LONGEST_LAG:  # some went without having been acknowledged
+            self._first, self._most, self._reached = now, 0, time
+        return more
+
+
+def _movement(before: DestinationMeasurement, now: DestinationMeasurement, arrived: int, seconds: float) -> Movement:
     acknowledged = max(0, now.acknowledged - before.acknowledged)
-    # What was sent inside applications' own transactions, or by SQL, nobody counts: it shows in what is there.
-    arrived = max(now.sent - before.sent, now.depth - before.depth + acknowledged, 0)
     rolled_back = max(0, now.rolled_back - before.rolled_back)
     return Movement(now, arrived / seconds, acknowledged / seconds, rolled_back / seconds)
 
 
-def _name(each: DestinationMeasurement) -> tuple[str, str, str, str]:
+def _name(each: DestinationMeasurement) -> _Name:
     return each.kind, each.destination, each.subscription or "", each.client_id or ""

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from jmsql.cli.keyboard import Keyboard, keyboard
-from jmsql.cli.movement import Look, Movement, Order, movements
+from jmsql.cli.movement import Look, Movement, Movements, Order
 from jmsql.cli.options import Schema, Url, open_database
 from jmsql.cli.output import console, counted, json_text, print_json, table, write
 from jmsql.store.measurement import Measurement, StoreMeasurement
@@ -105,14 +105,15 @@ class _View:
         self._measurement = measurement
         self._interval = interval
         self._order = order
-        self._before: Look | None = None
+        self._movements = Movements()
         self._now: Look | None = None
 
     def looks(self, keys: Keyboard) -> Iterator[None]:
         """Yield after each look, and whenever there is something else to be shown; end with the key q."""
         while True:
             started = time.monotonic()
-            self._before, self._now = self._now, Look(self._measurement.store(), self._measurement.destinations())
+            self._now = Look(self._measurement.store(), self._measurement.destinations())
+            self._movements.see(self._now)
             finished = time.monotonic()
             yield
             due = max(started + self._interval, finished + _REST * (finished - started))
@@ -129,13 +130,13 @@ class _View:
         assert self._now is not None
         return {
             "store": self._now.store._asdict(),
-            "destinations": [each.document() for each in movements(self._before, self._now, self._order)],
+            "destinations": [each.document() for each in self._movements.sorted(self._order)],
         }
 
     def render(self) -> RenderableType:
         """Return what there is, for people."""
         assert self._now is not None
-        moved = movements(self._before, self._now, self._order)
+        moved = self._movements.sorted(self._order)
         if not moved:
             return Group(_headline(self._now.store), Text("There is no queue and no topic yet."))
         listing = table("destination", "subscription", *_NUMBERS, numbers=_NUMBERS)
