@@ -31,21 +31,25 @@ from tests.texts import receive, receive_texts, send_texts, texts_left
 QUEUE = Queue("orders")
 CLIENTS = 3
 MESSAGES = 20
-SERVER_CONNECTIONS = 2
-"""Fewer than either half of the clients has sessions that work at once."""
+SERVER_CONNECTIONS = {"with control_url": 2, "alone": 2 * CLIENTS + 1}
+"""As few as there can be. Without a control_url, that is one more than there are transactions open at once."""
+
+
+@pytest.fixture(scope="module", params=list(SERVER_CONNECTIONS))
+def size(request: pytest.FixtureRequest) -> int:
+    return SERVER_CONNECTIONS[request.param]
 
 
 @pytest.fixture(scope="module")
-def narrow_pooler(jmsql_server_url: str) -> Iterator[PgBouncer]:
-    with pgbouncer(jmsql_server_url, SERVER_CONNECTIONS) as pooler:
+def narrow_pooler(jmsql_server_url: str, size: int) -> Iterator[PgBouncer]:
+    with pgbouncer(jmsql_server_url, size) as pooler:
         yield pooler
 
 
-@pytest.fixture(params=[True, False], ids=["with control_url", "alone"])
-def narrow_factory(
-    jmsql_clean_url: str, narrow_pooler: PgBouncer, request: pytest.FixtureRequest
-) -> Iterator[ConnectionFactory]:
-    yield ConnectionFactory(narrow_pooler.url(jmsql_clean_url), control_url=jmsql_clean_url if request.param else None)
+@pytest.fixture
+def narrow_factory(jmsql_clean_url: str, narrow_pooler: PgBouncer, size: int) -> Iterator[ConnectionFactory]:
+    has_way_past = size == SERVER_CONNECTIONS["with control_url"]
+    yield ConnectionFactory(narrow_pooler.url(jmsql_clean_url), control_url=jmsql_clean_url if has_way_past else None)
     wait_for(lambda: not narrow_pooler.clients())
     narrow_pooler.forget(jmsql_clean_url)
 
@@ -112,7 +116,7 @@ class Consumers:
 @pytest.mark.parametrize("listens", [False, True], ids=["receive", "listener"])
 @pytest.mark.parametrize("mode", list(AcknowledgeMode), ids=lambda mode: mode.name)
 def test_each_message_comes_once(
-    narrow_factory: ConnectionFactory, mode: AcknowledgeMode, listens: bool, server: Server
+    narrow_factory: ConnectionFactory, mode: AcknowledgeMode, listens: bool, server: Server, size: int
 ) -> None:
     consumers = Consumers(narrow_factory, mode, listens)
     producing = [Background(lambda number=number: produce(narrow_factory, number, mode)) for number in range(CLIENTS)]  # type: ignore[misc]
@@ -122,7 +126,7 @@ def test_each_message_comes_once(
     assert texts == Counter(f"{number} {message}" for number in range(CLIENTS) for message in range(MESSAGES))
     assert server.rows("select from jmsql.message") == []
     poolers = "select count(*) from pg_stat_activity where datname = current_database() and usename like 'pooler%%'"
-    assert server.rows(poolers)[0][0] <= SERVER_CONNECTIONS
+    assert server.rows(poolers)[0][0] <= size
 
 
 @pytest.fixture
