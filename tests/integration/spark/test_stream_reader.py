@@ -234,7 +234,7 @@ def test_new_read_starts_where_it_is_told(context: jmsql.JMSContext, server: Ser
     if bound != "latest":
         send(context, "b")
         moment = "to_char(sent_at at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"+00:00\"')"
-        rows = server.rows(f"select message_id, {moment} from jmsql.messages where body = 'b'")  # type: ignore[arg-type]
+        rows = server.rows(f"select message_id, {moment} from jmsql.messages where body = 'b'")
         where = rows[0][0 if bound == "id" else 1]
     with driver(startingOffsets=where) as reader:
         start = reader.initialOffset()

@@ -6,7 +6,7 @@ import pytest
 
 from jmsql import Administration, Queue, Session, XASession
 from tests.integration.client.server import Server
-from tests.integration.two_phase_commit.test_global_transactions import XID
+from tests.integration.two_phase_commit.global_transactions import XID
 from tests.texts import receive, send_texts
 
 
