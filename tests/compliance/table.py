@@ -94,7 +94,7 @@ class ComplianceTable:
 
     def _write(self) -> None:
         for test, outcome in self._outcomes.items():
-            name = test.removeprefix(f"{TESTS.name}/").partition("[")[0].partition("@")[0]
+            name = test.removeprefix(f"{TESTS.name}/").partition("[")[0]
             self._record.add(self._ids[test], name, outcome)
         table = self._record.table()
         if not TABLE.exists() or TABLE.read_text(encoding="utf-8") != table:

@@ -22,15 +22,6 @@ from tests.integration.client.server import Server
 SECRET = "marker-that-nobody-may-see"
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all tests with Spark in the same process, since a session takes long to start, and give them time."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
-            item.add_marker(pytest.mark.timeout(400))
-
-
 @pytest.fixture(scope="session")
 def spark_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the session leaves its traces."""

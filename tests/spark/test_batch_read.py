@@ -11,6 +11,8 @@ from pyspark.sql import Row, SparkSession
 import jmsql
 from tests.integration.client.server import Server
 
+pytestmark = pytest.mark.timeout(400)
+
 
 def property_row(kind: str, **value: object) -> Row:
     return Row(**{"type": kind, "boolean": None, "long": None, "double": None, "string": None, **value})

@@ -19,6 +19,8 @@ from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 from tests.spark.streaming import archived, run_now, stream
 
+pytestmark = pytest.mark.timeout(400)
+
 ROOT = Path(__file__).parents[2]
 COUNT = 60
 ALL = [f"{number:04}" for number in range(COUNT)]

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 import jmsql
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 from tests.spark.streaming import archived, break_down, run_now, stream
+
+pytestmark = pytest.mark.timeout(400)
 
 
 def send(context: jmsql.JMSContext, *bodies: str, queue: str = "orders") -> None:

@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 import jmsql
 from tests.integration.client.server import Server
 
+pytestmark = pytest.mark.timeout(400)
+
 STAGED = "select (select count(*) from jmsql.spark_attempt), (select count(*) from jmsql.spark_staging)"
 
 
