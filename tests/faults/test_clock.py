@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,8 +55,10 @@ class Clock:
 
 @pytest.fixture
 def clock(tmp_path: Path) -> Clock:
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o711)  # for the server's account
+    for directory in (tmp_path, *tmp_path.parents):
+        if directory == Path(tempfile.gettempdir()):
+            break
+        directory.chmod(0o711)  # for the server's account
     return Clock(tmp_path / "clock")
 
 
@@ -114,7 +117,8 @@ def test_messages_expire_by_the_servers_clock_when_it_jumps(connection: Connecti
     message.acknowledge()
     assert connection._control.connection_id == number, "the jumps have not made the client look dead"
     held.close()
-    assert drain(consumer) == []
+    # By the clock that went back, what had expired and was not removed meanwhile has not expired.
+    assert {message.get_body(str) for message in drain(consumer)} <= {"expires in an hour"}
 
 
 CLIENT = """

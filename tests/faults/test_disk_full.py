@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,15 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Queue, ResourceAllocationException
+from jmsql import (
+    AcknowledgeMode,
+    Connection,
+    ConnectionFactory,
+    JMSException,
+    Queue,
+    ResourceAllocationException,
+    TransactionRolledBackException,
+)
 from jmsql.embedded.account import ServerAccount
 from jmsql.store.migration import migrate
 from jmsql.testing import drain, wait_for
@@ -66,12 +75,11 @@ def small_disk(directory: Path, megabytes: int) -> Iterator[Disk]:
 
 
 @pytest.fixture
-def reachable(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that the server's account can reach."""
-    path = tmp_path_factory.mktemp("disk")
-    for parent in (path, *path.parents[:2]):
-        parent.chmod(0o711)
-    return path
+def reachable() -> Iterator[Path]:
+    """A directory that the server's account can reach, whose path is short: that of a socket has a limit."""
+    with tempfile.TemporaryDirectory(prefix="jmsql-disk-") as directory:
+        Path(directory).chmod(0o711)
+        yield Path(directory)
 
 
 class Shop:
@@ -120,7 +128,9 @@ def ship_until_it_fails(shop: Shop) -> Exception:
 def is_disk_full(error: Exception | None) -> bool:
     if isinstance(error, sqlalchemy.exc.OperationalError):
         return isinstance(error.orig, psycopg.errors.DiskFull)
-    return isinstance(error, ResourceAllocationException) and error.error_code == DISK_FULL
+    # What is sent with a commit fails there, and rolls the transaction back.
+    kinds = ResourceAllocationException, TransactionRolledBackException
+    return isinstance(error, kinds) and error.error_code == DISK_FULL
 
 
 def check_accounts(url: str) -> None:

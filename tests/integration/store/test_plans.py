@@ -116,7 +116,7 @@ CASES = {
         1000,
     ),
     "claim a batch": Case(
-        STATEMENTS.claim(None).text, {**NEXT, "limit": BATCH, "connection_id": 1, "time_limit": None}, 1800
+        STATEMENTS.claim(None).text, {**NEXT, "limit": BATCH, "connection_id": 1, "time_limit": None}, 2200
     ),
     "take one of a group": Case(STATEMENTS.take(None, grouped=True).text, {**GROUPED, "limit": 1}, 150, 10),
     "lock a batch of groups": Case(STATEMENTS.lock(None, grouped=True).text, {**GROUPED, "limit": BATCH}, 3500),
