@@ -1,0 +1,150 @@
+"""A Spark session for jmsql's own jobs: quiet, and on this machine unless its settings name another master."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from jmsql.exceptions import JMSException, ResourceAllocationException
+from jmsql.spark.connection import DEFAULT_VARIABLE
+from jmsql.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["spark_errors", "spark_session"]
+
+_LOCAL_SETTINGS = {
+    "spark.master": "local[*]",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": str(max(8, 2 * (os.cpu_count() or 1))),
+}
+_SETTINGS = {
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_LINES_OF_THE_LOG = 5
+_OWN_ERROR = re.compile(r"^jmsql\.exceptions\.\w+: (.+)$", re.MULTILINE)
+
+
+@contextmanager
+def spark_session(
+    name: str, url: str | None = None, settings: Mapping[str, str] | None = None, *, verbose: bool = False
+) -> Iterator[SparkSession]:
+    """Start a session for the time of the block. If this process has one already, that is used, and left running.
+
+    Args:
+        name: The application's name.
+        url: The database that the data source reads where no option names one. It is handed on by the environment, so
+            that a password in it is seen nowhere. Executors on other machines have to find it in theirs.
+        settings: Spark's settings, such as ``spark.master``; they go before those that it has by itself.
+        verbose: Whether Spark's log goes to standard error.
+
+    Raises:
+        ResourceAllocationException: There is no PySpark or no Java, or the session does not start.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ResourceAllocationException(f'{error.name} is missing: pip install "jmsql[spark]".') from error
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        with _environment(url):
+            yield running
+        return
+    find_java()
+    with tempfile.TemporaryDirectory(prefix="jmsql-spark-") as directory, _environment(url):
+        session = _start(name, settings or {}, Path(directory), verbose=verbose)
+        try:
+            yield session
+        finally:
+            _stop(session)
+
+
+def _start(name: str, settings: Mapping[str, str], directory: Path, *, verbose: bool) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    chosen = dict(_SETTINGS)
+    if settings.get("spark.master", "local").startswith("local"):
+        # The executors are processes of this machine, and find their code as this one does.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        chosen |= _LOCAL_SETTINGS
+        chosen |= {"spark.local.dir": str(directory), "spark.sql.warehouse.dir": str(directory / "warehouse")}
+    configuration = SparkConf(loadDefaults=False).setAll(list({"spark.app.name": name, **chosen, **settings}.items()))
+    log = directory / "log"
+    with log.open("wb") as sink:
+        streams: dict[str, IO[bytes]] = {} if verbose else {"stdout": sink, "stderr": sink}
+        try:
+            gateway = launch_gateway(configuration, streams)  # type: ignore[no-untyped-call]
+            return SparkSession(SparkContext(gateway=gateway, conf=configuration))
+        except Exception as error:
+            shown = log.read_text(errors="replace").strip().splitlines()[-_LINES_OF_THE_LOG:]
+            raise ResourceAllocationException("\n".join([f"Spark does not start: {_text(error)}", *shown])) from error
+
+
+def _stop(session: SparkSession) -> None:
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway  # Spark has no public way to end its Java
+    session.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        process = gateway.proc
+        if process is not None:
+            process.stdin.close()
+            process.wait()
+        SparkContext._gateway = SparkContext._jvm = None
+
+
+@contextmanager
+def _environment(url: str | None) -> Iterator[None]:
+    """Name the database to the processes that are started meanwhile."""
+    before = os.environ.get(DEFAULT_VARIABLE)
+    if url is not None:
+        os.environ[DEFAULT_VARIABLE] = url
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(DEFAULT_VARIABLE, None)
+        else:
+            os.environ[DEFAULT_VARIABLE] = before
+
+
+@contextmanager
+def spark_errors(doing: str) -> Iterator[None]:
+    """Turn Spark's errors, which are many lines long, into one of jmsql's that says the essence.
+
+    Args:
+        doing: What was tried, for the message.
+
+    Raises:
+        JMSException: Spark has raised an error.
+    """
+    try:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+    except ImportError as error:
+        raise ResourceAllocationException(f'{error.name} is missing: pip install "jmsql[spark]".') from error
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise JMSException(f"Spark failed while {doing}: {_text(error)}") from error
+
+
+def _text(error: BaseException) -> str:
+    """Return what jmsql itself said in a process of Spark's, else the first line of the error."""
+    shown = str(error).strip()
+    own = _OWN_ERROR.findall(shown)
+    return own[-1] if own else shown.split("\n", 1)[0]
