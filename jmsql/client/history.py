@@ -133,6 +133,11 @@ class History:
         with jms_errors("looking at the history"):
             return self._partitions.days()
 
+    def today(self) -> date:
+        """Return the day in UTC to whose partition goes what leaves its destination now."""
+        with jms_errors("looking at the history"):
+            return self._partitions.today()
+
     def prune(self, *, before: date | None = None, destination: Destination | str | None = None) -> Iterator[PruneStep]:
         """Remove what destinations keep no longer (`history_days`), or all that is older than a day.
 
@@ -141,7 +146,7 @@ class History:
 
         Args:
             before: The first day, in UTC, that stays; None: what `history_days` says.
-            destination: The name of the destination whose messages go, if `before` is given; None: all.
+            destination: The destination whose messages go, if `before` is given; None: all.
 
         Yields:
             What was removed, after each step. Each step commits.
@@ -155,9 +160,7 @@ class History:
                 raise ValueError("Whose messages go is a question only together with a day.")
             steps = self._partitions.apply_retention()
         else:
-            steps = self._partitions.remove(
-                before, None if destination is None else named_destination(destination).name
-            )
+            steps = self._partitions.remove(before, None if destination is None else named_destination(destination))
         return _pruning(steps)
 
 

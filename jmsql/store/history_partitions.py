@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import date
 from typing import NamedTuple
 
+from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import IllegalStateException
 from jmsql.store.driver import Driver
 from jmsql.store.identifier import quote_identifier
@@ -64,6 +65,12 @@ class HistoryPartitions:
             order by day"""
         return [HistoryDay._make(row) for row in self._driver.execute(statement).rows]
 
+    def today(self) -> date:
+        """Return the day in UTC to whose partition goes what leaves its destination now."""
+        today = f"select ({self._schema}.history_clock() at time zone 'UTC')::date"
+        found: date = self._driver.execute(today).rows[0][0]
+        return found
+
     def make_ahead(self) -> None:
         """Make the partitions of today and the next days, if there is a queue that keeps history."""
         missing = f"""
@@ -105,7 +112,7 @@ class HistoryPartitions:
             elif outdated:
                 yield from self.delete(day, outdated)
 
-    def remove(self, before: date, destination: str | None) -> Iterator[PruneStep]:
+    def remove(self, before: date, destination: Destination | None) -> Iterator[PruneStep]:
         """Remove what is older than a day, however long it was to be kept.
 
         Args:
@@ -125,7 +132,7 @@ class HistoryPartitions:
             if destination is None:
                 yield self.drop(day)
             else:
-                yield from self.delete(day, [destination])
+                yield from self.delete(day, [destination.name], is_topic=isinstance(destination, Topic))
 
     def drop(self, day: HistoryDay) -> PruneStep:
         """Remove a day with all its messages.
@@ -140,8 +147,13 @@ class HistoryPartitions:
             self._driver.execute(f"drop table {day.partition}")
         return PruneStep(day.day, day.estimated_messages, dropped=True)
 
-    def delete(self, day: HistoryDay, destinations: list[str]) -> Iterator[PruneStep]:
+    def delete(self, day: HistoryDay, destinations: list[str], *, is_topic: bool | None = None) -> Iterator[PruneStep]:
         """Remove the messages of some destinations from a day.
+
+        Args:
+            day: The day.
+            destinations: Their names.
+            is_topic: Whether they are topics; None: topics and queues with these names.
 
         Yields:
             What was removed, after each step. Each step commits.
@@ -149,8 +161,11 @@ class HistoryPartitions:
         statement = f"""
             delete from {day.partition} where ctid = any(array(
                 select ctid from {day.partition} where destination = any(%(destinations)s::text[])
+                  and is_topic = coalesce(%(is_topic)s::boolean, is_topic)
                 limit {_DELETED_AT_ONCE} for update skip locked))"""
-        while deleted := self._driver.execute(statement, {"destinations": destinations}).row_count:
+        while deleted := self._driver.execute(
+            statement, {"destinations": destinations, "is_topic": is_topic}
+        ).row_count:
             yield PruneStep(day.day, deleted, dropped=False)
 
     def _destinations(self, day: HistoryDay) -> tuple[list[str], list[str]]:

@@ -233,6 +233,28 @@ def test_without_a_limit_history_stays_and_so_does_that_of_deleted_queues(
     assert [step.dropped for step in administration.history.prune(before=NOON.date() + timedelta(days=1))] == [True]
 
 
+def test_history_of_a_topic_goes_without_that_of_the_queue_of_the_same_name(
+    jmsql_factory: jmsql.ConnectionFactory,
+    orders: jmsql.Queue,
+    administration: jmsql.Administration,
+    database: psycopg.Connection[Any],
+    set_clock: SetClock,
+) -> None:
+    set_clock(NOON)
+    _keep(jmsql_factory, orders, "of the queue")
+    topic = administration.create_topic("orders", history=True)
+    with jmsql_factory.create_context() as context:
+        consumer = context.create_shared_durable_consumer(topic, "all")
+        context.create_producer().send(topic, "of the topic")
+        assert consumer.receive_body(str, timeout=5) == "of the topic"
+    assert _bodies(database) == ["of the queue", "of the topic"]
+
+    assert administration.history.today() == NOON.date()
+    tomorrow = NOON.date() + timedelta(days=1)
+    assert [step.messages for step in administration.history.prune(before=tomorrow, destination=topic)] == [1]
+    assert _bodies(database) == ["of the queue"]
+
+
 def test_a_topics_history_is_kept_as_long_as_the_topic_says(
     jmsql_factory: jmsql.ConnectionFactory,
     administration: jmsql.Administration,
