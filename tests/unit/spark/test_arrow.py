@@ -4,10 +4,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType
 
+from jmsql.messages import Byte, Float, Long, Value
+from jmsql.messages.typed_json import write_object
 from jmsql.spark.arrow import Shaper
 from jmsql.spark.outgoing import Staging
+from tests.unit.messages.rows import as_jsonb_prints
 from tests.unit.spark.test_outgoing import PROPERTY
 
 PROPERTIES = StructType(
@@ -77,6 +82,44 @@ def test_properties_are_the_same_with_whatever_else_they_are_read(
         if found["double"] is not None and found["double"] != found["double"]:
             found["double"] = None  # NaN
     assert second == read_as
+
+
+names = st.sampled_from(["color", "weight", "Größe", "$", "_x", "JMSXGroupID"])
+plain_values = st.one_of(
+    st.booleans(),
+    st.integers(-(2**31), 2**31 - 1),
+    st.integers(-(2**63), 2**63 - 1).map(Long),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=10),
+    st.sampled_from(["2026-11-21", "2026-11-21T08:00:00Z", "1", '"weight": 1,', "[", "null"]),
+)
+all_values = plain_values | st.one_of(
+    st.none(), st.integers(-128, 127).map(Byte), st.floats(width=32).map(Float), st.floats()
+)
+
+
+def rows_of(values: st.SearchStrategy[Value]) -> st.SearchStrategy[list[dict[str, Value]]]:
+    return st.lists(st.dictionaries(names, values, max_size=4), min_size=1, max_size=6)
+
+
+@given(st.sampled_from([plain_values, all_values]).flatmap(rows_of))
+def test_properties_that_are_parsed_at_once_are_those_that_are_read_one_by_one(rows: list[dict[str, Value]]) -> None:
+    texts = [write_object(row, omit_nulls=True) for row in rows]
+    printed = [(None if text == "{}" else as_jsonb_prints(text), types) for text, types in texts]
+    one_by_one = [read((text, types or "{}"))[0] for text, types in printed]  # given types, it takes the slow way
+    assert [sorted(row.items()) for row in map(shown, read(*printed))] == [
+        sorted(row.items()) for row in map(shown, one_by_one)
+    ]
+
+
+def shown(properties: dict[str, Any]) -> dict[str, str]:
+    """Text that tells all values apart, and NaN from nothing else."""
+    return {name: repr(found) for name, found in properties.items()}
+
+
+def test_texts_that_look_like_times_stay_as_they_are_in_every_slice() -> None:
+    rows: list[tuple[str | None, str | None]] = [(f'{{"day": "2026-11-{n % 28 + 1:02}"}}', None) for n in range(9000)]
+    assert [row["day"]["string"] for row in read(*rows)] == [f"2026-11-{n % 28 + 1:02}" for n in range(9000)]
 
 
 def test_bodies_are_parsed_though_some_are_no_objects() -> None:
