@@ -29,6 +29,7 @@ from benchmarks.machine import describe_machine
 from benchmarks.measurement import Comparison
 from benchmarks.report import table, write_json
 from benchmarks.setting import FULL, QUICK, Benchmark, Setting
+from benchmarks.spark import spark_memory, spark_read, spark_write
 
 _BENCHMARKS: dict[str, Benchmark] = {
     "transacted-send": batches.transacted_send,
@@ -47,6 +48,9 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "groups": message_groups.groups,
     "history": keeping_history.history,
     "consumer-memory": memory.consumer_memory,
+    "spark-read": spark_read,
+    "spark-write": spark_write,
+    "spark-memory": spark_memory,
     "peers": peer_comparison.peers,
 }
 

@@ -80,6 +80,12 @@ class Database:
         self.execute("delete from jmsql.delivery")
         self.execute("vacuum (analyze) jmsql.message, jmsql.delivery")
 
+    def count(self, table: str) -> int:
+        """Return how many rows a table has."""
+        row = self._connection.execute(f"select count(*) from {table}".encode()).fetchone()
+        assert row is not None
+        return int(row[0])
+
     def setting(self, name: str) -> str:
         """Return one of the server's settings."""
         row = self._connection.execute("select current_setting(%s)", (name,)).fetchone()

@@ -22,6 +22,7 @@ class Effort:
         backlog: What counts as a long queue.
         pinned_seconds: How long a snapshot is held.
         latencies: How many messages are timed one by one.
+        jobs: How many turns each contender has where each takes a whole backlog.
     """
 
     rounds: int
@@ -30,10 +31,11 @@ class Effort:
     backlog: int
     pinned_seconds: float
     latencies: int
+    jobs: int
 
 
-FULL = Effort(rounds=40, messages=1000, singles=50, backlog=1_000_000, pinned_seconds=60.0, latencies=400)
-QUICK = Effort(rounds=5, messages=1000, singles=50, backlog=50_000, pinned_seconds=6.0, latencies=60)
+FULL = Effort(rounds=40, messages=1000, singles=50, backlog=1_000_000, pinned_seconds=60.0, latencies=400, jobs=5)
+QUICK = Effort(rounds=5, messages=1000, singles=50, backlog=50_000, pinned_seconds=6.0, latencies=60, jobs=1)
 
 
 @dataclass(slots=True)
@@ -52,17 +54,19 @@ class Setting:
     tell: Callable[[str], None]
     skipped: list[str] = field(default_factory=list)
 
-    def measure(self, contenders: Sequence[Contender], messages: int, *, seconds: float = 0.0) -> Samples:
+    def measure(
+        self, contenders: Sequence[Contender], messages: int, *, seconds: float = 0.0, rounds: int | None = None
+    ) -> Samples:
         """Let contenders take turns, and tell of every round."""
         names = " · ".join(contender.name for contender in contenders)
-        rounds = 0
+        number = 0
 
         def after_round() -> None:
-            nonlocal rounds
-            rounds += 1
-            self.tell(f"round {rounds}: {names}")
+            nonlocal number
+            number += 1
+            self.tell(f"round {number}: {names}")
 
-        return measure(contenders, messages, self.effort.rounds, seconds=seconds, after_round=after_round)
+        return measure(contenders, messages, rounds or self.effort.rounds, seconds=seconds, after_round=after_round)
 
     def skip(self, what: str, why: str) -> None:
         """Note that something could not be measured."""

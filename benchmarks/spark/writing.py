@@ -1,0 +1,84 @@
+"""Sending the rows of a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.database import BODY, Database
+from benchmarks.measurement import Comparison, Contender, Work, at_least, compare
+from benchmarks.setting import Setting
+from benchmarks.spark.session import jdbc_options, jmsql_options, spark_session
+
+__all__ = ["write"]
+
+_QUEUE = "written by Spark"
+
+# What a team writes to that has no provider: the same contents, one index.
+_TABLE = """
+    create table plain_message (
+        sequence bigint generated always as identity primary key,
+        sent_at timestamptz not null default now(),
+        destination text not null,
+        properties jsonb,
+        text_body text
+    )"""
+
+
+def write(setting: Setting) -> list[Comparison]:
+    """Send the rows of a DataFrame to a queue, and insert them into a table."""
+    database = setting.database
+    database.execute(_TABLE)
+    with spark_session(setting) as spark:
+        jmsql = partial(_jmsql, spark, database, jmsql_options(setting))
+        contenders = [Contender("jmsql", jmsql, lambda _: _empty(database))]
+        reach = jdbc_options(setting)
+        if reach is not None:
+            contenders.append(Contender("JDBC", partial(_jdbc, spark, database, reach), lambda _: _empty(database)))
+        samples = setting.measure(contenders, setting.effort.backlog, rounds=setting.effort.jobs)
+        return compare("spark-write", samples, "jmsql", {"JDBC": at_least(1.5)})
+
+
+def _empty(database: Database) -> None:
+    database.execute("truncate plain_message, jmsql.message, jmsql.delivery")
+    database.execute("checkpoint")
+
+
+def _rows(spark: SparkSession, count: int) -> DataFrame:
+    return spark.range(0, count, numPartitions=2).selectExpr(
+        f"'queue://{_QUEUE}' as destination",
+        f"'{BODY}' as text_body",
+        "map('color', 'blue', 'order', cast(id as string)) as properties",
+    )
+
+
+@contextmanager
+def _jmsql(spark: SparkSession, database: Database, reach: dict[str, str]) -> Iterator[Work]:
+    def work(count: int) -> None:
+        _rows(spark, count).write.format("jmsql").options(**reach).mode("append").save()
+        _check(database, "jmsql.message", count)
+
+    yield work
+
+
+@contextmanager
+def _jdbc(spark: SparkSession, database: Database, reach: dict[str, str]) -> Iterator[Work]:
+    # Its fastest settings: many rows in an insert, and text that the server makes into jsonb.
+    url = f"{reach['url']}?reWriteBatchedInserts=true&stringtype=unspecified"
+    options = {**reach, "url": url, "dbtable": "plain_message", "batchsize": "10000"}
+
+    def work(count: int) -> None:
+        rows = _rows(spark, count).selectExpr("destination", "to_json(properties) as properties", "text_body")
+        rows.write.format("jdbc").options(**options).mode("append").save()
+        _check(database, "plain_message", count)
+
+    yield work
+
+
+def _check(database: Database, table: str, count: int) -> None:
+    found = database.count(table)
+    if found != count:
+        raise SystemExit(f"{table} has {found:,} of {count:,} rows.")
