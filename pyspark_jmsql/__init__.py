@@ -41,6 +41,16 @@ class DefaultSource(DataSource):
     | `bytes_body` | binary | the body of a BytesMessage |
     | `delivery_count` | int | how often it was delivered before |
     | `body` | struct | the text or JSON body, parsed by the option ``bodySchema``; null where it does not fit |
+
+    A read with the option ``history`` has these besides, and its `delivery_count` has the last delivery in it:
+
+    | column | type | what it is |
+    | --- | --- | --- |
+    | `acknowledged_at` | timestamp | when the message left its destination |
+    | `outcome` | string | how: `acknowledged`, `expired`, `dead-lettered` or `purged` |
+    | `subscription`, `subscription_client_id` | string | the subscription that had it, and the client of that |
+    | `connection_id`, `client_id`, `user_name` | bigint, string, string | who has ended it |
+    | `transaction_id` | bigint | the transaction that has; no two rows have the same `transaction_id` and `sequence` |
     """  # noqa: E501 - a table
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -61,21 +71,25 @@ class DefaultSource(DataSource):
         return read_schema(self.settings)
 
     def reader(self, schema: StructType) -> BatchReader:
-        """A reader that browses: it consumes nothing."""
+        """A reader that consumes nothing: it browses, or reads the history."""
         from jmsql.spark.batch_reader import BatchReader
+        from jmsql.spark.history_reader import HistoryReader
         from jmsql.spark.schema import check_read_schema
 
         self.settings.require_source()
-        check_read_schema(schema)
-        return BatchReader(self.settings, schema)
+        check_read_schema(schema, self.settings)
+        return (HistoryReader if self.settings.history else BatchReader)(self.settings, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         """A reader that consumes, beside the other consumers."""
+        from jmsql.exceptions import UnsupportedOperationException
         from jmsql.spark.schema import check_read_schema
         from jmsql.spark.stream_reader import StreamReader
 
         self.settings.require_source()
-        check_read_schema(schema)
+        if self.settings.history:
+            raise UnsupportedOperationException("Option 'history' is for batch reads.")
+        check_read_schema(schema, self.settings)
         return StreamReader(self.settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

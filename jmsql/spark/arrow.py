@@ -16,7 +16,17 @@ from jmsql.spark.schema import BODY
 
 __all__ = ["Shaper"]
 
-_TEXTS = {"correlation_id", "reply_to", "jms_type", "text_body", "json_body", "body_types"}
+_TEXTS = {
+    "correlation_id",
+    "reply_to",
+    "jms_type",
+    "text_body",
+    "json_body",
+    "body_types",
+    "subscription",
+    "subscription_client_id",
+    "client_id",
+}
 
 
 class Shaper:

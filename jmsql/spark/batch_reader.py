@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -44,33 +45,43 @@ class BatchReader(DataSourceReader):
         schema: What to return.
     """
 
+    _history_of: str | None = None
+    """The PostgreSQL schema whose history must not lose a day while the tasks read."""
+
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Divide the queue by sequence into as many parts as the options say."""
+        """Divide what is read into as many parts as the options say, or fewer."""
+        options = self._options
+        with options.database.connect("planning a read") as connection:
+            texts = self._plan(connection)
+        snapshot = None
+        if len(texts) > 1:
+            snapshot = keep_snapshot(options.database, options.snapshot_timeout, self._history_of)
+        return [BrowsePartition(text, snapshot) for text in texts]
+
+    def _plan(self, connection: psycopg.Connection[Any]) -> list[str]:
+        """Return the statement of each task: each reads a range of sequences of the queue."""
         options = self._options
         statements = browse_statements(options.schema)
-        with options.database.connect("planning a read") as connection:
-            driver = PsycopgDriver(connection)
-            queue_id = find_queue(driver, options)
-            first, last = driver.execute(statements.ends, {"queue_id": queue_id}).rows[0]
-            if first is None:
-                first, last = 0, -1
-            count = max(1, min(options.partitions, last - first + 1))
-            bounds = [first + (last - first + 1) * number // count for number in range(count + 1)]
-            # Sequences at the ends may become visible until the snapshot is taken.
-            bounds[0], bounds[-1] = 0, 2**63 - 1
-            read = statements.read(Shaper(self._schema).columns, options.selector)
-            cursor = psycopg.ClientCursor(connection)
-            parameters = {"queue_id": queue_id, "destination": source_of(options).uri, **read.parameters}
-            texts = [
-                cursor.mogrify(read.text, {**parameters, "first": start, "last": max(end - 1, start)})
-                for start, end in pairwise(bounds)
-            ]
-        snapshot = keep_snapshot(options.database, options.snapshot_timeout) if count > 1 else None
-        return [BrowsePartition(text, snapshot) for text in texts]
+        driver = PsycopgDriver(connection)
+        queue_id = find_queue(driver, options)
+        first, last = driver.execute(statements.ends, {"queue_id": queue_id}).rows[0]
+        if first is None:
+            first, last = 0, -1
+        count = max(1, min(options.partitions, last - first + 1))
+        bounds = [first + (last - first + 1) * number // count for number in range(count + 1)]
+        # Sequences at the ends may become visible until the snapshot is taken.
+        bounds[0], bounds[-1] = 0, 2**63 - 1
+        read = statements.read(Shaper(self._schema).columns, options.selector)
+        cursor = psycopg.ClientCursor(connection)
+        parameters = {"queue_id": queue_id, "destination": source_of(options).uri, **read.parameters}
+        return [
+            cursor.mogrify(read.text, {**parameters, "first": start, "last": max(end - 1, start)})
+            for start, end in pairwise(bounds)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a part."""

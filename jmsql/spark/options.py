@@ -11,7 +11,7 @@ from jmsql.destinations import Destination, Queue, Topic
 from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException, JMSException
 from jmsql.selectors import Selector
 from jmsql.spark.connection import Database
-from jmsql.spark.starting_offsets import check_starting_offsets
+from jmsql.spark.offset_options import check_offset_options
 
 __all__ = ["OPTIONS", "Options"]
 
@@ -20,12 +20,14 @@ OPTIONS = (
     "topic",
     "subscription",
     "clientId",
+    "history",
     "selector",
     "columns",
     "bodySchema",
     "partitions",
     "snapshotTimeout",
     "startingOffsets",
+    "endingOffsets",
     "maxMessagesPerTrigger",
     "maxBytesPerTrigger",
     "failOnDataLoss",
@@ -55,12 +57,14 @@ class Options:
         topic: The topic, likewise.
         subscription: The name of the subscription to read from.
         client_id: The client identifier that the subscription belongs to, if any.
+        history: Whether to read what has left the destination instead of what waits in it.
         selector: Which messages are wanted.
         columns: Which columns are wanted; None: all.
         body_schema: How JSON bodies are parsed, as Spark's DDL.
         partitions: In how many tasks to read.
         snapshot_timeout: Seconds for which the snapshot of a batch read is kept when no task uses it.
-        starting_offsets: What a new stream begins with.
+        starting_offsets: What a new stream begins with, or a batch read of the history.
+        ending_offsets: Where a batch read of the history ends.
         maximum_messages: The most messages in a micro-batch; None: all there are.
         maximum_bytes: The bytes from which on a micro-batch takes no more; None: any number.
         fail_on_data_loss: Whether a read fails when messages are gone that it has promised.
@@ -73,12 +77,14 @@ class Options:
     topic: Topic | None = None
     subscription: str | None = None
     client_id: str | None = None
+    history: bool = False
     selector: Selector | None = None
     columns: tuple[str, ...] | None = None
     body_schema: str | None = None
     partitions: int = 1
     snapshot_timeout: float = 60.0
     starting_offsets: str = "earliest"
+    ending_offsets: str = "latest"
     maximum_messages: int | None = None
     maximum_bytes: int | None = None
     fail_on_data_loss: bool = True
@@ -105,18 +111,22 @@ class Options:
             topic=_destination(Topic, "topic", options),
             subscription=options.get("subscription"),
             client_id=options.get("clientId"),
+            history=_boolean("history", options, default=False),
             selector=_selector(selector),
             columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
             body_schema=options.get("bodySchema"),
             partitions=_integer("partitions", options, 1) or 1,
             snapshot_timeout=_seconds("snapshotTimeout", options, 60.0),
             starting_offsets=options.get("startingOffsets", "earliest"),
+            ending_offsets=options.get("endingOffsets", "latest"),
             maximum_messages=_integer("maxMessagesPerTrigger", options, 1),
             maximum_bytes=_integer("maxBytesPerTrigger", options, 1),
             fail_on_data_loss=_boolean("failOnDataLoss", options, default=True),
             write_id=options.get("writeId"),
         )
-        check_starting_offsets(read.starting_offsets)
+        check_offset_options(read.starting_offsets, read.ending_offsets, history=read.history)
+        if read.history and read.write_id is not None:
+            raise JMSException("Option 'writeId' is for writes, and option 'history' for reads: give one of them.")
         if read.queue is not None and read.topic is not None:
             raise JMSException("Give option 'queue' or option 'topic', not both.")
         if read.subscription is not None and read.topic is None:
@@ -131,15 +141,20 @@ class Options:
         return self.queue or self.topic
 
     def require_source(self) -> None:
-        """Make sure that the options name what to read from.
+        """Make sure that the options name what to read from; the history is that of all destinations if they do not.
 
         Raises:
             JMSException: They do not.
         """
+        if self.history:
+            return
         if self.destination is None:
             raise JMSException("Name what to read: option 'queue', or options 'topic' and 'subscription'.")
         if self.topic is not None and self.subscription is None:
-            raise JMSException("Option 'topic' needs option 'subscription': a topic itself keeps no messages.")
+            raise JMSException(
+                "Option 'topic' needs option 'subscription': a topic itself keeps no messages. (What its subscriptions "
+                "had is read with option 'history'.)"
+            )
 
 
 def _unknown(name: str) -> str:

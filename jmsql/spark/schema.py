@@ -9,7 +9,15 @@ from pyspark.sql.types import MapType, StringType, StructType
 from jmsql.exceptions import JMSException
 from jmsql.spark.options import Options
 
-__all__ = ["BODY", "COLUMNS", "WRITTEN_COLUMNS", "check_read_schema", "check_written_schema", "read_schema"]
+__all__ = [
+    "BODY",
+    "COLUMNS",
+    "HISTORY_COLUMNS",
+    "WRITTEN_COLUMNS",
+    "check_read_schema",
+    "check_written_schema",
+    "read_schema",
+]
 
 _PROPERTY = "struct<type:string,boolean:boolean,long:bigint,double:double,string:string>"
 
@@ -35,6 +43,19 @@ COLUMNS = {
 }
 """The columns of a message and their types."""
 
+HISTORY_COLUMNS = {
+    **COLUMNS,
+    "acknowledged_at": "timestamp",
+    "outcome": "string",
+    "subscription": "string",
+    "subscription_client_id": "string",
+    "connection_id": "bigint",
+    "client_id": "string",
+    "user_name": "string",
+    "transaction_id": "bigint",
+}
+"""The columns of a message in the history, which also say how it left its destination."""
+
 BODY = "body"
 """The column with the parsed JSON body, which is there if its schema is given."""
 
@@ -48,20 +69,20 @@ def read_schema(options: Options) -> str:
     Raises:
         JMSException: Option 'columns' names a column that does not exist, or names one twice.
     """
-    names = options.columns or (*COLUMNS, *((BODY,) if options.body_schema is not None else ()))
-    known = COLUMNS if options.body_schema is None else {**COLUMNS, BODY: f"struct<{options.body_schema}>"}
+    readable = _readable(options)
+    known = readable if options.body_schema is None else {**readable, BODY: f"struct<{options.body_schema}>"}
+    names = options.columns or tuple(known)
     for name in names:
         if name not in known:
-            needs = " (it needs option 'bodySchema')" if name == BODY else ""
-            raise JMSException(
-                f"Option 'columns': there is no column {name!r}{needs}; there are: {', '.join(COLUMNS)}."
-            )
+            missing = "bodySchema" if name == BODY else "history" if name in HISTORY_COLUMNS else None
+            needs = "" if missing is None else f" (it needs option '{missing}')"
+            raise JMSException(f"Option 'columns': there is no column {name!r}{needs}; there are: {_listed(readable)}.")
     if len(set(names)) < len(names):
         raise JMSException("Option 'columns' names a column twice.")
     return ", ".join(f"{name} {known[name]}" for name in names)
 
 
-def check_read_schema(schema: StructType) -> None:
+def check_read_schema(schema: StructType, options: Options) -> None:
     """Make sure that a read can return a schema, which the user may have given.
 
     Raises:
@@ -72,7 +93,7 @@ def check_read_schema(schema: StructType) -> None:
             if not isinstance(field.dataType, StructType) or "map<" in field.dataType.simpleString():
                 raise JMSException("The schema of the column 'body' is a struct, in which there is no map.")
             continue
-        _check(field.name, field.dataType.simpleString(), COLUMNS, "read")
+        _check(field.name, field.dataType.simpleString(), _readable(options), "read")
 
 
 def check_written_schema(schema: StructType, options: Options, *, overwrite: bool) -> None:
@@ -82,6 +103,8 @@ def check_written_schema(schema: StructType, options: Options, *, overwrite: boo
         JMSException: A column does not exist or has another type, nothing tells where the messages go, or they shall
             replace what is there.
     """
+    if options.history:
+        raise JMSException("Option 'history' is for reads: messages enter the history when they leave a destination.")
     if overwrite:
         raise JMSException("Messages are added to a destination and replace nothing: use mode('append').")
     for field in schema.fields:
@@ -100,6 +123,10 @@ def _check(name: str, kind: str, known: dict[str, str], doing: str) -> None:
         raise JMSException(f"The column {name!r} cannot be {doing}; there are: {_listed(known)}.")
     if kind != known[name]:
         raise JMSException(f"The column {name!r} is {doing} as {known[name]}, not as {kind}.")
+
+
+def _readable(options: Options) -> dict[str, str]:
+    return HISTORY_COLUMNS if options.history else COLUMNS
 
 
 def _listed(names: Iterable[str]) -> str:

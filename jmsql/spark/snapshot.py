@@ -16,6 +16,7 @@ from jmsql.exceptions import JMSException
 from jmsql.spark.connection import Database
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.spark_browse import snapshot_statements
+from jmsql.store.spark_history import history_statements
 
 __all__ = ["keep_snapshot", "reader_name"]
 
@@ -31,14 +32,19 @@ def reader_name(snapshot: str | None) -> str:
     return "reading" if snapshot is None else f"reading-{snapshot}"
 
 
-def keep_snapshot(database: Database, timeout: float) -> str:
+def keep_snapshot(database: Database, timeout: float, history_of: str | None = None) -> str:
     """Take a snapshot that stays until no task has used it for `timeout` seconds, or this process's parent ends.
+
+    Args:
+        database: Where to take it.
+        timeout: For how long it stays when it is not used, in seconds.
+        history_of: The PostgreSQL schema of whose history no day may be dropped meanwhile, if any.
 
     Raises:
         JMSException: It could not be taken.
     """
     command = [sys.executable, "-m", "jmsql.spark.snapshot", str(os.getppid()), str(timeout)]
-    command.extend(value or "" for value in (database.connection, database.url))
+    command.extend(value or "" for value in (database.connection, database.url, history_of))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     keeper = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
@@ -55,10 +61,12 @@ def keep_snapshot(database: Database, timeout: float) -> str:
     return answer.removeprefix("snapshot ")
 
 
-def _keep(database: Database, driver_process: int, timeout: float) -> None:
+def _keep(database: Database, history_of: str | None, driver_process: int, timeout: float) -> None:
     with database.connect("keeping a snapshot") as connection:
         driver = PsycopgDriver(connection)
         driver.execute(snapshot_statements.begin)
+        if history_of is not None:
+            driver.execute(history_statements(history_of).hold)
         snapshot = driver.execute(snapshot_statements.export).rows[0][0]
         print("snapshot", snapshot, flush=True)  # noqa: T201 - the answer to the process that has started this one
         readers = {"name": f"%{reader_name(snapshot)}"}
@@ -83,4 +91,9 @@ def _is_running(process: int) -> bool:
 
 
 if __name__ == "__main__":
-    _keep(Database(sys.argv[3] or None, sys.argv[4] or None), int(sys.argv[1]), float(sys.argv[2]))
+    _keep(
+        Database(sys.argv[3] or None, sys.argv[4] or None),
+        sys.argv[5] or None,
+        int(sys.argv[1]),
+        float(sys.argv[2]),
+    )

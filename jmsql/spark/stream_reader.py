@@ -23,9 +23,9 @@ from pyspark.sql.types import StructType
 
 from jmsql.exceptions import JMSException
 from jmsql.spark.arrow import Shaper
+from jmsql.spark.offset_options import find_start
 from jmsql.spark.options import Options
 from jmsql.spark.place import find_queue, source_of
-from jmsql.spark.starting_offsets import find_start
 from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.driver import PsycopgDriver

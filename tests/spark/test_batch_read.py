@@ -165,3 +165,40 @@ def test_missing_queue_is_named_before_any_task_starts(spark: SparkSession, jmsq
     read = spark.read.format("jmsql").option("queue", "nowhere").load()
     with pytest.raises(AnalysisException, match="Option 'queue': there is no queue 'nowhere'"):
         read.collect()
+
+
+def test_history_is_read_as_it_was_recorded(
+    spark: SparkSession, context: jmsql.JMSContext, server: Server, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    with jmsql.Administration(jmsql_factory) as administration:
+        orders = administration.create_queue("orders", history=True)
+    for number in range(20):
+        message = context.create_text_message(f'{{"n": {number}}}')
+        message.set_short_property("weight", number)
+        context.create_producer().send(orders, message)
+    context.commit()
+    consumer = context.create_consumer(orders)
+    for _ in range(20):
+        assert consumer.receive(10) is not None
+    context.commit()
+
+    read = spark.read.format("jmsql").options(history="true", queue="orders", partitions="2")
+    rows = sorted(read.option("bodySchema", "n INT").load().collect(), key=lambda row: row.sequence)
+
+    assert [(row.body.n, row.properties["weight"]) for row in rows] == [
+        (number, property_row("short", long=number)) for number in range(20)
+    ]
+    known = "select outcome, delivery_count, consumed_by, user_name, transaction_id::text::bigint, sequence from jmsql.history order by sequence"  # noqa: E501
+    assert [
+        (row.outcome, row.delivery_count, row.connection_id, row.user_name, row.transaction_id, row.sequence)
+        for row in rows
+    ] == server.rows(known)
+    assert {row.destination for row in rows} == {"queue://orders"}
+
+    ((ended,),) = server.rows("select min(acknowledged_at) from jmsql.history")
+    at = read.option("columns", "sequence").option("startingOffsets", ended.isoformat())
+    assert at.load().count() == 20
+    assert at.option("endingOffsets", ended.isoformat()).load().count() == 0
+    assert server.terminate("jmsql-spark-keeping-a-snapshot") >= 1
+    with pytest.raises(AnalysisException, match="Option 'endingOffsets'"):
+        at.option("endingOffsets", "tomorrow").load()

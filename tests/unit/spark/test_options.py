@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.types import StructType
 
 from jmsql import JMSException, Queue
 from jmsql.spark.options import OPTIONS, Options
-from jmsql.spark.schema import read_schema
+from jmsql.spark.schema import check_written_schema, read_schema
 
 
 def test_names_of_options_are_read_in_any_letter_case() -> None:
@@ -26,6 +27,20 @@ def test_names_of_options_are_read_in_any_letter_case() -> None:
         ({"queue": "a", "snapshotTimeout": "soon"}, "'snapshotTimeout' is a number of seconds"),
         ({"queue": "a", "startingOffsets": "yesterday"}, "'startingOffsets' is earliest, latest, a time"),
         ({"queue": "a", "startingOffsets": "2026-11-21T08:00:00"}, "'startingOffsets': .* has no time zone"),
+        ({"queue": "a", "endingOffsets": "2026-11-21T08:00:00+00:00"}, "'endingOffsets' needs option 'history'"),
+        ({"history": "true", "endingOffsets": "earliest"}, "'endingOffsets' is latest, or a time"),
+        ({"history": "true", "endingOffsets": "2026-11-21"}, "'endingOffsets': .* has no time zone"),
+        ({"history": "true", "startingOffsets": "ID:1"}, "'startingOffsets': the history begins where"),
+        (
+            {
+                "history": "true",
+                "startingOffsets": "2026-11-21T08:00:00+00:00",
+                "endingOffsets": "2026-11-21T08:59:59+01:00",
+            },
+            "'endingOffsets': 2026-11-21T08:59:59.01:00 is before",
+        ),
+        ({"history": "yes"}, "'history' is true or false"),
+        ({"history": "true", "writeId": "w"}, "'writeId' is for writes"),
         ({"queue": "a", "failOnDataLoss": "1"}, "'failOnDataLoss' is true or false"),
         ({"queue": "a", "selector": "a = = 1"}, "Option 'selector'"),
         ({"queue": "a", "colums": "b"}, "did you mean 'columns'"),
@@ -47,11 +62,41 @@ def test_wrong_options_are_refused_by_name(given: dict[str, str], words: str) ->
         ({"columns": "sequence, colour"}, "'columns': there is no column 'colour'"),
         ({"columns": "body"}, "needs option 'bodySchema'"),
         ({"columns": "type,type"}, "names a column twice"),
+        ({"columns": "outcome"}, "needs option 'history'"),
     ],
 )
 def test_columns_are_checked(given: dict[str, str], words: str) -> None:
     with pytest.raises(JMSException, match=words):
         read_schema(Options.read(given))
+
+
+def test_history_has_columns_of_its_own_and_needs_no_destination() -> None:
+    options = Options.read({"history": "true", "bodySchema": "n INT"})
+    options.require_source()
+    names = [column.split(" ")[0] for column in read_schema(options).split(", ")]
+    assert names[-9:] == [
+        "acknowledged_at",
+        "outcome",
+        "subscription",
+        "subscription_client_id",
+        "connection_id",
+        "client_id",
+        "user_name",
+        "transaction_id",
+        "body",
+    ]
+
+
+def test_batch_read_of_the_history_from_its_end_on_is_refused() -> None:
+    from jmsql.spark.history_reader import HistoryReader
+
+    with pytest.raises(JMSException, match="'startingOffsets': a batch read of the history from 'latest' on is empty"):
+        HistoryReader(Options.read({"history": "true", "startingOffsets": "latest"}), StructType())
+
+
+def test_history_is_not_written() -> None:
+    with pytest.raises(JMSException, match="Option 'history' is for reads"):
+        check_written_schema(StructType(), Options.read({"queue": "a", "history": "true"}), overwrite=False)
 
 
 def test_every_option_is_documented() -> None:

@@ -1,0 +1,77 @@
+"""Where a read begins and ends, as the options `startingOffsets` and `endingOffsets` say it."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from jmsql.exceptions import JMSException
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.spark_sources import source_statements
+from jmsql.store.spark_streams import Start
+
+__all__ = ["check_offset_options", "find_start", "moment"]
+
+_ID = "ID:"
+_EXAMPLE = "2026-11-21T08:00:00+00:00"
+
+
+def check_offset_options(starting: str, ending: str, *, history: bool) -> None:
+    """Make sure that the options make sense.
+
+    Args:
+        starting: Option 'startingOffsets'.
+        ending: Option 'endingOffsets'.
+        history: Whether the history is read.
+
+    Raises:
+        JMSException: They do not.
+    """
+    if starting not in {"earliest", "latest"} and not starting.startswith(_ID):
+        _moment("startingOffsets", starting, f"earliest, latest, a time such as {_EXAMPLE}, or the id of a message")
+    if ending != "latest":
+        _moment("endingOffsets", ending, f"latest, or a time such as {_EXAMPLE}")
+        if not history:
+            raise JMSException("Option 'endingOffsets' needs option 'history'.")
+    if history:
+        if starting.startswith(_ID):
+            raise JMSException(
+                "Option 'startingOffsets': the history begins where a message has left its destination, not at a "
+                f"message's id; give a time such as {_EXAMPLE}."
+            )
+        first, end = moment(starting), moment(ending)
+        if first is not None and end is not None and first > end:
+            raise JMSException(f"Option 'endingOffsets': {ending} is before {starting}, where the read starts.")
+
+
+def moment(text: str) -> dt.datetime | None:
+    """Return the time that an option names, None if it names none."""
+    return None if text in {"earliest", "latest"} or text.startswith(_ID) else dt.datetime.fromisoformat(text)
+
+
+def find_start(driver: PsycopgDriver, schema: str, queue_id: int, text: str) -> Start:
+    """Return where to start streaming a queue.
+
+    Raises:
+        JMSException: The option names a message that is not in the queue.
+    """
+    statements = source_statements(schema)
+    if text == "earliest":
+        return Start()
+    if text == "latest":
+        return Start(sequence=driver.execute(statements.last_sequence).rows[0][0] + 1)
+    if (time := moment(text)) is not None:
+        return Start(timestamp=int(time.timestamp() * 1000))
+    parameters = {"queue_id": queue_id, "message_id": text.removeprefix(_ID).lower()}
+    found = driver.execute(statements.find_message, parameters).rows
+    if not found:
+        raise JMSException(f"Option 'startingOffsets': there is no message {text} in the queue.")
+    return Start(sequence=found[0][0])
+
+
+def _moment(name: str, text: str, choices: str) -> None:
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise JMSException(f"Option '{name}' is {choices}, not {text!r}.") from error
+    if time.tzinfo is None:
+        raise JMSException(f"Option '{name}': the time {text!r} has no time zone; write +00:00 after it.")
