@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from jmsql.cli import (
+    archive,
     binding,
     browse,
     dead_letters,
@@ -123,6 +124,7 @@ for command in (
     top.top,
     metrics.metrics,
     doctor.doctor,
+    archive.archive,
 ):
     app.command()(command)
 app.add_typer(destination.application, name="destination")

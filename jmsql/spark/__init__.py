@@ -1,4 +1,4 @@
-"""Spark: messages as a data source for batch and streaming reads and writes, named ``jmsql``.
+"""Spark: messages as a data source for batch and streaming reads and writes, named ``jmsql``, and jobs built on it.
 
 Spark finds it by itself where jmsql is installed; elsewhere `register` makes it known to a session. It needs the extra
 ``spark`` and Java 17 or newer.
@@ -6,12 +6,29 @@ Spark finds it by itself where jmsql is installed; elsewhere `register` makes it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+    from jmsql.spark.archiving.job import archive
+    from jmsql.spark.archiving.report import ArchivedDay, ArchiveReport
+
+__all__ = ["ArchiveReport", "ArchivedDay", "archive", "register"]
+
+_PLACES = {
+    "ArchiveReport": "jmsql.spark.archiving.report",
+    "ArchivedDay": "jmsql.spark.archiving.report",
+    "archive": "jmsql.spark.archiving.job",
+}
+"""Where the names are that are loaded when they are asked for: Spark's tasks need none of them."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)
 
 
 def register(spark: SparkSession) -> None:

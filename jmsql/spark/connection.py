@@ -108,16 +108,17 @@ class Database:
         return url.set(drivername="postgresql").render_as_string(hide_password=False)
 
     @contextmanager
-    def connect(self, doing: str) -> Iterator[psycopg.Connection[Any]]:
+    def connect(self, doing: str, *, autocommit: bool = False) -> Iterator[psycopg.Connection[Any]]:
         """Connect for control statements; the block is one transaction.
 
         Args:
             doing: What for, for error messages and as the connection's name.
+            autocommit: Whether each statement is a transaction of its own instead.
         """
         url = self.libpq_url(_application_name(doing))
         with jms_errors(doing):
             try:
-                opened = psycopg.connect(url)
+                opened = psycopg.connect(url, autocommit=autocommit)
             except psycopg.OperationalError as error:
                 if self.connection is not None and "service" in str(error):
                     raise JMSException(

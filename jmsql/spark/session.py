@@ -34,6 +34,14 @@ _SETTINGS = {
 }
 _LINES_OF_THE_LOG = 5
 _OWN_ERROR = re.compile(r"^jmsql\.exceptions\.\w+: (.+)$", re.MULTILINE)
+_MISSING_FILE_SYSTEM = re.compile(
+    r'No FileSystem for scheme "(?P<scheme>[^"]+)"|Class org\.apache\.hadoop\.fs\.(?P<package>\w+)\.\w+ not found'
+)
+_FILE_SYSTEMS = {
+    "s3a": ("s3a", "org.apache.hadoop:hadoop-aws"),
+    "azurebfs": ("abfss", "org.apache.hadoop:hadoop-azure"),
+}
+"""The schemes of file systems that Spark does not bring along, and where they are, by their Java packages."""
 
 
 @contextmanager
@@ -145,6 +153,15 @@ def spark_errors(doing: str) -> Iterator[None]:
 
 def _text(error: BaseException) -> str:
     """Return what jmsql itself said in a process of Spark's, else the first line of the error."""
-    shown = str(error).strip()
+    java = getattr(error, "java_exception", None)
+    shown = str(error if java is None else java).strip()
+    missing = _MISSING_FILE_SYSTEM.search(shown)
+    if missing is not None:
+        name = missing["scheme"] or missing["package"]
+        scheme, artifact = _FILE_SYSTEMS.get(name, (name, "GROUP:ARTIFACT"))
+        return (
+            f"the session has no file system for {scheme}://. Bring its jars along: "
+            f"spark.jars.packages={artifact}:VERSION, for the Hadoop of this Spark."
+        )
     own = _OWN_ERROR.findall(shown)
     return own[-1] if own else shown.split("\n", 1)[0]

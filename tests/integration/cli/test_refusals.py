@@ -35,6 +35,7 @@ COMMANDS = (
     ("roles", "list"),
     ("binding", "list"),
     ("move", "orders", "old"),
+    ("archive", "/nowhere"),
     ("doctor",),
     ("demo",),
 )

@@ -1,0 +1,187 @@
+"""`jmsql archive`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jmsql.cli.composition import read_destination
+from jmsql.cli.options import Json, Schema, Url, open_database
+from jmsql.cli.output import console, counted, print_json, progress, table
+from jmsql.spark.archiving.archive_format import ArchiveFormat
+from jmsql.spark.session import spark_session
+
+if TYPE_CHECKING:
+    from jmsql.spark.archiving.report import ArchiveReport
+
+__all__ = ["archive"]
+
+NOT_SAFE = 1
+
+
+def _setting(text: str) -> str:
+    name, equals, _ = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"{text!r} is no setting: write KEY=VALUE.")
+    return text
+
+
+def archive(
+    context: typer.Context,
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="A directory: a path, or a URL such as s3a://bucket/archive.")
+    ],
+    destinations: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--destination",
+            metavar="DESTINATION",
+            help="Only its history: a queue's name, queue://NAME or topic://NAME. May be repeated.",
+        ),
+    ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Also write what waits now, to TARGET/_live; nothing is consumed.")
+    ] = False,
+    format: Annotated[  # noqa: A002 - the name of the option
+        ArchiveFormat, typer.Option("--format", help="How it is stored; delta and iceberg need their jars.")
+    ] = ArchiveFormat.parquet,
+    drop: Annotated[
+        bool, typer.Option("--drop", help="Remove settled days from the history of which the archive has all.")
+    ] = False,
+    keep_days: Annotated[
+        int, typer.Option("--keep-days", metavar="N", min=0, help="With --drop: the days before today that stay.")
+    ] = 0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell, day by day, what would be archived and removed.")
+    ] = False,
+    partitions: Annotated[
+        int, typer.Option("--partitions", metavar="N", min=1, help="In how many tasks a batch is read.")
+    ] = 1,
+    max_messages: Annotated[
+        int, typer.Option("--max-messages-per-batch", metavar="N", min=1, help="The most messages in a batch.")
+    ] = 500_000,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint", metavar="DIRECTORY", help="Where Spark keeps the progress; TARGET/_checkpoint without."
+        ),
+    ] = None,
+    spark_conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--spark-conf",
+            metavar="KEY=VALUE",
+            callback=lambda given: [_setting(each) for each in given or ()],
+            help="A setting of Spark's, such as spark.master or spark.jars.packages. May be repeated.",
+        ),
+    ] = None,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Write the history to Parquet files, by destination and day: what was added since the last run, each message once.
+
+    A run may be killed at any moment; the next one goes on from there. One run at a time writes to a target. It takes
+    Java, and the extra `spark`.
+
+    With --drop, a day is removed from the history when it is settled, and the archive has each of its messages. Exits
+    with 1 if a day was kept because the archive does not.
+
+    Example: `jmsql archive /srv/archive --drop --keep-days 7`
+    """
+    chosen = [read_destination(name) for name in destinations or ()]
+    if keep_days and not drop:
+        raise typer.BadParameter("--keep-days goes together with --drop.")
+    settings = dict(_pair(each) for each in spark_conf or ())
+    verbose: bool = context.find_root().params["verbose"]
+    database = open_database(url, schema)
+    with database.administration():
+        pass  # Spark takes its time to start; what is wrong with the database shows before.
+    with progress() as display:
+        task = display.add_task("Starting Spark", total=None)
+        with spark_session("jmsql archive", database.url, _with_format(format, settings), verbose=verbose) as spark:
+            from jmsql.spark import archive as run
+
+            report = run(
+                spark,
+                target,
+                destinations=chosen,
+                schema=schema,
+                format=format,
+                live=live,
+                drop=drop,
+                keep_days=keep_days,
+                dry_run=dry_run,
+                partitions=partitions,
+                max_messages_per_batch=max_messages,
+                checkpoint=checkpoint,
+                progress=lambda doing, messages: display.update(task, description=doing, completed=messages),
+            )
+            display.update(task, description="Stopping Spark")
+    if as_json:
+        print_json(_document(report))
+    else:
+        _show(report, drop=drop)
+    if not report.is_safe:
+        raise typer.Exit(NOT_SAFE)
+
+
+def _pair(setting: str) -> tuple[str, str]:
+    name, _, value = setting.partition("=")
+    return name.strip(), value
+
+
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+
+def _with_format(kind: ArchiveFormat, settings: Mapping[str, str]) -> dict[str, str]:
+    """Add what Spark has to be told before it starts."""
+    brings_jars = not settings.keys().isdisjoint({"spark.jars", "spark.jars.packages"})
+    return {**_DELTA, **settings} if kind is ArchiveFormat.delta and brings_jars else dict(settings)
+
+
+def _document(report: ArchiveReport) -> dict[str, Any]:
+    document = asdict(report)
+    document["days"] = [{**asdict(day), "day": day.day.isoformat()} for day in report.days]
+    return document
+
+
+def _show(report: ArchiveReport, *, drop: bool) -> None:
+    screen = console()
+    if report.dry_run:
+        screen.print(f"Would archive {counted(report.messages, 'message')} to {report.target}.", markup=False)
+    else:
+        batches = f"{report.batches:,} batch{'' if report.batches == 1 else 'es'}"
+        screen.print(f"Archived {counted(report.messages, 'message')} in {batches} to {report.target}.", markup=False)
+    if report.live_messages is not None:
+        words = "Would write" if report.dry_run else "Wrote"
+        waiting = counted(report.live_messages, "waiting message")
+        screen.print(f"{words} {waiting} to {report.target}/_live.", markup=False)
+    if report.days:
+        listing = table(
+            *("day", "in history", "in archive", "missing", "doubled", "removed", "why not"),
+            numbers=("in history", "in archive", "missing", "doubled"),
+        )
+        for day in report.days:
+            numbers = (day.in_history, day.in_archive, day.missing, day.doubled)
+            listing.add_row(
+                day.day.isoformat(),
+                *(f"{number:,}" for number in numbers),
+                _removed(day.dropped, report.dry_run),
+                day.kept_because or "",
+            )
+        screen.print(listing)
+    elif drop:
+        screen.print("No day was to be removed.")
+
+
+def _removed(dropped: bool, dry_run: bool) -> str:
+    if not dropped:
+        return "no"
+    return "would be" if dry_run else "yes"

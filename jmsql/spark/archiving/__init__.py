@@ -1,0 +1,1 @@
+"""The archive: the history of messages as Parquet files, partitioned by destination and day."""

@@ -1,0 +1,134 @@
+"""The days of the history: compared with the archive, and removed once the archive has all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+
+from jmsql.client.administration import Administration
+from jmsql.spark.archiving.comparison import Comparison, compare
+from jmsql.spark.archiving.formats import KEY, Sink
+from jmsql.spark.archiving.report import ArchivedDay
+from jmsql.spark.archiving.settings import ArchiveSettings
+from jmsql.spark.session import spark_errors
+from jmsql.store.history_partitions import HistoryDay
+
+__all__ = ["Days"]
+
+_SNAPSHOT_TIMEOUT = "10"
+"""Seconds. What reads the history, for that long after its last task, is what its removal waits for."""
+
+_ONE_DAY = timedelta(days=1)
+
+
+class Days:
+    """The days of the history that is archived.
+
+    Args:
+        spark: The session.
+        administration: Where to ask of the history.
+        settings: What is archived.
+        sink: Where to.
+    """
+
+    def __init__(
+        self, spark: SparkSession, administration: Administration, settings: ArchiveSettings, sink: Sink
+    ) -> None:
+        self._spark = spark
+        self._history = administration.history
+        self._settings = settings
+        self._sink = sink
+
+    def plan(self, *, drop: bool, progress: Callable[[date], None]) -> list[ArchivedDay]:
+        """Compare all days, and tell which would be dropped once the archive has them."""
+        days = []
+        for day in self._days():
+            progress(day.day)
+            compared = self._compare(day)
+            if compared.in_history:
+                reason = self._reason(day) if drop else None
+                days.append(_archived(day, compared, dropped=drop and reason is None, kept_because=reason))
+        return days
+
+    def drop(self, progress: Callable[[date], None]) -> list[ArchivedDay]:
+        """Remove the days that are settled, old enough, and in the archive; from the first one that is not on, none.
+
+        Raises:
+            JMSException: The role may not do that, or those who read the history did not end in time.
+        """
+        days = []
+        for day in self._days():
+            if self._is_kept(day):
+                break
+            progress(day.day)
+            compared = self._compare(day) if day.settled else Comparison()
+            reason = self._reason(day) or _difference(compared)
+            if reason is None:
+                self._remove(day.day)
+            if compared.in_history or reason is not None:
+                days.append(_archived(day, compared, dropped=reason is None, kept_because=reason))
+            if reason is not None:
+                break
+        return days
+
+    def _days(self) -> list[HistoryDay]:
+        today = self._history.today()
+        return [day for day in self._history.days() if day.day <= today]
+
+    def _is_kept(self, day: HistoryDay) -> bool:
+        return day.day >= self._history.today() - timedelta(days=self._settings.keep_days)
+
+    def _reason(self, day: HistoryDay) -> str | None:
+        if self._is_kept(day):
+            return "it is to be kept"
+        return None if day.settled else "it is not settled yet"
+
+    def _compare(self, day: HistoryDay) -> Comparison:
+        next_day = day.day + _ONE_DAY
+        count = sum(
+            self._history.count(destination, since=_midnight(day.day), until=_midnight(next_day))
+            for destination in self._settings.destinations or (None,)
+        )
+        if not count:
+            return Comparison()
+        with spark_errors(f"comparing {day.day} with the archive"):
+            reads = [
+                self._spark.read.format("jmsql")
+                .options(
+                    **options,
+                    columns=",".join(KEY),
+                    snapshotTimeout=_SNAPSHOT_TIMEOUT,
+                    startingOffsets=_midnight(day.day).isoformat(),
+                    endingOffsets=_midnight(next_day).isoformat(),
+                )
+                .load()
+                for options in self._settings.reads()
+            ]
+            compared = compare(reduce(DataFrame.unionAll, reads), self._sink.read(day.day))
+        # Spark has read as many as PostgreSQL counts.
+        return compared._replace(in_history=count, missing=compared.missing + max(0, count - compared.in_history))
+
+    def _remove(self, day: date) -> None:
+        # None of the days before is there any more, unless for other destinations.
+        for destination in self._settings.destinations or (None,):
+            for _ in self._history.prune(before=day + _ONE_DAY, destination=destination):
+                pass
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)
+
+
+def _difference(compared: Comparison) -> str | None:
+    if compared.missing:
+        return f"the archive lacks {compared.missing:,} of its messages"
+    if compared.doubled:
+        return f"the archive has {compared.doubled:,} of its messages too often"
+    return None
+
+
+def _archived(day: HistoryDay, compared: Comparison, *, dropped: bool, kept_because: str | None) -> ArchivedDay:
+    return ArchivedDay(day.day, *compared, day.settled, dropped, kept_because)
