@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import os
+from collections.abc import Iterable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pgpq import ArrowToPostgresBinaryEncoder
@@ -13,9 +14,9 @@ from pgpq.schema import Jsonb
 
 from jmsql.destinations import Queue, Topic, parse_destination
 from jmsql.exceptions import JMSException, MessageFormatException
-from jmsql.messages import Message, encode_message, typed_json
-from jmsql.messages.values import Byte, Float, Long, Short
+from jmsql.messages import typed_json
 from jmsql.postgresql_text import ESCAPE, to_postgresql
+from jmsql.spark.outgoing_properties import encode_properties
 from jmsql.store.spark_writes import STAGED_COLUMNS
 
 __all__ = ["Staging", "staging_encoder"]
@@ -31,20 +32,10 @@ _BODY_OF = {
     "StreamMessage": "json_body",
     "ObjectMessage": "json_body",
 }
-_VALUES: dict[str, Callable[[Any], Any]] = {
-    "byte": lambda row: Byte(row["long"]),
-    "short": lambda row: Short(row["long"]),
-    "int": lambda row: row["long"],
-    "long": lambda row: Long(row["long"]),
-    "float": lambda row: Float(row["double"]),
-    "double": lambda row: row["double"],
-    "boolean": lambda row: row["boolean"],
-    "string": lambda row: row["string"],
-    "null": lambda _: None,
-}
 _TYPES = {
     "attempt_id": pa.int64(),
     "position": pa.int64(),
+    "jms_message_id": pa.binary(16),  # COPY sends a uuid as its bytes
     "inverse_priority": pa.int16(),
     "jms_delivery_mode": pa.int16(),
     "jms_expiration": pa.int64(),
@@ -89,12 +80,13 @@ class Staging:
         """
         count = batch.num_rows
         kinds, bodies = _kinds_and_bodies(batch)
-        properties, property_types = _properties(_column(batch, "properties"))
+        properties, property_types = encode_properties(_column(batch, "properties"))
         columns = {
             **bodies,
             "attempt_id": pa.array([self._attempt_id]).take(pa.array([0] * count)),
             "position": pa.array(range(self.messages, self.messages + count), pa.int64()),
             "destination": self._destinations(batch),
+            "jms_message_id": _message_ids(count),
             "message_type": kinds,
             "inverse_priority": _inverse_priorities(_column(batch, "priority", pa.int32())),
             "jms_delivery_mode": _modes(_column(batch, "delivery_mode")),
@@ -128,6 +120,14 @@ def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType | None = None) -
     if name in batch.schema.names:
         return batch.column(name)
     return pa.nulls(batch.num_rows, kind or pa.string())
+
+
+def _message_ids(count: int) -> pa.Array:
+    """Make random UUIDs, of version 4."""
+    ids = np.frombuffer(bytearray(os.urandom(16 * count)), np.uint8).reshape(count, 16)
+    ids[:, 6] = ids[:, 6] & 0x0F | 0x40
+    ids[:, 8] = ids[:, 8] & 0x3F | 0x80
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), count, [None, pa.py_buffer(ids.tobytes())])
 
 
 def _inverse_priorities(priorities: pa.Array) -> pa.Array:
@@ -221,30 +221,3 @@ def _json_bodies(kinds: pa.Array, bodies: pa.Array, types: pa.Array) -> tuple[pa
         texts.append(text)
         type_texts.append(type_text)
     return pa.array(texts, pa.string()), pa.array(type_texts, pa.string())
-
-
-def _properties(column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Write maps of properties as JSON, and the types that it does not tell."""
-    if column.null_count == len(column):
-        return pa.nulls(len(column), pa.string()), pa.nulls(len(column), pa.string())
-    is_typed = pa.types.is_struct(column.type.item_type)
-    texts, type_texts = [], []
-    for items in column.to_pylist():
-        message = Message()
-        for name, value in items or ():
-            try:
-                message.set_object_property(name, _value(value) if is_typed else value)
-            except (JMSException, KeyError, TypeError, ValueError) as error:
-                raise MessageFormatException(f"The column 'properties', {name!r}: {error}") from error
-        encoded = encode_message(message)
-        texts.append(encoded.properties)
-        type_texts.append(encoded.property_types)
-    return pa.array(texts, pa.string()), pa.array(type_texts, pa.string())
-
-
-def _value(row: dict[str, Any] | None) -> Any:
-    if row is None:
-        return None
-    if row["type"] not in _VALUES:
-        raise MessageFormatException(f"the type is one of {', '.join(_VALUES)}, not {row['type']!r}.")
-    return _VALUES[row["type"]](row)

@@ -18,13 +18,14 @@ from jmsql.store.topic_statements import topic_statements
 
 __all__ = ["STAGED_COLUMNS", "Attempt", "SparkWrites", "write_statements"]
 
-_GENERATED = {"jms_message_id": "gen_random_uuid()", "jms_timestamp": "{schema}.current_milliseconds()"}
-
-STAGED_COLUMNS = tuple(name for name, _ in DELAYED_COLUMNS if name not in _GENERATED)
+STAGED_COLUMNS = tuple(name for name, _ in DELAYED_COLUMNS if name != "jms_timestamp")
 """The columns of a staged message that the task fills."""
 
 _KEPT_BATCHES = 100
 """How many batches of a streaming query stay in the ledger. Spark repeats the last one alone."""
+
+
+_FOR_DESTINATION = "s.destination = %(staged_destination)s and (s.jms_delivery_time is not null) = %(is_delayed)s"
 
 
 class Attempt(NamedTuple):
@@ -58,10 +59,8 @@ class WriteStatements:
             values (%(write_id)s, %(batch_id)s, %(messages)s) on conflict do nothing"""
         self.forget_writes = f"""
             delete from {schema}.spark_write where write_id = %(write_id)s and batch_id < %(batch_id)s"""
-        self.staged = f"""
-            select count(*) from {schema}.spark_staging where attempt_id = any(%(attempts)s::bigint[])"""
         self.destinations = f"""
-            select destination, jms_delivery_time is not null
+            select destination, jms_delivery_time is not null, count(*)
             from {schema}.spark_staging where attempt_id = any(%(attempts)s::bigint[])
             group by 1, 2"""
         self.forget_attempts = f"""
@@ -72,31 +71,32 @@ class WriteStatements:
             select attempt_id from {schema}.spark_attempt where started_at < now() - interval '1 day' limit 1000"""
 
     def source(self, columns: Sequence[tuple[str, str]]) -> str:
-        """Return the staged messages for one destination as rows with the columns of a send and `position`."""
-        schema = self._schema
-        values = ", ".join(
-            _GENERATED[name].format(schema=schema)
-            if name in _GENERATED
-            else f"s.{name}::{schema}.message_type"
-            if name == "message_type"
-            else f"s.{name}"
-            for name, _ in columns
-        )
+        """Return the staged messages for one topic as rows with the columns of a publication and `position`."""
+        names = ", ".join(name for name, _ in columns)
         return f"""(
-            select {values}, row_number() over (order by a.ordinality, s.position)
+            select {self._values(columns)}, row_number() over (order by a.ordinality, s.position)
             from unnest(%(attempts)s::bigint[]) with ordinality as a (attempt_id, ordinality)
-            join {schema}.spark_staging s using (attempt_id)
-            where s.destination = %(staged_destination)s
-              and (s.jms_delivery_time is not null) = %(is_delayed)s
-            ) as m ({", ".join(name for name, _ in columns)}, position)"""
+            join {self._schema}.spark_staging s using (attempt_id)
+            where {_FOR_DESTINATION}) as m ({names}, position)"""
 
     def send(self, *, delayed: bool) -> str:
-        """Insert the staged messages for a queue."""
+        """Insert what one attempt has staged for a queue, in its order, which the key of the staged has."""
         table, columns = ("delayed_message", DELAYED_COLUMNS) if delayed else ("message", SEND_COLUMNS)
-        names = ", ".join(name for name, _ in columns[1:])
+        own = columns[1:]
         return f"""
-            insert into {self._schema}.{table} (queue_id, {names})
-            select %(queue_id)s, {names} from {self.source(columns)} order by position"""
+            insert into {self._schema}.{table} (queue_id, {", ".join(name for name, _ in own)})
+            select %(queue_id)s, {self._values(own)}
+            from {self._schema}.spark_staging s
+            where s.attempt_id = %(attempt_id)s and {_FOR_DESTINATION}
+            order by s.position"""
+
+    def _values(self, columns: Sequence[tuple[str, str]]) -> str:
+        schema = self._schema
+        special = {
+            "jms_timestamp": f"(select {schema}.current_milliseconds())",
+            "message_type": f"s.message_type::{schema}.message_type",
+        }
+        return ", ".join(special.get(name, f"s.{name}") for name, _ in columns)
 
 
 @cache
@@ -142,13 +142,14 @@ class SparkWrites:
             # Another driver that writes the same waits here until this transaction ends.
             is_new = self._driver.execute(self._statements.begin_write, ledger).row_count == 1
             if is_new:
-                found: int = self._driver.execute(self._statements.staged, staged).rows[0][0]
-                if found != total:
+                destinations = self._driver.execute(self._statements.destinations, staged).rows
+                missing = total - sum(messages for _, _, messages in destinations)
+                if missing:
                     raise JMSException(
-                        f"{total - found} of {total} messages that Spark's tasks have staged are gone, as after a "
+                        f"{missing} of {total} messages that Spark's tasks have staged are gone, as after a "
                         "crash of the server. Nothing was written; run the write again."
                     )
-                for uri, is_delayed in self._driver.execute(self._statements.destinations, staged).rows:
+                for uri, is_delayed, _ in destinations:
                     self._send(ids, uri, delayed=is_delayed)
                 if is_stream:
                     self._driver.execute(
@@ -167,10 +168,12 @@ class SparkWrites:
     def _send(self, attempts: list[int], uri: str, *, delayed: bool) -> None:
         destination = parse_destination(uri)
         store = MessageStore(self._driver, self._schema)
-        parameters = {"attempts": attempts, "staged_destination": uri, "is_delayed": delayed}
+        parameters = {"staged_destination": uri, "is_delayed": delayed}
         if type(destination) is Queue:
-            queue_id = store.queue_id(destination.name)
-            self._driver.execute(self._statements.send(delayed=delayed), {**parameters, "queue_id": queue_id})
+            send = self._statements.send(delayed=delayed)
+            place = {**parameters, "queue_id": store.queue_id(destination.name)}
+            for attempt_id in attempts:
+                self._driver.execute(send, {**place, "attempt_id": attempt_id})
             store.notify([destination.name], [], delayed=delayed)
         elif type(destination) is Topic:
             source = self._statements.source(DELAYED_COLUMNS if delayed else SEND_COLUMNS)
@@ -178,7 +181,7 @@ class SparkWrites:
             store.publish_with(
                 destination,
                 lambda selectors: publish(selectors, flush=True, delayed=delayed, source=source),
-                parameters,
+                {**parameters, "attempts": attempts},
                 Publisher(),
             )
             store.notify([], [destination.name], delayed=delayed)

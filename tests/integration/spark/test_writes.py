@@ -37,6 +37,14 @@ def test_what_was_staged_and_is_gone_fails_the_write(jmsql_clean_url: str) -> No
         assert (count(connection, "message"), count(connection, "spark_write")) == (0, 0)
 
 
+def test_messages_have_the_order_of_the_tasks_and_of_the_rows(jmsql_clean_url: str) -> None:
+    with psycopg.connect(jmsql_clean_url) as connection:
+        second, first = stage(connection, 1000, partition=1), stage(connection, 1000, partition=0)
+        SparkWrites(PsycopgDriver(connection), "jmsql").write([second, first], "w", 0, is_stream=False)
+        sent = connection.execute("select text_body from jmsql.message order by sequence").fetchall()
+    assert [body for (body,) in sent] == 2 * [str(number) for number in range(1, 1001)]
+
+
 def test_two_drivers_that_write_the_same_batch_send_it_once(jmsql_clean_url: str) -> None:
     with psycopg.connect(jmsql_clean_url) as first, psycopg.connect(jmsql_clean_url) as second:
         attempts = stage(first, 10), stage(second, 10)

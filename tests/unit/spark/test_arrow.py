@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType
 
@@ -102,6 +102,7 @@ def rows_of(values: st.SearchStrategy[Value]) -> st.SearchStrategy[list[dict[str
     return st.lists(st.dictionaries(names, values, max_size=4), min_size=1, max_size=6)
 
 
+@settings(deadline=None)
 @given(st.sampled_from([plain_values, all_values]).flatmap(rows_of))
 def test_properties_that_are_parsed_at_once_are_those_that_are_read_one_by_one(rows: list[dict[str, Value]]) -> None:
     texts = [write_object(row, omit_nulls=True) for row in rows]

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import uuid
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jmsql import InvalidDestinationException, JMSException, MessageFormatException
 from jmsql.spark.outgoing import Staging, staging_encoder
@@ -45,6 +48,7 @@ def typed(kind: str, **value: object) -> dict[str, object]:
 
 def test_row_with_a_text_has_the_headers_of_a_plain_send() -> None:
     (row,) = stage({"text_body": "two kites"})
+    del row["jms_message_id"]
     assert {name: value for name, value in row.items() if value is not None} == {
         "attempt_id": 7,
         "position": 0,
@@ -132,6 +136,61 @@ def test_properties_keep_their_types() -> None:
 def test_properties_may_be_plain_strings() -> None:
     (row,) = stage({"properties": [("color", "blue")]}, properties=pa.map_(pa.string(), pa.string()))
     assert row["properties"] == '{"color": "blue"}'
+
+
+plain_text = st.text(st.characters(codec="ascii", min_codepoint=32, exclude_characters='"\\'), max_size=5)
+some_text = st.text(st.characters() | st.sampled_from('\0\ufffe"\\\n'), max_size=5)
+names = st.sampled_from(["color", "weight", "Größe", "JMSXGroupID", "JMS_vendor", "$"])
+texts = plain_text | some_text
+values = st.one_of(
+    texts.map(lambda text: typed("string", string=text)),
+    st.booleans().map(lambda value: typed("boolean", boolean=value)),
+    st.integers(-(2**31), 2**31 - 1).map(lambda value: typed("int", long=value)),
+)
+other_values = st.one_of(
+    st.integers(-(2**63), 2**63 - 1).map(lambda value: typed("long", long=value)),
+    st.floats(allow_nan=False).map(lambda value: typed("double", double=value)),
+    st.just(typed("null")),
+)
+
+
+def without_group_numbers(rows: list[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
+    """Leave out groups whose id is no text, which are refused."""
+    return [
+        row and {name: value for name, value in row.items() if name != "JMSXGroupID" or value["type"] == "string"}
+        for row in rows
+    ]
+
+
+def maps_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[dict[str, Any] | None]]:
+    return st.lists(st.none() | st.dictionaries(names, values, max_size=4), min_size=1, max_size=6)
+
+
+def stage_properties(rows: list[dict[str, Any] | None], *, plain: bool) -> list[tuple[str, str]]:
+    kind = pa.map_(pa.string(), pa.string() if plain else PROPERTY)
+    staged = stage(*({"properties": None if row is None else list(row.items())} for row in rows), properties=kind)
+    return [(row["properties"], row["property_types"]) for row in staged]
+
+
+@settings(deadline=None)
+@given(st.one_of(maps_of(plain_text), maps_of(texts)))
+def test_plain_properties_are_staged_together_as_they_are_alone(rows: list[dict[str, Any] | None]) -> None:
+    # A row that needs escapes makes all be written one by one.
+    one_by_one = stage_properties([*rows, {"color": '"'}], plain=True)[:-1]
+    assert stage_properties(rows, plain=True) == one_by_one
+
+
+@settings(deadline=None)
+@given(st.one_of(maps_of(values), maps_of(values | other_values)).map(without_group_numbers))
+def test_typed_properties_are_staged_together_as_they_are_alone(rows: list[dict[str, Any] | None]) -> None:
+    one_by_one = stage_properties([*rows, {"color": typed("null")}], plain=False)[:-1]
+    assert stage_properties(rows, plain=False) == one_by_one
+
+
+def test_each_message_has_an_id_of_its_own_as_the_server_would_make_it() -> None:
+    ids = [uuid.UUID(bytes=row["jms_message_id"]) for row in stage(*({"text_body": "x"} for _ in range(1000)))]
+    assert {(found.version, found.variant) for found in ids} == {(4, uuid.RFC_4122)}
+    assert len(set(ids)) == 1000
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,115 @@
+"""The properties of messages to be staged, from Spark's maps to the JSON that the database stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jmsql.exceptions import JMSException, MessageFormatException
+from jmsql.messages import Message, encode_message
+from jmsql.messages.properties import is_settable
+from jmsql.messages.values import Byte, Float, Long, Short
+from jmsql.postgresql_text import ESCAPE
+
+__all__ = ["encode_properties"]
+
+_SLICE = 4096
+"""How many messages are written at once, or, if that does not go for one of them, one by one."""
+
+_ESCAPED = '["\\\\\\x00-\\x1f]|' + ESCAPE
+"""What does not stand in JSON as it is, or not in PostgreSQL."""
+
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "byte": lambda row: Byte(row["long"]),
+    "short": lambda row: Short(row["long"]),
+    "int": lambda row: row["long"],
+    "long": lambda row: Long(row["long"]),
+    "float": lambda row: Float(row["double"]),
+    "double": lambda row: row["double"],
+    "boolean": lambda row: row["boolean"],
+    "string": lambda row: row["string"],
+    "null": lambda _: None,
+}
+
+
+def encode_properties(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Write maps of properties as JSON, and the types that it does not tell.
+
+    Raises:
+        MessageFormatException: A property cannot be set; the message names it.
+    """
+    nothing = pa.nulls(len(column), pa.string())
+    if column.null_count == len(column):
+        return nothing, nothing
+    parts = [_encode(column.slice(at, _SLICE)) for at in range(0, len(column), _SLICE)]
+    return pa.concat_arrays([texts for texts, _ in parts]), pa.concat_arrays([types for _, types in parts])
+
+
+def _encode(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    texts = _encode_at_once(column)
+    return _encode_each(column) if texts is None else (texts, pa.nulls(len(column), pa.string()))
+
+
+def _encode_at_once(column: pa.MapArray) -> pa.Array | None:
+    """Write what needs no types beside it and no escapes, with Arrow alone; None if there is something else."""
+    first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    names, items = column.keys.slice(first, last - first), column.items.slice(first, last - first)
+    if not all(is_settable(name) and not name.startswith("JMSX") for name in pc.unique(names).to_pylist()):
+        return None
+    values = _plain_values(items)
+    if values is None or values.null_count:
+        return None
+    entries = pc.binary_join_element_wise('"', names, '": ', values, "")
+    joined = pc.binary_join(pa.ListArray.from_arrays(pc.subtract(column.offsets, first), entries), ", ")
+    objects = pc.binary_join_element_wise("{", joined, "}", "")
+    return pc.if_else(pc.equal(joined, ""), pa.scalar(None, pa.string()), objects)
+
+
+def _plain_values(items: pa.Array) -> pa.Array | None:
+    if not pa.types.is_struct(items.type):
+        return _quoted(items)
+    if items.null_count:
+        return None
+    types, exact = items.field("type"), items.field("long")
+    if not set(pc.unique(types).to_pylist()) <= {"string", "boolean", "int"}:
+        return None
+    is_exact = pc.equal(types, "int")
+    fits = pc.and_(pc.greater_equal(exact, -(2**31)), pc.less(exact, 2**31))
+    texts = _quoted(items.field("string"))
+    if texts is None or not pc.all(fits.filter(is_exact)).as_py():
+        return None
+    numbers = pc.if_else(is_exact, exact.cast(pa.string()), items.field("boolean").cast(pa.string()))
+    return pc.if_else(pc.equal(types, "string"), texts, numbers)
+
+
+def _quoted(texts: pa.Array) -> pa.Array | None:
+    if pc.any(pc.match_substring_regex(texts, _ESCAPED)).as_py():
+        return None
+    return pc.binary_join_element_wise('"', texts, '"', "")
+
+
+def _encode_each(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    is_typed = pa.types.is_struct(column.type.item_type)
+    texts, type_texts = [], []
+    for items in column.to_pylist():
+        message = Message()
+        for name, value in items or ():
+            try:
+                message.set_object_property(name, _value(value) if is_typed else value)
+            except (JMSException, KeyError, TypeError, ValueError) as error:
+                raise MessageFormatException(f"The column 'properties', {name!r}: {error}") from error
+        encoded = encode_message(message)
+        texts.append(encoded.properties)
+        type_texts.append(encoded.property_types)
+    return pa.array(texts, pa.string()), pa.array(type_texts, pa.string())
+
+
+def _value(row: dict[str, Any] | None) -> Any:
+    if row is None:
+        return None
+    if row["type"] not in _VALUES:
+        raise MessageFormatException(f"the type is one of {', '.join(_VALUES)}, not {row['type']!r}.")
+    return _VALUES[row["type"]](row)
