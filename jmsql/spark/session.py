@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +36,7 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 _LINES_OF_THE_LOG = 5
+_IS_STACK = re.compile(r"\s+at |\s*$")
 _OWN_ERROR = re.compile(r"^jmsql\.exceptions\.\w+: (.+)$", re.MULTILINE)
 _MISSING_FILE_SYSTEM = re.compile(
     r'No FileSystem for scheme "(?P<scheme>[^"]+)"|Class org\.apache\.hadoop\.fs\.(?P<package>\w+)\.\w+ not found'
@@ -90,15 +94,33 @@ def _start(name: str, settings: Mapping[str, str], directory: Path, *, verbose: 
         chosen |= _LOCAL_SETTINGS
         chosen |= {"spark.local.dir": str(directory), "spark.sql.warehouse.dir": str(directory / "warehouse")}
     configuration = SparkConf(loadDefaults=False).setAll(list({"spark.app.name": name, **chosen, **settings}.items()))
+    if not verbose:
+        # It tells of each question that an interruption has left without an answer.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
     log = directory / "log"
     with log.open("wb") as sink:
         streams: dict[str, IO[bytes]] = {} if verbose else {"stdout": sink, "stderr": sink}
         try:
             gateway = launch_gateway(configuration, streams)  # type: ignore[no-untyped-call]
-            return SparkSession(SparkContext(gateway=gateway, conf=configuration))
+            with _interruption_as_before():
+                return SparkSession(SparkContext(gateway=gateway, conf=configuration))
         except Exception as error:
-            shown = log.read_text(errors="replace").strip().splitlines()[-_LINES_OF_THE_LOG:]
+            lines = log.read_text(errors="replace").strip().splitlines()
+            shown = [line for line in lines if not _IS_STACK.match(line)][-_LINES_OF_THE_LOG:]
             raise ResourceAllocationException("\n".join([f"Spark does not start: {_text(error)}", *shown])) from error
+
+
+@contextmanager
+def _interruption_as_before() -> Iterator[None]:
+    """Undo what Spark does about Ctrl-C: it asks Java to cancel its jobs in the middle of another question to Java."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _stop(session: SparkSession) -> None:
