@@ -72,7 +72,7 @@ class QueueReader:
             found = {(row.inverse_priority, row.sequence) for row in rows}
             self._freed.looked(groups.places, found, full=len(rows) >= wanted)
         self._passed(rows, highest, wanted)
-        if not rows and look_everywhere and self._bounds.sweep_due(idle=True):
+        if not rows and look_everywhere and (self._bounds.sweep_due(idle=True) or self._has_first_groups(store)):
             rows = self._sweep(store, limit, own_claims)
         return rows
 
@@ -94,6 +94,10 @@ class QueueReader:
         self._bounds.swept(time.monotonic() - started)
         self._passed(rows, highest, limit)
         return rows
+
+    def _has_first_groups(self, store: MessageStore) -> bool:
+        """Tell whether the queue has got groups, since when the fetch for queues without them finds nothing at all."""
+        return not self._has_groups and store.has_groups(self.queue_id)
 
     def _group_scan(
         self, store: MessageStore, lowest: Sequence[int], limit: int, own_claims: Collection[int]

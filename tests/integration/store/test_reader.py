@@ -61,6 +61,18 @@ def test_a_consumer_with_a_selector_does_not_look_twice_at_what_does_not_match(c
     assert reader._bounds.lowest[5] == highest[0] + 1
 
 
+def test_first_group_of_a_queue_is_found_at_once(reader: QueueReader, client: Client, queue_id: int) -> None:
+    send(client, "of no group")
+    assert len(reader.read(client.store, 1)) == 1
+    reader._bounds.swept(60.0)  # as after a long sweep: no other is due for twenty minutes
+    client.rows(
+        "insert into jmsql.message (queue_id, inverse_priority, jms_delivery_mode, message_type, properties) "
+        f"select {queue_id}, 5, 2, 'Message', '{{\"JMSXGroupID\": \"a\"}}' returning 1"
+    )
+
+    assert len(reader.read(client.store, 1)) == 1
+
+
 def test_groups_that_are_free_again_do_not_keep_the_scan_from_what_it_has_not_come_to(
     client: Client, queue_id: int
 ) -> None:
