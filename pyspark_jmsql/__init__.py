@@ -74,8 +74,10 @@ class DefaultSource(DataSource):
         """A reader that consumes nothing: it browses, or reads the history."""
         from jmsql.spark.batch_reader import BatchReader
         from jmsql.spark.history_reader import HistoryReader
+        from jmsql.spark.options import Use
         from jmsql.spark.schema import check_read_schema
 
+        self.settings.require_use(Use.HISTORY_READ if self.settings.history else Use.BATCH_READ)
         self.settings.require_source()
         check_read_schema(schema, self.settings)
         return (HistoryReader if self.settings.history else BatchReader)(self.settings, schema)
@@ -83,9 +85,11 @@ class DefaultSource(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         """A reader that consumes, beside the other consumers."""
         from jmsql.exceptions import UnsupportedOperationException
+        from jmsql.spark.options import Use
         from jmsql.spark.schema import check_read_schema
         from jmsql.spark.stream_reader import StreamReader
 
+        self.settings.require_use(Use.STREAM_READ)
         self.settings.require_source()
         if self.settings.history:
             raise UnsupportedOperationException("Option 'history' is for batch reads.")
@@ -94,16 +98,20 @@ class DefaultSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A writer that sends each row as a message."""
+        from jmsql.spark.place import check_target
         from jmsql.spark.schema import check_written_schema
         from jmsql.spark.writer import BatchWriter
 
         check_written_schema(schema, self.settings, overwrite=overwrite)
+        check_target(self.settings)
         return BatchWriter(self.settings)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         """A writer that sends each row of each micro-batch as a message."""
+        from jmsql.spark.place import check_target
         from jmsql.spark.schema import check_written_schema
         from jmsql.spark.writer import StreamWriter
 
         check_written_schema(schema, self.settings, overwrite=overwrite)
+        check_target(self.settings)
         return StreamWriter(self.settings)

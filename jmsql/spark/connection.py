@@ -19,7 +19,7 @@ from sqlalchemy import URL
 
 from jmsql.exceptions import JMSException
 from jmsql.store.engine import parse_url
-from jmsql.store.errors import jms_errors
+from jmsql.store.errors import from_sqlstate, jms_errors
 
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection as ArrowConnection
@@ -30,11 +30,19 @@ DEFAULT_VARIABLE = "JMSQL_URL"
 """The environment variable with the URL of the database that is used where no option names one."""
 
 _VARIABLE_PREFIX = "JMSQL_CONNECTION_"
-_SECRET_PARAMETERS = {"password", "sslpassword", "passfile"}
+_SECRET_PARAMETERS = {"password", "sslpassword", "passfile", "oauth_client_secret"}
+_NO_SERVICE = re.compile("definition of service .* not found|service file .* not found")
 
 
 def _variable(name: str) -> str:
     return _VARIABLE_PREFIX + re.sub(r"\W", "_", name).upper()
+
+
+def _parse(url: str, source: str) -> URL:
+    try:
+        return parse_url(url)
+    except JMSException as error:
+        raise JMSException(f"{source}: {error}") from None  # with nothing of a URL that may hold a password
 
 
 def _application_name(doing: str) -> str:
@@ -58,8 +66,8 @@ class Database:
         if self.connection is not None and self.url is not None:
             raise JMSException("Give option 'connection' or option 'url', not both.")
         if self.url is not None:
-            parsed = parse_url(self.url)
-            if parsed.password is not None or not _SECRET_PARAMETERS.isdisjoint(parsed.query):
+            parsed = _parse(self.url, "Option 'url'")
+            if parsed.password is not None or not _SECRET_PARAMETERS.isdisjoint(map(str.lower, parsed.query)):
                 raise JMSException(
                     "Option 'url' holds a password, which Spark would write to its logs and plans. Leave it out: give "
                     "it in PostgreSQL's password file (PGPASSFILE) on each worker, or use option 'connection'."
@@ -72,7 +80,7 @@ class Database:
             JMSException: It is not to be found here; the message names the option.
         """
         if self.url is not None:
-            return parse_url(self.url)
+            return _parse(self.url, "Option 'url'")
         if self.connection is None:
             found = os.environ.get(DEFAULT_VARIABLE)
             if found is None:
@@ -80,12 +88,13 @@ class Database:
                     f"No database is named: set the environment variable {DEFAULT_VARIABLE} for the driver and the "
                     "executors, or give option 'connection' or option 'url'."
                 )
-            return parse_url(found)
+            return _parse(found, f"The environment variable {DEFAULT_VARIABLE}")
         if ":" in self.connection:
-            return parse_url(self._call(*self.connection.split(":", 1)))
-        found = os.environ.get(_variable(self.connection))
+            return _parse(self._call(*self.connection.split(":", 1)), f"Option 'connection', {self.connection}")
+        variable = _variable(self.connection)
+        found = os.environ.get(variable)
         if found is not None:
-            return parse_url(found)
+            return _parse(found, f"Option 'connection', the environment variable {variable}")
         return URL.create("postgresql+psycopg", query={"service": self.connection})
 
     def _call(self, module: str, function: str) -> str:
@@ -120,11 +129,7 @@ class Database:
             try:
                 opened = psycopg.connect(url, autocommit=autocommit)
             except psycopg.OperationalError as error:
-                if self.connection is not None and "service" in str(error):
-                    raise JMSException(
-                        f"Option 'connection': {self.connection!r} is neither a variable "
-                        f"{_variable(self.connection)}, nor a service of PostgreSQL's service file (PGSERVICEFILE)."
-                    ) from error
+                self._refuse_service(error)
                 raise
             with opened as connection:
                 yield connection
@@ -139,4 +144,12 @@ class Database:
             with connect(self.libpq_url(_application_name(doing))) as connection:
                 yield connection
         except Error as error:
-            raise JMSException(f"{doing}: {error}") from None
+            self._refuse_service(error)
+            raise from_sqlstate(error.sqlstate, str(error), doing) from None
+
+    def _refuse_service(self, error: Exception) -> None:
+        if self.connection is not None and _NO_SERVICE.search(str(error)):
+            raise JMSException(
+                f"Option 'connection': {self.connection!r} is neither a variable {_variable(self.connection)}, nor a "
+                "service of PostgreSQL's service file (PGSERVICEFILE)."
+            ) from error

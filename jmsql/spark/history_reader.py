@@ -14,6 +14,7 @@ from jmsql.spark.offset_options import moment
 from jmsql.spark.options import Options
 from jmsql.store.driver import Driver, PsycopgDriver
 from jmsql.store.history_division import HistorySpan, divide_history
+from jmsql.store.spark_database import check_database
 from jmsql.store.spark_history import HistoryOrigin, history_statements
 
 __all__ = ["HistoryReader", "find_origin"]
@@ -65,6 +66,7 @@ def find_origin(driver: Driver, options: Options) -> HistoryOrigin:
     Raises:
         InvalidDestinationException: It is neither there, nor does the history know it.
     """
+    check_database(driver, options.schema)
     origin = HistoryOrigin(options.destination, options.subscription, options.client_id)
     if origin.destination is not None:
         known = history_statements(options.schema).find(origin)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from enum import Enum
 from typing import Self, TypeVar
 
 from jmsql.destinations import Destination, Queue, Topic
@@ -13,7 +14,7 @@ from jmsql.selectors import Selector
 from jmsql.spark.connection import Database
 from jmsql.spark.offset_options import check_offset_options
 
-__all__ = ["OPTIONS", "Options"]
+__all__ = ["OPTIONS", "Options", "Use"]
 
 OPTIONS = (
     "queue",
@@ -37,6 +38,28 @@ OPTIONS = (
     "jmsqlSchema",
 )
 """The names of all options, in which letter case does not count."""
+
+
+class Use(Enum):
+    """What options are given for."""
+
+    BATCH_READ = "a batch read"
+    HISTORY_READ = "a batch read of the history"
+    STREAM_READ = "a streaming read"
+    WRITE = "a write"
+
+
+_OF_READS = ("subscription", "clientId", "history", "selector", "columns", "bodySchema", "partitions")
+_OF_STREAMS = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
+_USES = {
+    **dict.fromkeys(_OF_READS, (Use.BATCH_READ, Use.HISTORY_READ, Use.STREAM_READ)),
+    **dict.fromkeys(_OF_STREAMS, (Use.STREAM_READ,)),
+    "startingOffsets": (Use.STREAM_READ, Use.HISTORY_READ),
+    "endingOffsets": (Use.HISTORY_READ,),
+    "snapshotTimeout": (Use.BATCH_READ, Use.HISTORY_READ),
+    "writeId": (Use.WRITE,),
+}
+"""What those options are for that are not for everything."""
 
 _NAMES = {name.lower(): name for name in OPTIONS}
 _OF_SPARK = {"checkpointlocation", "queryname"}
@@ -69,6 +92,7 @@ class Options:
         maximum_bytes: The bytes from which on a micro-batch takes no more; None: any number.
         fail_on_data_loss: Whether a read fails when messages are gone that it has promised.
         write_id: What makes a batch write the same write when it is run again.
+        given: The names of the options that were given.
     """
 
     database: Database
@@ -89,6 +113,7 @@ class Options:
     maximum_bytes: int | None = None
     fail_on_data_loss: bool = True
     write_id: str | None = None
+    given: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Self:
@@ -123,6 +148,7 @@ class Options:
             maximum_bytes=_integer("maxBytesPerTrigger", options, 1),
             fail_on_data_loss=_boolean("failOnDataLoss", options, default=True),
             write_id=options.get("writeId"),
+            given=frozenset(options),
         )
         check_offset_options(read.starting_offsets, read.ending_offsets, history=read.history)
         if read.history and read.write_id is not None:
@@ -139,6 +165,19 @@ class Options:
     def destination(self) -> Destination | None:
         """The queue or the topic that is named, if one is."""
         return self.queue or self.topic
+
+    def require_use(self, use: Use) -> None:
+        """Make sure that each option that was given means something for what is done.
+
+        Raises:
+            JMSException: One does not; the message names it.
+        """
+        for name in sorted(self.given):
+            uses = _USES.get(name, tuple(Use))
+            if use not in uses:
+                raise JMSException(
+                    f"Option '{name}' has no meaning for {use.value}; it is for {' and '.join(u.value for u in uses)}."
+                )
 
     def require_source(self) -> None:
         """Make sure that the options name what to read from; the history is that of all destinations if they do not.

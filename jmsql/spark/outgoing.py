@@ -12,8 +12,8 @@ from pgpq import ArrowToPostgresBinaryEncoder
 from pgpq.encoders import StringEncoderBuilder
 from pgpq.schema import Jsonb
 
-from jmsql.destinations import Queue, Topic, parse_destination
-from jmsql.exceptions import JMSException, MessageFormatException
+from jmsql.destinations import Destination, Queue, Topic, parse_destination
+from jmsql.exceptions import InvalidDestinationException, JMSException, MessageFormatException
 from jmsql.messages import typed_json
 from jmsql.postgresql_text import ESCAPE, to_postgresql
 from jmsql.spark.outgoing_properties import encode_properties
@@ -110,7 +110,7 @@ class Staging:
                 raise JMSException(
                     "The column 'destination' is null in a row, and neither 'queue' nor 'topic' is given."
                 )
-            if type(parse_destination(uri)) not in {Queue, Topic}:
+            if type(_parse_destination("destination", uri)) not in {Queue, Topic}:
                 raise JMSException(f"The column 'destination' says {uri!r}; write queue://NAME or topic://NAME.")
         return column
 
@@ -149,7 +149,15 @@ def _modes(names: pa.Array) -> pa.Array:
 def _milliseconds(batch: pa.RecordBatch, name: str) -> pa.Array:
     if name not in batch.schema.names:
         return pa.nulls(batch.num_rows, pa.int64())
-    return pc.divide(batch.column(name).cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1000)
+    moments = batch.column(name).cast(pa.timestamp("us", "UTC"))
+    milliseconds = pc.divide(moments.cast(pa.int64()), 1000)
+    early = moments.filter(pc.less(milliseconds, 1))
+    if len(early):
+        raise JMSException(
+            f"The column {name!r} holds the timestamp {early[0]}; times are after 1970-01-01 00:00 UTC, and null where "
+            "there is none."
+        )
+    return milliseconds
 
 
 def _text(column: pa.Array) -> pa.Array:
@@ -162,8 +170,15 @@ def _text(column: pa.Array) -> pa.Array:
 def _reply_to(column: pa.Array) -> pa.Array:
     for uri in pc.unique(column).to_pylist():
         if uri is not None:
-            parse_destination(uri)
+            _parse_destination("reply_to", uri)
     return _text(column)
+
+
+def _parse_destination(column: str, uri: str) -> Destination:
+    try:
+        return parse_destination(uri)
+    except InvalidDestinationException as error:
+        raise InvalidDestinationException(f"The column {column!r}: {error}") from error
 
 
 def _kinds_and_bodies(batch: pa.RecordBatch) -> tuple[pa.Array, dict[str, pa.Array]]:
@@ -205,7 +220,7 @@ def _count_of_values(columns: Iterable[pa.Array]) -> pa.Array:
 
 
 def _json_bodies(kinds: pa.Array, bodies: pa.Array, types: pa.Array) -> tuple[pa.Array, pa.Array]:
-    structured = pc.is_in(kinds, pa.array(["MapMessage", "StreamMessage"]))
+    structured = pc.is_in(kinds, pa.array(["MapMessage", "StreamMessage", "ObjectMessage"]))
     if not pc.any(structured).as_py():
         return bodies, pa.nulls(len(bodies), pa.string())
     texts, type_texts = [], []
@@ -216,8 +231,17 @@ def _json_bodies(kinds: pa.Array, bodies: pa.Array, types: pa.Array) -> tuple[pa
                 text, type_text = typed_json.write_object(typed_json.read_object(body, body_types))
             elif kind == "StreamMessage":
                 text, type_text = typed_json.write_array(typed_json.read_array(body, body_types))
+            elif kind == "ObjectMessage" and body is not None:
+                _check_envelope(body)
         except MessageFormatException as error:
             raise MessageFormatException(f"The column 'json_body' holds no body of a {kind}: {error}") from error
         texts.append(text)
         type_texts.append(type_text)
     return pa.array(texts, pa.string()), pa.array(type_texts, pa.string())
+
+
+def _check_envelope(body: str) -> None:
+    if not isinstance(typed_json.parse_json(body), dict):
+        raise MessageFormatException("The content is no JSON object.")
+    if "\\u0000" in body:
+        raise MessageFormatException(r"PostgreSQL's JSON has no \u0000.")

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from jmsql.exceptions import JMSException, MessageFormatException
 from jmsql.messages import Message, encode_message
 from jmsql.messages.properties import is_settable
-from jmsql.messages.values import Byte, Float, Long, Short
+from jmsql.messages.values import Byte, Float, Long, Short, boolean, double, integer
 from jmsql.postgresql_text import ESCAPE
 
 __all__ = ["encode_properties"]
@@ -22,17 +22,17 @@ _SLICE = 4096
 _ESCAPED = '["\\\\\\x00-\\x1f]|' + ESCAPE
 """What does not stand in JSON as it is, or not in PostgreSQL."""
 
-_VALUES: dict[str, Callable[[Any], Any]] = {
-    "byte": lambda row: Byte(row["long"]),
-    "short": lambda row: Short(row["long"]),
-    "int": lambda row: row["long"],
-    "long": lambda row: Long(row["long"]),
-    "float": lambda row: Float(row["double"]),
-    "double": lambda row: row["double"],
-    "boolean": lambda row: row["boolean"],
-    "string": lambda row: row["string"],
-    "null": lambda _: None,
+_VALUES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "byte": ("long", Byte),
+    "short": ("long", Short),
+    "int": ("long", integer),
+    "long": ("long", Long),
+    "float": ("double", Float),
+    "double": ("double", double),
+    "boolean": ("boolean", boolean),
+    "string": ("string", str),
 }
+"""By the type of a property: the field that holds its value, and what makes the value of it."""
 
 
 def encode_properties(column: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -108,8 +108,11 @@ def _encode_each(column: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _value(row: dict[str, Any] | None) -> Any:
-    if row is None:
+    if row is None or row["type"] == "null":
         return None
     if row["type"] not in _VALUES:
-        raise MessageFormatException(f"the type is one of {', '.join(_VALUES)}, not {row['type']!r}.")
-    return _VALUES[row["type"]](row)
+        raise MessageFormatException(f"the type is one of {', '.join(_VALUES)} and null, not {row['type']!r}.")
+    field, make = _VALUES[row["type"]]
+    if row[field] is None:
+        raise MessageFormatException(f"the type is {row['type']}, but the field {field!r} is null.")
+    return make(row[field])

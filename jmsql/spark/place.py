@@ -6,11 +6,12 @@ from jmsql.destinations import Destination
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.spark.options import Options
-from jmsql.store.driver import Driver
+from jmsql.store.driver import Driver, PsycopgDriver
 from jmsql.store.message_store import MessageStore
 from jmsql.store.spark_browse import browse_statements
+from jmsql.store.spark_database import check_database, check_rights
 
-__all__ = ["find_queue", "source_of"]
+__all__ = ["check_target", "find_queue", "source_of"]
 
 
 def source_of(options: Options) -> Destination:
@@ -24,17 +25,37 @@ def source_of(options: Options) -> Destination:
     return options.destination
 
 
-def find_queue(driver: Driver, options: Options) -> int:
-    """Return the id of the queue to read from.
+def check_target(options: Options) -> None:
+    """Make sure, before any task starts, that the database takes what is written.
 
     Raises:
-        InvalidDestinationException: The queue or the subscription does not exist.
+        JMSException: It cannot be reached, its schema is missing or of another version, or the role may not write.
     """
-    if options.queue is not None:
-        found = MessageStore(driver, options.schema).find_queue(options.queue.name)
-        if found is None:
-            raise InvalidDestinationException(f"Option 'queue': there is no queue {options.queue.name!r}.")
-        return found
+    with options.database.connect("planning a write") as connection:
+        driver = PsycopgDriver(connection)
+        check_database(driver, options.schema)
+        check_rights(driver, options.schema)
+
+
+def find_queue(driver: Driver, options: Options) -> int:
+    """Return the id of the queue to read from, which the role may browse.
+
+    Raises:
+        JMSSecurityException: It may not.
+        InvalidDestinationException: The queue or the subscription does not exist.
+        JMSException: The schema is missing or of another version.
+    """
+    check_database(driver, options.schema)
+    store = MessageStore(driver, options.schema)
+    queue_id = _find_subscription(driver, options) if options.queue is None else store.find_queue(options.queue.name)
+    if queue_id is None:
+        assert options.queue is not None
+        raise InvalidDestinationException(f"Option 'queue': there is no queue {options.queue.name!r}.")
+    store.require_access(queue_id, "browse")
+    return queue_id
+
+
+def _find_subscription(driver: Driver, options: Options) -> int:
     assert options.topic is not None
     assert options.subscription is not None
     rows = driver.execute(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pyspark.sql.types import MapType, StringType, StructType
 
 from jmsql.exceptions import JMSException
-from jmsql.spark.options import Options
+from jmsql.spark.options import Options, Use
 
 __all__ = [
     "BODY",
@@ -101,10 +101,11 @@ def check_written_schema(schema: StructType, options: Options, *, overwrite: boo
 
     Raises:
         JMSException: A column does not exist or has another type, nothing tells where the messages go, or they shall
-            replace what is there.
+            replace what is there, or an option is not for writes.
     """
     if options.history:
         raise JMSException("Option 'history' is for reads: messages enter the history when they leave a destination.")
+    options.require_use(Use.WRITE)
     if overwrite:
         raise JMSException("Messages are added to a destination and replace nothing: use mode('append').")
     for field in schema.fields:

@@ -33,6 +33,7 @@ from jmsql.store.engine import open_engine
 from jmsql.store.errors import is_connection_lost, jms_errors
 from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.server_clock import ServerClock
+from jmsql.store.spark_database import check_rights
 from jmsql.store.spark_sources import source_statements
 from jmsql.store.spark_streams import Limits, SparkStream, create_source
 from jmsql.store.traffic import Traffic
@@ -76,20 +77,28 @@ class _Driver:
         self._next_look = 0.0
         self._engine = open_engine(options.database.resolve())
         self._consumptions: dict[Consumption, int] = {}
+        traffic = Traffic()
+        source = source_of(options)
         self.connection: psycopg.Connection[Any] | None = None
         self.control = ControlConnection(
             self._engine,
             options.schema,
             _log_loss,
             lambda _: self._news.set(),
-            Traffic(),
+            traffic,
             lambda: self._consumptions,
             ServerClock(),
         )
         try:
             with jms_errors("starting a stream"):
                 self.connection = psycopg.connect(options.database.libpq_url("jmsql-spark-streaming"), autocommit=True)
-                self.stream = SparkStream(self.connection, options.schema, source_id, options.selector)
+                self.stream = SparkStream(
+                    self.connection,
+                    options.schema,
+                    source_id,
+                    options.selector,
+                    lambda counts: traffic.count(self.stream.queue_id, source, counts),
+                )
         except BaseException:
             self.close()
             raise
@@ -159,6 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with options.database.connect("beginning a stream") as connection:
             driver = PsycopgDriver(connection)
             queue_id = find_queue(driver, options)
+            check_rights(driver, options.schema)
             if options.subscription is not None:
                 statement = source_statements(options.schema).subscription_is_shared
                 if not driver.execute(statement, {"queue_id": queue_id}).rows[0][0]:

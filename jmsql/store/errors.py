@@ -17,7 +17,7 @@ from jmsql.exceptions import (
     TransactionRolledBackException,
 )
 
-__all__ = ["is_connection_lost", "jms_errors", "translate"]
+__all__ = ["from_sqlstate", "is_connection_lost", "jms_errors", "translate"]
 
 _SCHEMA = "run `jmsql migrate`, or jmsql.migrate(), with the rights to make it"
 
@@ -98,6 +98,19 @@ def translate(error: BaseException, doing: str) -> JMSException:
     if code in _OWN:
         assert isinstance(origin, psycopg.Error)
         return _OWN[code](" ".join(filter(None, (origin.diag.message_primary, origin.diag.message_hint))), code)
+    return from_sqlstate(code, detail, doing)
+
+
+def from_sqlstate(code: str | None, detail: str, doing: str) -> JMSException:
+    """Return the JMS exception for what the server, or libpq, has reported.
+
+    Args:
+        code: The SQLSTATE, if the server gave one.
+        detail: What it said.
+        doing: What was being done, for the message.
+    """
+    if code is None:
+        return _without_code(detail, doing)
     kind, advice = _ADVICE.get(code) or _ADVICE.get(code[:2]) or (JMSException, "PostgreSQL refused the statement")
     return kind(f"{doing}: {advice} ({detail}).", code)
 

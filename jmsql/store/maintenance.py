@@ -101,6 +101,7 @@ class Maintenance:
         driver.execute(self._statements.forget_deleted)
         bodies = {"after": self._last_body, "limit": _BODY_LIMIT}
         self._last_body, forgotten = driver.execute(self._statements.forget_bodies, bodies).rows[0]
+        staged: int = driver.execute(self._statements.forget_staged, {"limit": _PURGE_LIMIT}).rows[0][0]
         if now >= self._next_orphans:
             driver.execute(self._statements.forget_orphans)
             driver.execute(self._statements.find_lost)
@@ -111,6 +112,7 @@ class Maintenance:
             (purged, _PURGE_LIMIT),
             (purged_delayed, _PURGE_LIMIT),
             (forgotten, _BODY_LIMIT),
+            (staged, _PURGE_LIMIT),
             (len(released), _RELEASE_LIMIT),
         )
         more = any(count == limit for count, limit in steps)

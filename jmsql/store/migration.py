@@ -15,7 +15,7 @@ from jmsql.store.identifier import quote_identifier
 
 # Alembic is imported where it is used: it takes longer than all else that clients import.
 
-__all__ = ["check_schema", "current_version", "migrate", "newest_version", "target_schema"]
+__all__ = ["check_schema", "check_version", "current_version", "migrate", "newest_version", "target_schema"]
 
 DEFAULT_SCHEMA = "jmsql"
 _MIGRATION_LOCK = 0x6A6D73716C  # "jmsql": two runs at once wait for each other
@@ -58,7 +58,15 @@ def check_schema(connection: Connection, schema: str = DEFAULT_SCHEMA) -> None:
     Raises:
         JMSException: It is not; the message says what to do.
     """
-    found = current_version(connection, schema)
+    check_version(current_version(connection, schema), schema)
+
+
+def check_version(found: str | None, schema: str) -> None:
+    """Make sure that a version of the schema, None if it is not there, is the right one.
+
+    Raises:
+        JMSException: It is not; the message says what to do.
+    """
     if found == newest_version():
         return
     if found is None:

@@ -51,9 +51,11 @@ class SourceStatements:
         self.acknowledge = f"""
             with acknowledged as (
                 delete from {schema}.delivery d where {claimed}
-                returning d.queue_id, d.inverse_priority, d.sequence)
-            delete from {schema}.message where ctid = any(array(
-                select m.address from acknowledged a cross join {by_key(schema, "message", "m", "a")}))"""
+                returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count),
+            deleted as (
+                delete from {schema}.message where ctid = any(array(
+                    select m.address from acknowledged a cross join {by_key(schema, "message", "m", "a")})))
+            select count(*), count(*) filter (where delivery_count > 0) from acknowledged"""
         self.forget_batch = f"delete from {schema}.spark_batch where {batch}"
         self.set_acknowledged = f"""
             update {schema}.spark_source set acknowledged = greatest(acknowledged, %(batch)s), used_at = now()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import psycopg
@@ -14,6 +15,7 @@ from jmsql.store.dequeue import PRIORITIES, ScanBounds
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.spark_sources import source_statements
 from jmsql.store.statements import statements
+from jmsql.store.traffic import Counts
 
 __all__ = ["Backlog", "FrozenBatch", "Limits", "Part", "SparkStream", "Start", "create_source"]
 
@@ -94,13 +96,19 @@ class SparkStream:
         schema: The name of the schema.
         source_id: The number of the read.
         selector: Which messages are wanted.
+        count: Called with what was acknowledged, once that is committed.
 
     Raises:
         JMSException: The read is not known.
     """
 
     def __init__(
-        self, connection: psycopg.Connection[object], schema: str, source_id: str, selector: Selector | None
+        self,
+        connection: psycopg.Connection[object],
+        schema: str,
+        source_id: str,
+        selector: Selector | None,
+        count: Callable[[Counts], None],
     ) -> None:
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the database's default is
         self._connection = connection
@@ -108,6 +116,7 @@ class SparkStream:
         self._statements = source_statements(schema)
         self._receiving = statements(schema)
         self._selector = selector
+        self._count = count
         self._source = {"source_id": source_id}
         self._bounds = ScanBounds()
         found = self._driver.execute(self._statements.begin_epoch, self._source).rows
@@ -130,7 +139,7 @@ class SparkStream:
         Returns:
             The number of the next batch, or `after` if there is none.
         """
-        with self._connection.transaction():
+        with self._counting(), self._connection.transaction():
             acknowledged = self._lock()
             if after < acknowledged:
                 raise IllegalStateException(
@@ -172,7 +181,7 @@ class SparkStream:
 
     def acknowledge(self, batch: int) -> None:
         """Remove the messages of a batch and of those before it."""
-        with self._connection.transaction():
+        with self._counting(), self._connection.transaction():
             self._lock()
             self._acknowledge(batch)
 
@@ -183,6 +192,14 @@ class SparkStream:
     def backlog(self) -> Backlog:
         """Count what waits in the queue."""
         return Backlog._make(self._driver.execute(self._statements.backlog, {"queue_id": self.queue_id}).rows[0])
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Tell what was acknowledged in the block, unless it fails."""
+        self._acknowledged = Counts()
+        yield
+        if self._acknowledged.acknowledged:
+            self._count(self._acknowledged)
 
     def _at(self, batch: int) -> dict[str, object]:
         return {**self._source, "batch": batch}
@@ -205,7 +222,8 @@ class SparkStream:
         for number, claim_id in finished:
             claim = {"queue_id": self.queue_id, "claim_id": claim_id}
             self._driver.execute(self._statements.keep_history, claim)
-            self._driver.execute(self._statements.acknowledge, claim)
+            messages, redelivered = self._driver.execute(self._statements.acknowledge, claim).rows[0]
+            self._acknowledged = self._acknowledged.plus(Counts(acknowledged=messages, redelivered=redelivered))
             self._driver.execute(self._statements.forget_batch, self._at(number))
         if finished:
             self._driver.execute(self._statements.set_acknowledged, self._at(batch))

@@ -15,6 +15,7 @@ from jmsql.store.identifier import quote_identifier
 from jmsql.store.message_store import MessageStore, Publisher
 from jmsql.store.send_statements import DELAYED_COLUMNS, SEND_COLUMNS
 from jmsql.store.topic_statements import topic_statements
+from jmsql.store.traffic import Counts, write_traffic
 
 __all__ = ["STAGED_COLUMNS", "Attempt", "SparkWrites", "write_statements"]
 
@@ -66,9 +67,6 @@ class WriteStatements:
         self.forget_attempts = f"""
             with forgotten as (delete from {schema}.spark_attempt where attempt_id = any(%(attempts)s::bigint[]))
             delete from {schema}.spark_staging where attempt_id = any(%(attempts)s::bigint[])"""
-        # Of tasks that have died, or whose driver has.
-        self.find_abandoned = f"""
-            select attempt_id from {schema}.spark_attempt where started_at < now() - interval '1 day' limit 1000"""
 
     def source(self, columns: Sequence[tuple[str, str]]) -> str:
         """Return the staged messages for one topic as rows with the columns of a publication and `position`."""
@@ -138,6 +136,7 @@ class SparkWrites:
         ids = [attempt.attempt_id for attempt in sorted(attempts, key=lambda attempt: attempt.partition)]
         staged = {"attempts": ids}
         ledger = {"write_id": to_postgresql(write_id), "batch_id": batch_id, "messages": total}
+        sent: dict[int, Counts] = {}
         with jms_errors("writing messages"):
             # Another driver that writes the same waits here until this transaction ends.
             is_new = self._driver.execute(self._statements.begin_write, ledger).row_count == 1
@@ -149,14 +148,17 @@ class SparkWrites:
                         f"{missing} of {total} messages that Spark's tasks have staged are gone, as after a "
                         "crash of the server. Nothing was written; run the write again."
                     )
-                for uri, is_delayed, _ in destinations:
-                    self._send(ids, uri, delayed=is_delayed)
+                for uri, is_delayed, messages in destinations:
+                    number = self._send(ids, uri, delayed=is_delayed)
+                    if number is not None:
+                        sent[number] = sent.get(number, Counts()).plus(Counts(sent=messages))
                 if is_stream:
                     self._driver.execute(
                         self._statements.forget_writes, {**ledger, "batch_id": batch_id - _KEPT_BATCHES}
                     )
             self._driver.execute(self._statements.forget_attempts, staged)
-            self._clear_abandoned()
+            if sent:
+                write_traffic(self._driver, self._schema, sent)  # last: its rows are shared by all who send
         return is_new
 
     def forget(self, attempts: Sequence[Attempt]) -> None:
@@ -165,30 +167,29 @@ class SparkWrites:
             ids = [attempt.attempt_id for attempt in attempts]
             self._driver.execute(self._statements.forget_attempts, {"attempts": ids})
 
-    def _send(self, attempts: list[int], uri: str, *, delayed: bool) -> None:
+    def _send(self, attempts: list[int], uri: str, *, delayed: bool) -> int | None:
+        """Send to a destination, and return the number under which its traffic is counted, if it is there."""
         destination = parse_destination(uri)
         store = MessageStore(self._driver, self._schema)
         parameters = {"staged_destination": uri, "is_delayed": delayed}
         if type(destination) is Queue:
             send = self._statements.send(delayed=delayed)
-            place = {**parameters, "queue_id": store.queue_id(destination.name)}
+            queue_id = store.queue_id(destination.name)
+            place = {**parameters, "queue_id": queue_id}
             for attempt_id in attempts:
                 self._driver.execute(send, {**place, "attempt_id": attempt_id})
             store.notify([destination.name], [], delayed=delayed)
-        elif type(destination) is Topic:
+            return queue_id
+        if type(destination) is Topic:
             source = self._statements.source(DELAYED_COLUMNS if delayed else SEND_COLUMNS)
-            publish = topic_statements(self._schema).publish
+            topics = topic_statements(self._schema)
             store.publish_with(
                 destination,
-                lambda selectors: publish(selectors, flush=True, delayed=delayed, source=source),
+                lambda selectors: topics.publish(selectors, flush=True, delayed=delayed, source=source),
                 {**parameters, "attempts": attempts},
                 Publisher(),
             )
             store.notify([], [destination.name], delayed=delayed)
-        else:
-            raise InvalidDestinationException(f"{uri} is temporary: only messages of its own client go there.")
-
-    def _clear_abandoned(self) -> None:
-        found = [row[0] for row in self._driver.execute(self._statements.find_abandoned).rows]
-        if found:
-            self._driver.execute(self._statements.forget_attempts, {"attempts": found})
+            found = self._driver.execute(topics.find_topic, {"name": destination.name}).rows
+            return -found[0][0] if found else None
+        raise InvalidDestinationException(f"{uri} is temporary: only messages of its own client go there.")

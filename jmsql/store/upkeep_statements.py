@@ -159,6 +159,22 @@ class UpkeepStatements:
               and not exists (select from {schema}.queue q where q.queue_id = found.queue_id)
             on conflict do nothing"""
 
+        # Of Spark's tasks that have died, or whose driver has, or that another attempt was faster than.
+        self.forget_staged = f"""
+            with abandoned as materialized (
+                select attempt_id from {schema}.spark_attempt
+                where started_at < statement_timestamp() - interval '1 day'
+                order by attempt_id limit 1
+                for update skip locked),
+            deleted as (
+                delete from {schema}.spark_staging where ctid = any(array(
+                    select s.ctid from abandoned join {schema}.spark_staging s using (attempt_id) limit %(limit)s))
+                returning position),
+            forgotten as (
+                delete from {schema}.spark_attempt a using abandoned b
+                where a.attempt_id = b.attempt_id and (select count(*) from deleted) < %(limit)s)
+            select count(*) from deleted"""
+
         # In windows of the key, so that a run takes little time however many there are.
         self.forget_bodies = f"""
             with looked_at as materialized (

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
+from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import SparkSession
 
 import jmsql
@@ -20,6 +21,16 @@ from jmsql.spark.java import find_java
 from tests.integration.client.server import Server
 
 SECRET = "marker-that-nobody-may-see"
+
+LOGGING = """
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %p %c{{1}}: %m%n%ex
+"""
 
 
 @pytest.fixture(scope="session")
@@ -35,15 +46,35 @@ def secret_url(jmsql_url: str) -> str:
     return url.set(username=url.username or "postgres", password=SECRET).render_as_string(hide_password=False)
 
 
+def write_services(path: Path, **services: str) -> None:
+    """Write a service file of PostgreSQL's: each service as the URL says it."""
+    lines = []
+    for name, url in services.items():
+        parameters = conninfo_to_dict(url.replace("postgresql+psycopg", "postgresql"))
+        lines += [f"[{name}]", *(f"{parameter}={value}" for parameter, value in parameters.items())]
+    path.write_text("\n".join(lines) + "\n")
+
+
 @pytest.fixture(scope="session")
-def spark(secret_url: str, spark_directory: Path) -> Iterator[SparkSession]:
+def services(spark_directory: Path) -> Path:
+    """The service file that Spark's processes read each time they connect."""
+    return spark_directory / "services.conf"
+
+
+@pytest.fixture(scope="session")
+def spark(secret_url: str, spark_directory: Path, services: Path) -> Iterator[SparkSession]:
     """A session with two threads in one process."""
     find_java()
     events = spark_directory / "events"
     events.mkdir()
     root = Path(__file__).parents[2]
+    logging = spark_directory / "log4j2.properties"
+    logging.write_text(LOGGING.format(file=spark_directory / "spark.log"))
+    write_services(services, marked=secret_url)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JMSQL_URL", secret_url)
+        patch.setenv("JMSQL_CONNECTION_SHOP", secret_url)
+        patch.setenv("PGSERVICEFILE", str(services))
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH")))))
         session = (
@@ -52,6 +83,8 @@ def spark(secret_url: str, spark_directory: Path) -> Iterator[SparkSession]:
             .config("spark.driver.memory", "1g")
             .config("spark.python.daemon.module", "tests.spark.preloaded_daemon")
             .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging.as_uri()}")
+            .config("spark.eventLog.compress", "false")
             .config("spark.eventLog.enabled", "true")
             .config("spark.eventLog.dir", events.as_uri())
             .config("spark.local.dir", str(spark_directory))

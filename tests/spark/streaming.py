@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import duckdb
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from jmsql.testing import wait_for
+__all__ = ["archive", "archived", "break_down", "finish", "forward_now", "run", "run_now", "stream"]
 
-__all__ = ["archive", "archived", "break_down", "run_now", "stream"]
+_PATIENCE = 200.0
+"""Seconds for which a query is started again that could not start a Python process."""
 
 
 def stream(spark: SparkSession, **options: str) -> DataFrame:
@@ -20,35 +23,48 @@ def stream(spark: SparkSession, **options: str) -> DataFrame:
     return spark.readStream.format("jmsql").options(**{"queue": "orders", **options}).load()
 
 
-def archive(rows: DataFrame, write: Callable[[DataFrame, int], None], directory: Path, name: str = "query") -> None:
-    """Hand what is there now to a sink, in batches, and raise what fails.
+def finish(writer: DataStreamWriter, directory: Path, name: str = "query") -> str:
+    """Bring what is there now to the sink; return the query's progress as JSON, or raise what fails."""
+    return run(writer.trigger(availableNow=True), directory, name)
+
+
+def run(writer: DataStreamWriter, directory: Path, name: str = "query") -> str:
+    """Run a query to its end; return its progress as JSON, or raise what fails.
 
     Spark gives each of its Python processes ten seconds to start, which is not always enough on a busy machine: the
     query is then started again, as whoever runs it would do.
     """
-    for _ in range(5):
-        query = (
-            rows.writeStream.foreachBatch(write)
-            .option("checkpointLocation", str(directory / f"{name}.checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        wait_for(lambda query=query: not query.isActive, timeout=300)  # type: ignore[misc]
-        error = query.exception()
-        if error is None:
-            return
-        if "failed to connect back" not in str(error):
-            raise error
-    raise AssertionError("Spark could not start a Python process in five attempts.")
+    writer = writer.option("checkpointLocation", str(directory / f"{name}.checkpoint"))
+    last = time.monotonic() + _PATIENCE
+    while True:
+        query = writer.start()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error) or time.monotonic() > last:
+                raise
+        else:
+            return "\n".join(progress.json for progress in query.recentProgress)
 
 
-def run_now(rows: DataFrame, directory: Path, name: str = "query") -> None:
+def archive(rows: DataFrame, write: Callable[[DataFrame, int], None], directory: Path, name: str = "query") -> str:
+    """Hand what is there now to a function, in batches."""
+    return finish(rows.writeStream.foreachBatch(write), directory, name)
+
+
+def run_now(rows: DataFrame, directory: Path, name: str = "query") -> str:
     """Archive what is there now to Parquet, in a directory for each batch."""
-    archive(
+    return archive(
         rows,
         lambda batch, number: batch.write.mode("overwrite").parquet(f"{directory}/{name}/batch={number}"),
         directory,
+        name,
     )
+
+
+def forward_now(rows: DataFrame, directory: Path, name: str = "query", **options: str) -> str:
+    """Send what is there now to the queue `copies`."""
+    return finish(rows.writeStream.format("jmsql").options(**{"queue": "copies", **options}), directory, name)
 
 
 def break_down(rows: DataFrame, directory: Path) -> None:

@@ -272,6 +272,21 @@ def test_connection_that_breaks_is_made_again(context: jmsql.JMSContext, server:
     assert left(server) == (0, 0, 0)
 
 
+def test_what_is_acknowledged_is_counted(context: jmsql.JMSContext, server: Server) -> None:
+    send(context, "a", "b", "c")
+    context.create_consumer(jmsql.Queue("orders")).receive(10)
+    context.rollback()
+    with driver() as reader:
+        start = reader.initialOffset()
+        first = reader.latestOffset(start, ReadMaxRows(2))
+        reader.partitions(start, first)
+        second = reader.latestOffset(first, ALL)
+        reader.partitions(first, second)
+        reader.commit(second)
+        reader.commit(second)
+    assert server.rows("select acknowledged, redelivered from jmsql.traffic where destination = 'orders'") == [(3, 1)]
+
+
 def test_history_is_kept(context: jmsql.JMSContext, server: Server) -> None:
     send(context, "a")
     server.rows("update jmsql.queue set history = true")

@@ -5,9 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
+import jmsql
 from jmsql import JMSException
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.spark_writes import Attempt, SparkWrites
+from jmsql.testing import wait_for
 
 
 def stage(connection: psycopg.Connection, messages: int, partition: int = 0) -> Attempt:
@@ -70,13 +72,35 @@ def test_ledger_of_a_stream_keeps_its_last_batches(jmsql_clean_url: str) -> None
         assert not writes.write([stage(connection, 1)], "query q", 102, is_stream=True)
 
 
-def test_what_dead_tasks_have_staged_is_removed_after_a_day(jmsql_clean_url: str) -> None:
-    with psycopg.connect(jmsql_clean_url) as connection:
+def test_what_dead_tasks_have_staged_is_removed_after_a_day_by_any_client(
+    jmsql_factory: jmsql.ConnectionFactory,
+) -> None:
+    assert jmsql_factory.url is not None
+    with psycopg.connect(jmsql_factory.url, autocommit=True) as connection:
         stage(connection, 10)
         connection.execute("update jmsql.spark_attempt set started_at = now() - interval '25 hours'")
         fresh = stage(connection, 5)
-        writes = SparkWrites(PsycopgDriver(connection), "jmsql")
-        writes.write([stage(connection, 1)], "w", 0, is_stream=False)
+        with jmsql_factory.create_connection():
+            wait_for(lambda: count(connection, "spark_attempt") == 1)
         assert count(connection, "spark_staging") == 5
-        writes.forget([fresh])
+        SparkWrites(PsycopgDriver(connection), "jmsql").forget([fresh])
         assert count(connection, "spark_staging") == 0
+
+
+def test_what_is_sent_is_counted_by_destination(jmsql_factory: jmsql.ConnectionFactory) -> None:
+    assert jmsql_factory.url is not None
+    with jmsql_factory.create_context() as context:
+        context.create_shared_durable_consumer(context.create_topic("prices"), "audit").close()
+    with psycopg.connect(jmsql_factory.url, autocommit=True) as connection:
+        first, second = stage(connection, 10), stage(connection, 5, 1)
+        connection.execute(
+            "update jmsql.spark_staging set destination = 'topic://prices' where attempt_id = %s", (second.attempt_id,)
+        )
+        connection.execute("update jmsql.spark_staging set jms_delivery_time = 1 where position = 1")
+        for _ in range(2):  # the second time, the write is known
+            with connection.transaction():
+                SparkWrites(PsycopgDriver(connection), "jmsql").write([first, second], "w", 0, is_stream=False)
+        counted = connection.execute(
+            "select kind, destination, sent from jmsql.traffic where sent > 0 order by sent"
+        ).fetchall()
+        assert counted == [("topic", "prices", 5), ("queue", "orders", 10)]

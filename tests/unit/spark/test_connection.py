@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from types import ModuleType
 
 import pytest
 
-from jmsql import JMSException
+from jmsql import JMSException, ResourceAllocationException
 from jmsql.spark.connection import Database
 
 
@@ -61,7 +62,39 @@ def test_unknown_service_names_the_option(monkeypatch: pytest.MonkeyPatch) -> No
         pass
 
 
-def test_shown_form_has_no_secret() -> None:
-    with pytest.raises(JMSException) as error:
-        Database(url="postgresql://app:secret@db/shop")
-    assert "secret" not in str(error.value)
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://app:marker@db/shop",
+        "postgresql://db/shop?password=marker",
+        "postgresql://db/shop?sslPassword=marker",
+        "postgresql://db/shop?oauth_client_secret=marker",
+        "postgresql://app:marker@db:port/shop",
+        "postgresql://app:marker@[::1/shop",
+        "mysql://app:marker@db/shop",
+        "host=db password=marker",
+    ],
+)
+def test_url_with_a_password_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(JMSException, match="Option 'url'") as error:
+        Database(url=url)
+    assert "marker" not in "".join(traceback.format_exception(error.value))
+
+
+def test_url_of_the_environment_that_cannot_be_read_is_named_and_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JMSQL_URL", "postgresql://app:marker@db:port/shop")
+    monkeypatch.setenv("JMSQL_CONNECTION_SHOP", "app:marker@db")
+    for database, source in ((Database(), "JMSQL_URL"), (Database(connection="shop"), "JMSQL_CONNECTION_SHOP")):
+        with pytest.raises(JMSException, match=f"variable {source}: The database URL cannot be read") as error:
+            database.resolve()
+        assert "marker" not in "".join(traceback.format_exception(error.value))
+
+
+def test_server_that_cannot_be_reached_is_told_alike_by_both_connections() -> None:
+    database = Database(url="postgresql://app@127.0.0.1:1/shop")
+    for connect in (database.connect, database.connect_arrow):
+        with (
+            pytest.raises(ResourceAllocationException, match="reading: the server cannot be reached"),
+            connect("reading"),
+        ):
+            pass

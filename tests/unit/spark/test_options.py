@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from jmsql import JMSException, Queue
-from jmsql.spark.options import OPTIONS, Options
+from jmsql.spark.options import OPTIONS, Options, Use
 from jmsql.spark.schema import check_written_schema, read_schema
 
 
@@ -54,6 +54,36 @@ def test_names_of_options_are_read_in_any_letter_case() -> None:
 def test_wrong_options_are_refused_by_name(given: dict[str, str], words: str) -> None:
     with pytest.raises(JMSException, match=words):
         Options.read(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "use", "words"),
+    [
+        (
+            {"queue": "a", "selector": "b = 1"},
+            Use.WRITE,
+            "'selector' has no meaning for a write; it is for a batch read",
+        ),
+        ({"topic": "a", "subscription": "b"}, Use.WRITE, "'subscription' has no meaning for a write"),
+        (
+            {"queue": "a", "writeId": "b"},
+            Use.BATCH_READ,
+            "'writeId' has no meaning for a batch read; it is for a write",
+        ),
+        ({"queue": "a", "maxMessagesPerTrigger": "1"}, Use.BATCH_READ, "'maxMessagesPerTrigger' has no meaning"),
+        ({"queue": "a", "startingOffsets": "latest"}, Use.BATCH_READ, "'startingOffsets' has no meaning"),
+        ({"queue": "a", "failOnDataLoss": "true"}, Use.BATCH_READ, "'failOnDataLoss' has no meaning"),
+        ({"queue": "a", "snapshotTimeout": "1"}, Use.STREAM_READ, "'snapshotTimeout' has no meaning"),
+    ],
+)
+def test_options_that_have_no_meaning_are_refused_by_name(given: dict[str, str], use: Use, words: str) -> None:
+    with pytest.raises(JMSException, match=words):
+        Options.read(given).require_use(use)
+
+
+def test_options_that_are_for_all_are_taken() -> None:
+    for use in Use:
+        Options.read({"queue": "a", "connection": "b", "jmsqlSchema": "c", "checkpointLocation": "d"}).require_use(use)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ PROPERTY = pa.struct(
 TYPES = {
     "priority": pa.int32(),
     "expires_at": pa.timestamp("us", "UTC"),
+    "delivery_time": pa.timestamp("us", "UTC"),
     "properties": pa.map_(pa.string(), PROPERTY),
     "bytes_body": pa.binary(),
 }
@@ -202,6 +203,10 @@ def test_each_message_has_an_id_of_its_own_as_the_server_would_make_it() -> None
         ({"type": "TextMessage", "bytes_body": b"b"}, "of the type TextMessage has a bytes_body"),
         ({"type": "Textmessage"}, "'type' holds 'Textmessage'"),
         ({"destination": "temp-queue://x"}, "'destination' says 'temp-queue://x'"),
+        ({"destination": "orders"}, "'destination': 'orders' is no destination"),
+        ({"reply_to": "orders"}, "'reply_to': 'orders' is no destination"),
+        ({"expires_at": dt.datetime(1969, 12, 31, tzinfo=dt.UTC)}, "'expires_at' holds the timestamp 1969-12-31"),
+        ({"delivery_time": dt.datetime(1970, 1, 1, tzinfo=dt.UTC)}, "'delivery_time' holds the timestamp 1970-01-01"),
     ],
 )
 def test_row_that_is_no_message_is_refused_by_the_name_of_the_column(row: dict[str, Any], words: str) -> None:
@@ -217,6 +222,15 @@ def test_row_that_is_no_message_is_refused_by_the_name_of_the_column(row: dict[s
         ({"properties": [("not a name", typed("int", long=1))]}, "'properties', 'not a name'"),
         ({"properties": [("n", typed("byte", long=1000))]}, "'properties', 'n'.*byte"),
         ({"properties": [("n", typed("decimal"))]}, "'properties', 'n'.*the type is one of"),
+        ({"properties": [("n", typed("int", long=2**31))]}, "'properties', 'n'.*does not fit the JMS type int"),
+        *(
+            ({"properties": [("n", typed(kind))]}, f"'properties', 'n': the type is {kind}, but the field .* is null")
+            for kind in ("boolean", "byte", "short", "int", "long", "float", "double", "string")
+        ),
+        ({"properties": [("", typed("int", long=1))]}, "'properties', ''"),
+        ({"type": "ObjectMessage", "json_body": "[1]"}, "'json_body' holds no body of a ObjectMessage"),
+        ({"type": "ObjectMessage", "json_body": "{"}, "'json_body' holds no body of a ObjectMessage"),
+        ({"type": "ObjectMessage", "json_body": r'{"a": "\u0000"}'}, "'json_body' holds no body of a ObjectMessage"),
     ],
 )
 def test_content_of_the_wrong_form_is_refused(row: dict[str, Any], words: str) -> None:

@@ -1,0 +1,55 @@
+"""Processes of Spark beside the one of the tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+__all__ = ["children_of", "environment", "start_module"]
+
+_ROOT = Path(__file__).parents[2]
+
+
+def environment(url: str) -> dict[str, str]:
+    """What a process of Spark needs to find Python, the tests and the database."""
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "JMSQL_URL": url, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+
+
+def start_module(name: str, *arguments: str, environment: dict[str, str], log: IO[Any]) -> subprocess.Popen[bytes]:
+    """Run a module in a process that leads a group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", name, *arguments],
+        cwd=_ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def children_of(process: int) -> Iterator[tuple[int, str]]:
+    """All processes below one, with their command lines."""
+    parents: dict[int, int] = {}
+    lines: dict[int, str] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (path / "stat").read_text().rpartition(")")[2].split()
+            lines[int(path.name)] = (path / "cmdline").read_text(errors="replace").replace("\0", " ")
+        except OSError:
+            continue
+        parents[int(path.name)] = int(stat[1])
+
+    def is_below(child: int) -> bool:
+        while child in parents:
+            child = parents[child]
+            if child == process:
+                return True
+        return False
+
+    return ((child, lines[child]) for child in parents if is_below(child))

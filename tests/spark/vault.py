@@ -1,0 +1,12 @@
+"""Stands for a place that keeps secrets."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["url"]
+
+
+def url() -> str:
+    """What `connection=tests.spark.vault:url` calls."""
+    return os.environ["JMSQL_CONNECTION_SHOP"]
