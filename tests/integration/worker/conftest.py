@@ -18,7 +18,7 @@ import sqlalchemy
 from jmsql.testing import wait_for
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 PREFACE = """
 import os, threading, time
