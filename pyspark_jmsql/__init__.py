@@ -80,6 +80,10 @@ class DefaultSource(DataSource):
         self.settings.require_use(Use.HISTORY_READ if self.settings.history else Use.BATCH_READ)
         self.settings.require_source()
         check_read_schema(schema, self.settings)
+        if self.settings.push_filters:
+            from jmsql.spark.pushed_filters import FilteringBatchReader, FilteringHistoryReader
+
+            return (FilteringHistoryReader if self.settings.history else FilteringBatchReader)(self.settings, schema)
         return (HistoryReader if self.settings.history else BatchReader)(self.settings, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -20,6 +20,7 @@ from jmsql.spark.place import find_queue, source_of
 from jmsql.spark.snapshot import keep_snapshot, reader_name
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.spark_browse import browse_statements, snapshot_statements
+from jmsql.store.spark_filters import Comparison
 
 __all__ = ["BatchReader"]
 
@@ -44,6 +45,9 @@ class BatchReader(DataSourceReader):
         options: The options of the read.
         schema: What to return.
     """
+
+    filters: Sequence[Comparison] = ()
+    """Conditions that hold for the rows that are wanted."""
 
     _history_of: str | None = None
     """The PostgreSQL schema whose history must not lose a day while the tasks read."""
@@ -75,7 +79,7 @@ class BatchReader(DataSourceReader):
         bounds = [first + (last - first + 1) * number // count for number in range(count + 1)]
         # Sequences at the ends may become visible until the snapshot is taken.
         bounds[0], bounds[-1] = 0, 2**63 - 1
-        read = statements.read(Shaper(self._schema).columns, options.selector)
+        read = statements.read(Shaper(self._schema).columns, options.selector, self.filters)
         cursor = psycopg.ClientCursor(connection)
         parameters = {"queue_id": queue_id, "destination": source_of(options).uri, **read.parameters}
         return [

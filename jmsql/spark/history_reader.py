@@ -51,7 +51,7 @@ class HistoryReader(BatchReader):
         cursor = psycopg.ClientCursor(connection)
 
         def text(part: str, bounds: dict[str, object]) -> str:
-            read = statements.read(columns, origin, options.selector, part)
+            read = statements.read(columns, origin, options.selector, part, self.filters)
             return cursor.mogrify(read.text, {**bounds, **read.parameters})
 
         return [

@@ -26,6 +26,7 @@ OPTIONS = (
     "columns",
     "bodySchema",
     "partitions",
+    "pushFilters",
     "snapshotTimeout",
     "startingOffsets",
     "endingOffsets",
@@ -85,6 +86,7 @@ class Options:
         columns: Which columns are wanted; None: all.
         body_schema: How JSON bodies are parsed, as Spark's DDL.
         partitions: In how many tasks to read.
+        push_filters: Whether a batch read lets PostgreSQL check the conditions of the query.
         snapshot_timeout: Seconds for which the snapshot of a batch read is kept when no task uses it.
         starting_offsets: What a new stream begins with, or a batch read of the history.
         ending_offsets: Where a batch read of the history ends.
@@ -106,6 +108,7 @@ class Options:
     columns: tuple[str, ...] | None = None
     body_schema: str | None = None
     partitions: int = 1
+    push_filters: bool = False
     snapshot_timeout: float = 60.0
     starting_offsets: str = "earliest"
     ending_offsets: str = "latest"
@@ -141,6 +144,7 @@ class Options:
             columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
             body_schema=options.get("bodySchema"),
             partitions=_integer("partitions", options, 1) or 1,
+            push_filters=_boolean("pushFilters", options, default=False),
             snapshot_timeout=_seconds("snapshotTimeout", options, 60.0),
             starting_offsets=options.get("startingOffsets", "earliest"),
             ending_offsets=options.get("endingOffsets", "latest"),

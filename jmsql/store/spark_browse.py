@@ -9,6 +9,7 @@ from typing import NamedTuple
 from jmsql.selectors import Selector
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.send_statements import BODY_COLUMNS
+from jmsql.store.spark_filters import Comparison, filter_condition
 from jmsql.store.statements import SelectedStatement, by_key
 
 __all__ = ["BrowseStatements", "browse_statements", "column_expressions", "snapshot_statements"]
@@ -77,7 +78,9 @@ class BrowseStatements:
             from ({ends} union all
                   select sequence from {schema}.delayed_message where queue_id = %(queue_id)s) as ends (sequence)"""
 
-    def read(self, columns: Sequence[str], selector: Selector | None) -> SelectedStatement:
+    def read(
+        self, columns: Sequence[str], selector: Selector | None, filters: Sequence[Comparison] = ()
+    ) -> SelectedStatement:
         """Read the columns of the messages of a queue with sequences in a range, that are there to be delivered."""
         schema = self._schema
         condition = ""
@@ -85,6 +88,7 @@ class BrowseStatements:
         if selector is not None:
             chosen = selector.to_sql(self._schema_name)
             condition, parameters = f"and ({chosen.condition})", chosen.parameters
+        filtered = filter_condition(self._expressions, filters)
         wanted = ", ".join(f"{self._expressions[name]} as {quote_identifier(name)}" for name in columns)
         alive = f"(m.jms_expiration is null or m.jms_expiration > (select {schema}.current_milliseconds()))"
         return SelectedStatement(
@@ -97,14 +101,16 @@ class BrowseStatements:
                     where m.queue_id = %(queue_id)s and m.inverse_priority = p.inverse_priority
                       and m.sequence between %(first)s and %(last)s and d.claim_id is null and {alive} {condition}
                     offset 0) m
+                where true {filtered.text}
                 union all
                 select {wanted}
                 from (
                     select m.*, 0 as delivery_count
                     from {schema}.delayed_message m
                     where m.queue_id = %(queue_id)s and m.sequence between %(first)s and %(last)s
-                      and {alive} {condition}) m""",
-            dict(parameters),
+                      and {alive} {condition}) m
+                where true {filtered.text}""",
+            {**parameters, **filtered.parameters},
         )
 
 

@@ -12,6 +12,7 @@ from jmsql.selectors import Selector
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.selected_statement import SelectedStatement
 from jmsql.store.spark_browse import column_expressions
+from jmsql.store.spark_filters import Comparison, filter_condition
 
 __all__ = ["HistoryOrigin", "HistoryStatements", "history_statements"]
 
@@ -118,11 +119,17 @@ class HistoryStatements:
         )
 
     def read(
-        self, columns: Sequence[str], origin: HistoryOrigin, selector: Selector | None, part: str
+        self,
+        columns: Sequence[str],
+        origin: HistoryOrigin,
+        selector: Selector | None,
+        part: str,
+        filters: Sequence[Comparison] = (),
     ) -> SelectedStatement:
         """Read the columns of a part of the history, which is given by a condition on its rows `m`."""
         condition = origin.condition()
-        parameters = dict(condition.parameters)
+        filtered = filter_condition(self._expressions, filters)
+        parameters = {**condition.parameters, **filtered.parameters}
         chosen = ""
         if selector is not None:
             selected = selector.to_sql(self._schema_name)
@@ -130,7 +137,8 @@ class HistoryStatements:
             parameters |= selected.parameters
         wanted = ", ".join(f"{self._expressions[name]} as {quote_identifier(name)}" for name in columns)
         return SelectedStatement(
-            f"select {wanted} from {self._schema}.message_history m where {part} {condition.text} {chosen}",
+            f"""select {wanted} from {self._schema}.message_history m
+                where {part} {condition.text} {filtered.text} {chosen}""",
             parameters,
         )
 

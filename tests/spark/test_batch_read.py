@@ -202,3 +202,23 @@ def test_history_is_read_as_it_was_recorded(
     assert server.terminate("jmsql-spark-keeping-a-snapshot") >= 1
     with pytest.raises(AnalysisException, match="Option 'endingOffsets'"):
         at.option("endingOffsets", "tomorrow").load()
+
+
+def test_conditions_are_pushed_down_if_asked_for(spark: SparkSession, context: jmsql.JMSContext) -> None:
+    for body in ("one", "two", "three"):
+        context.create_producer().send(context.create_queue("orders"), body)
+    context.commit()
+
+    def chosen() -> list[str]:
+        rows = spark.read.format("jmsql").options(queue="orders", pushFilters="true").load()
+        found = rows.where("text_body in ('one', 'three') and priority = 4 and length(text_body) = 3")
+        return [row.text_body for row in found.collect()]
+
+    with pytest.raises(PySparkException, match=r"spark\.sql\.python\.filterPushdown\.enabled"):
+        chosen()
+
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        assert chosen() == ["one"]
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
