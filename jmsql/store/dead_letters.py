@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.inspection import Inspection, selector_condition
 
-__all__ = ["DeadLetter", "DeadLetters", "Retry"]
+__all__ = ["DeadLetter", "DeadLetters", "Retry", "dead_letter_queues"]
 
 
 class DeadLetter(NamedTuple):
@@ -119,3 +120,20 @@ class DeadLetters:
     def _chosen(self, selector: Selector | None) -> tuple[str, dict[str, object]]:
         condition, parameters = selector_condition(selector, self._schema_name)
         return f"m.properties ? 'JMS_jmsql_DeadLetterReason' {condition}", parameters
+
+
+def dead_letter_queues(driver: Driver, schema: str) -> list[str]:
+    """Return the names of the queues in which dead letters wait.
+
+    Args:
+        driver: Where to look.
+        schema: The plain name of the schema.
+    """
+    quoted = quote_identifier(schema)
+    statement = f"""
+        select q.name from {quoted}.queue q
+        where q.name is not null and exists (
+            select from {quoted}.message m
+            where m.queue_id = q.queue_id and m.properties ? 'JMS_jmsql_DeadLetterReason')
+        order by q.name"""
+    return [name for (name,) in driver.execute(statement).rows]

@@ -1,0 +1,182 @@
+"""The statistics, each held against what PostgreSQL itself computes of the same history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow.parquet
+import pytest
+import sqlalchemy
+from pyspark.sql import SparkSession
+
+import jmsql
+from jmsql.spark.statistics import Results, Source, compute_statistics, write_statistics
+from jmsql.testing.database import SessionDatabase
+from tests.spark.past import MARKUP, archive_history, make_past
+
+pytestmark = pytest.mark.timeout(600)
+
+_BODY = " + ".join(f"coalesce(octet_length({each}), 0)" for each in ("text_body", "json_body::text", "bytes_body"))
+_SECONDS = "extract(epoch from time_in_queue)::float8"
+_DONE = "outcome = 'acknowledged'"
+_CONSUMER = "coalesce(client_id, 'connection ' || consumed_by)"
+_SHARED = f"{_DONE} and (destination_type = 'queue' or subscription is not null)"
+_OF = "subscription_client_id, subscription"
+
+
+def _percentile(share: float) -> str:
+    return f"percentile_cont({share}) within group (order by {_SECONDS})"
+
+
+EXPECTED = {
+    "throughput": f"select {{keys}}, count(*), sum({_BODY})::bigint from past where {_DONE} group by {{keys}}",
+    "time_in_queue": f"""
+        select {{keys}}, count(*), {_percentile(0.5)}, {_percentile(0.95)}, {_percentile(0.99)}, max({_SECONDS})
+        from past where {_DONE} group by {{keys}}""",
+    "redeliveries": """
+        select {keys}, count(*), count(*) filter (where delivery_count > 1),
+               sum(greatest(delivery_count - 1, 0)), max(delivery_count)
+        from past group by {keys}""",
+    "expiries": "select {keys}, count(*), count(*) filter (where outcome = 'expired') from past group by {keys}",
+    "consumers": f"""
+        select destination, {_OF}, {{hour}} {_CONSUMER}, count(*),
+               count(*) / sum(count(*)) over (partition by destination, {_OF}, {{hour_}})
+        from past where {_SHARED} group by destination, {_OF}, {{hour}} {_CONSUMER}""",
+    "consumer_balance": f"""
+        select destination, {_OF}, {{hour}} count(*), sum(n), max(n) / sum(n),
+               case when count(*) > 1 then max(n) / avg(n) - 1 end
+        from (select destination, {_OF}, {{hour}} {_CONSUMER}, count(*) as n from past where {_SHARED}
+              group by destination, {_OF}, {{hour}} {_CONSUMER}) as c
+        group by {{hour}} destination, {_OF}""",
+    "largest_groups": f"""
+        select {{keys}}, properties ->> 'JMSXGroupID', count(*), sum({_BODY})::bigint
+        from past where {_DONE} and properties ? 'JMSXGroupID' group by {{keys}}, properties ->> 'JMSXGroupID'""",
+}
+"""What each statistic is, in SQL; `{keys}` is the destination, or the destination and the hour."""
+
+_PAST = """
+    with past as (
+        select destination_type || '://' || destination as destination,
+               date_trunc('hour', acknowledged_at, '{zone}') as hour, destination_type, acknowledged_at, outcome,
+               delivery_count, time_in_queue, text_body, json_body, bytes_body, properties, client_id, consumed_by,
+               subscription, subscription_client_id
+        from jmsql.history where {condition})
+    """
+
+
+@pytest.fixture(scope="module")
+def database(_jmsql_database: SessionDatabase) -> Iterator[psycopg.Connection[Any]]:
+    """A database with a past."""
+    _jmsql_database.clean()
+    url = sqlalchemy.make_url(_jmsql_database.url).set(drivername="postgresql")
+    with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as connection:
+        make_past(jmsql.ConnectionFactory(_jmsql_database.url), connection)
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def archive(database: psycopg.Connection[Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of all of it."""
+    directory = tmp_path_factory.mktemp("archive")
+    assert archive_history(database, directory, "true") > 70
+    return directory
+
+
+@pytest.fixture(scope="module")
+def results(spark: SparkSession, archive: Path) -> Results:
+    """The statistics of the history and of its archive together."""
+    return compute_statistics(spark, Source(archive=str(archive)))
+
+
+def rows(table: Any) -> list[tuple[Any, ...]]:
+    return _sorted([tuple(row.values()) for row in table.to_pylist()])
+
+
+def expected(
+    database: psycopg.Connection[Any], name: str, *, hourly: bool, zone: str = "UTC", condition: str = "true"
+) -> list[tuple[Any, ...]]:
+    statement = _PAST.format(zone=zone, condition=condition) + EXPECTED[name].format(
+        keys="destination, hour" if hourly else "destination",
+        hour="hour, " if hourly else "",
+        hour_="hour" if hourly else "1",
+    )
+    return _sorted(database.execute(statement.encode()).fetchall())
+
+
+def _sorted(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    plain = [
+        tuple(value if isinstance(value, str | datetime | None) else float(value) for value in row) for row in found
+    ]
+    return sorted(plain, key=lambda row: [str(value) for value in row if isinstance(value, str | datetime | None)])
+
+
+def assert_equal(found: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]]) -> None:
+    assert wanted
+    assert len(found) == len(wanted)
+    for got, want in zip(found, wanted, strict=True):
+        for a, b in zip(got, want, strict=True):
+            assert a == (pytest.approx(b, rel=1e-9, abs=1e-6) if isinstance(b, float) else b)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_history_and_archive_together_count_each_message_once(
+    results: Results, database: psycopg.Connection[Any], name: str
+) -> None:
+    assert_equal(rows(results.overall[name]), expected(database, name, hourly=False))
+    assert_equal(rows(results.by_hour[name]), expected(database, name, hourly=True))
+
+
+def test_hours_are_those_of_the_time_zone_and_a_range_and_destinations_choose(
+    spark: SparkSession, database: psycopg.Connection[Any], archive: Path
+) -> None:
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    since, until = midnight - timedelta(minutes=30), midnight + timedelta(minutes=45)
+    source = Source(
+        history=False,
+        archive=str(archive),
+        destinations=[jmsql.Queue("orders"), jmsql.Queue(MARKUP)],
+        since=since,
+        until=until,
+    )
+    found = compute_statistics(spark, source, time_zone="Asia/Kolkata", top=2)
+
+    condition = f"destination <> 'prices' and acknowledged_at >= '{since}' and acknowledged_at < '{until}'"
+    for name in ("throughput", "time_in_queue", "consumer_balance"):
+        wanted = expected(database, name, hourly=True, zone="Asia/Kolkata", condition=condition)
+        assert_equal(rows(found.by_hour[name]), wanted)
+    assert {row["hour"].minute for row in found.hours("throughput")} == {30}
+    groups = found.rows("largest_groups")
+    everything = expected(database, "largest_groups", hourly=False, condition=condition)
+    assert [row["messages"] for row in groups] == sorted((row[2] for row in everything), reverse=True)[:2]
+
+
+def test_dead_letters_tell_their_reasons(results: Results) -> None:
+    found = {(row["destination"], row["reason"], row["error"]): row["messages"] for row in results.rows("dead_letters")}
+    assert found == {
+        ("queue://orders", "maximum deliveries", "KeyError: 'no such kite'"): 2,
+        ("queue://orders", "maximum deliveries", "KeyError: 'out of wind'"): 1,
+    }
+    assert sum(row["messages"] for row in results.hours("dead_letters")) == 3
+
+
+def test_statistics_are_written_as_parquet_in_place_of_those_before(results: Results, tmp_path: Path) -> None:
+    place = tmp_path / "statistics" / "parquet"
+    write_statistics(results, place)
+    (place / "overall" / "stale").mkdir()
+    write_statistics(results, place)
+
+    assert sorted(path.name for path in (place / "by_hour").iterdir()) == sorted(results.by_hour)
+    assert sorted(path.name for path in (place / "overall").iterdir()) == sorted(results.overall)
+    for name, table in results.by_hour.items():
+        assert pyarrow.parquet.read_table(place / "by_hour" / name).equals(table)
+    assert [path.name for path in place.parent.iterdir()] == ["parquet"]
+
+
+def test_nothing_makes_empty_statistics(spark: SparkSession, tmp_path: Path) -> None:
+    found = compute_statistics(spark, Source(history=False, archive=str(tmp_path)))
+    assert found.is_empty
+    assert all(table.num_rows == 0 for table in (*found.overall.values(), *found.by_hour.values()))
