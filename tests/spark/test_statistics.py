@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,8 +14,10 @@ import pyarrow.parquet
 import pytest
 import sqlalchemy
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 import jmsql
+from jmsql.cli.application import app
 from jmsql.spark.statistics import Results, Source, compute_statistics, write_statistics
 from jmsql.testing.database import SessionDatabase
 from tests.spark.past import MARKUP, archive_history, make_past
@@ -90,6 +94,16 @@ def archive(database: psycopg.Connection[Any], tmp_path_factory: pytest.TempPath
 def results(spark: SparkSession, archive: Path) -> Results:
     """The statistics of the history and of its archive together."""
     return compute_statistics(spark, Source(archive=str(archive)))
+
+
+@pytest.fixture
+def snapshots_end(database: psycopg.Connection[Any]) -> Iterator[None]:
+    """Nobody keeps the moments of the reads any longer than the test takes."""
+    yield
+    database.execute(
+        "select pg_terminate_backend(pid, 10000) from pg_stat_activity "
+        "where datname = current_database() and application_name = 'jmsql-spark-keeping-a-snapshot'"
+    )
 
 
 def rows(table: Any) -> list[tuple[Any, ...]]:
@@ -180,3 +194,47 @@ def test_nothing_makes_empty_statistics(spark: SparkSession, tmp_path: Path) -> 
     found = compute_statistics(spark, Source(history=False, archive=str(tmp_path)))
     assert found.is_empty
     assert all(table.num_rows == 0 for table in (*found.overall.values(), *found.by_hour.values()))
+
+
+@pytest.mark.usefixtures("spark", "snapshots_end")
+def test_command_writes_the_report_and_shows_the_tables(jmsql_url: str, archive: Path, tmp_path: Path) -> None:
+    output = tmp_path / "statistics"
+
+    def run(*arguments: str) -> Any:
+        return CliRunner().invoke(
+            app, ["statistics", "--output", str(output), *arguments], env={"JMSQL_URL": jmsql_url}
+        )
+
+    nothing = run("--destination", "orders", "--until", "2020-01-01")
+    assert (nothing.exit_code, nothing.stdout) == (1, "")
+    assert nothing.stderr == "There is nothing of that in the history.\n"
+    assert not output.exists()
+
+    shown = run("--archive", str(archive), "--destination", "orders", "--time-zone", "Asia/Kolkata")
+    assert shown.exit_code == 0, shown.stderr
+    assert re.search(r"queue://orders +60 +", shown.stdout)
+    assert "KeyError: 'no such kite'" in shown.stdout
+    assert f"65 messages, in {output / 'parquet'}." in shown.stdout
+    assert (output / "report.html").is_file()
+    assert pyarrow.parquet.read_table(output / "parquet" / "overall" / "throughput")["messages"].to_pylist() == [60]
+
+    document = json.loads(run("--no-history", "--archive", str(archive), "--json").stdout)
+    assert document["messages"] == 60 + 8 + 8 + 3 + 2 + 1
+    assert {row["destination"]: row["messages"] for row in document["statistics"]["throughput"]} == {
+        "queue://orders": 60,
+        f"queue://{MARKUP}": 8,
+        "topic://prices": 8,
+        "queue://DLQ": 1,
+    }
+
+
+@pytest.mark.usefixtures("spark", "snapshots_end")
+def test_program_of_the_documentation_runs(
+    jmsql_url: str, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "statistics.md").read_text()
+    [program] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    exec(compile(program.replace("/srv/archive", str(archive)), "docs/statistics.md", "exec", dont_inherit=True), {})
+    assert (tmp_path / "statistics" / "report.html").is_file()
+    assert (tmp_path / "statistics" / "parquet" / "by_hour" / "consumers").is_dir()

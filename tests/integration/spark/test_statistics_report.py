@@ -106,7 +106,7 @@ def test_page_loads_with_all_its_pictures_and_without_scrolling_sideways(
 ) -> None:
     show(browser, report, width, scheme)
 
-    assert browser.get_log("browser") == []
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
     sizes = browser.execute_async_script(
         "const done = arguments[0], images = [...document.images];"
         "Promise.all(images.map(image => image.decode())).then("
