@@ -19,7 +19,7 @@ from tests.integration.cli.conftest import Command
         (("--time-zone", "Europe/Nowhere"), "'Europe/Nowhere' is no time zone"),
         (("--time-zone", "../UTC"), "is no time zone"),
         (("--since", "yesterday"), "'yesterday' is no time"),
-        (("--destination", "topic://"), "topic"),
+        (("--destination", "topic://"), "at least one character"),
         (("--spark-conf", "master"), "'master' is no setting of Spark"),
     ],
 )
