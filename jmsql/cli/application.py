@@ -123,10 +123,10 @@ for command in (
     dead_letters.retry,
     worker.worker,
     top.top,
-    statistics.statistics,
     metrics.metrics,
     doctor.doctor,
     archive.archive,
+    statistics.statistics,
 ):
     app.command()(command)
 app.add_typer(destination.application, name="destination")

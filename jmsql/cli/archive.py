@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jmsql.cli.composition import read_destination
-from jmsql.cli.options import Json, Schema, Url, open_database
+from jmsql.cli.options import Json, Schema, SparkSettings, Url, open_database, spark_settings
 from jmsql.cli.output import console, counted, print_json, progress, table
 from jmsql.spark.archiving.archive_format import ArchiveFormat
 from jmsql.spark.session import spark_session
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["archive"]
 
 NOT_SAFE = 1
-
-
-def _setting(text: str) -> str:
-    name, equals, _ = text.partition("=")
-    if not equals or not name:
-        raise typer.BadParameter(f"{text!r} is no setting: write KEY=VALUE.")
-    return text
 
 
 def archive(
@@ -69,15 +62,7 @@ def archive(
             "--checkpoint", metavar="DIRECTORY", help="Where Spark keeps the progress; TARGET/_checkpoint without."
         ),
     ] = None,
-    spark_conf: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--spark-conf",
-            metavar="KEY=VALUE",
-            callback=lambda given: [_setting(each) for each in given or ()],
-            help="A setting of Spark's, such as spark.master or spark.jars.packages. May be repeated.",
-        ),
-    ] = None,
+    spark_conf: SparkSettings = None,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,
@@ -95,7 +80,7 @@ def archive(
     chosen = [read_destination(name) for name in destinations or ()]
     if keep_days and not drop:
         raise typer.BadParameter("--keep-days goes together with --drop.")
-    settings = dict(_pair(each) for each in spark_conf or ())
+    settings = spark_settings(spark_conf)
     verbose: bool = context.find_root().params["verbose"]
     database = open_database(url, schema)
     with database.administration():
@@ -127,11 +112,6 @@ def archive(
         _show(report, drop=drop)
     if not report.is_safe:
         raise typer.Exit(NOT_SAFE)
-
-
-def _pair(setting: str) -> tuple[str, str]:
-    name, _, value = setting.partition("=")
-    return name.strip(), value
 
 
 _DELTA = {

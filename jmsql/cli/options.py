@@ -19,11 +19,13 @@ __all__ = [
     "QueueName",
     "Schema",
     "Selector",
+    "SparkSettings",
     "Url",
     "check_duration",
     "check_optional_duration",
     "open_database",
     "parse_selector",
+    "spark_settings",
 ]
 
 
@@ -53,6 +55,25 @@ QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The name of the
 Selector = Annotated[
     str | None,
     typer.Option("--selector", "-s", metavar="SELECTOR", help="Only the messages that this JMS selector chooses."),
+]
+
+
+def _check_settings(given: list[str] | None) -> list[str]:
+    for each in given or ():
+        name, equals, _ = each.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{each!r} is no setting: write KEY=VALUE.")
+    return given or []
+
+
+SparkSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--spark-conf",
+        metavar="KEY=VALUE",
+        callback=_check_settings,
+        help="A setting of Spark's, such as spark.master or spark.jars.packages. May be repeated.",
+    ),
 ]
 
 
@@ -106,3 +127,9 @@ def parse_selector(text: str | None) -> ParsedSelector | None:
         InvalidSelectorException: It has an error.
     """
     return ParsedSelector.parse(text)
+
+
+def spark_settings(given: list[str] | None) -> dict[str, str]:
+    """Return the settings of Spark by their names, as `SparkSettings` has read them."""
+    pairs = (each.partition("=") for each in given or ())
+    return {name.strip(): value for name, _, value in pairs}

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from jmsql.cli.composition import read_destination
 from jmsql.cli.moments import read_moment
-from jmsql.cli.options import Json, Schema, Url, open_database
+from jmsql.cli.options import Json, Schema, SparkSettings, Url, open_database, spark_settings
 from jmsql.cli.output import console, counted, print_json, progress, table
 from jmsql.exceptions import ResourceAllocationException
 
@@ -31,21 +31,6 @@ def _check_time_zone(name: str) -> str:
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise typer.BadParameter(f"{name!r} is no time zone; write UTC or Europe/Berlin.") from error
     return name
-
-
-def read_settings(settings: list[str] | None) -> dict[str, str]:
-    """Read settings of Spark, as ``KEY=VALUE``.
-
-    Raises:
-        BadParameter: One is not written like that.
-    """
-    read = {}
-    for setting in settings or ():
-        name, is_set, value = setting.partition("=")
-        if not is_set or not name.startswith("spark."):
-            raise typer.BadParameter(f"{setting!r} is no setting of Spark; write spark.driver.memory=4g.")
-        read[name] = value
-    return read
 
 
 def statistics(
@@ -73,10 +58,7 @@ def statistics(
     top: Annotated[
         int, typer.Option(min=1, max=1000, help="How many destinations, consumers and groups are named.")
     ] = 10,
-    spark_conf: Annotated[
-        list[str] | None,
-        typer.Option("--spark-conf", metavar="KEY=VALUE", help="A setting of Spark. May be repeated."),
-    ] = None,
+    spark_conf: SparkSettings = None,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,
@@ -96,7 +78,7 @@ def statistics(
     """
     if not history and archive is None:
         raise typer.BadParameter("Without the history there is nothing to read: name an archive with --archive.")
-    settings = read_settings(spark_conf)
+    settings = spark_settings(spark_conf)
     destinations = [read_destination(name) for name in destination or ()]
     range_ = read_moment(since), read_moment(until)
     _require_packages()

@@ -20,7 +20,7 @@ from tests.integration.cli.conftest import Command
         (("--time-zone", "../UTC"), "is no time zone"),
         (("--since", "yesterday"), "'yesterday' is no time"),
         (("--destination", "topic://"), "at least one character"),
-        (("--spark-conf", "master"), "'master' is no setting of Spark"),
+        (("--spark-conf", "master"), "'master' is no setting"),
     ],
 )
 def test_wrong_usage_is_refused(jmsql: Command, arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
