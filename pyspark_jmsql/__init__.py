@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     from jmsql.spark.batch_reader import BatchReader
+    from jmsql.spark.history_stream_reader import HistoryStreamReader
     from jmsql.spark.options import Options
     from jmsql.spark.stream_reader import StreamReader
     from jmsql.spark.writer import BatchWriter, StreamWriter
@@ -86,19 +87,17 @@ class DefaultSource(DataSource):
             return (FilteringHistoryReader if self.settings.history else FilteringBatchReader)(self.settings, schema)
         return (HistoryReader if self.settings.history else BatchReader)(self.settings, schema)
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        """A reader that consumes, beside the other consumers."""
-        from jmsql.exceptions import UnsupportedOperationException
+    def streamReader(self, schema: StructType) -> StreamReader | HistoryStreamReader:  # noqa: N802 - Spark's name
+        """A reader that consumes, beside the other consumers; or one of the history, which consumes nothing."""
+        from jmsql.spark.history_stream_reader import HistoryStreamReader
         from jmsql.spark.options import Use
         from jmsql.spark.schema import check_read_schema
         from jmsql.spark.stream_reader import StreamReader
 
         self.settings.require_use(Use.STREAM_READ)
         self.settings.require_source()
-        if self.settings.history:
-            raise UnsupportedOperationException("Option 'history' is for batch reads.")
         check_read_schema(schema, self.settings)
-        return StreamReader(self.settings, schema)
+        return (HistoryStreamReader if self.settings.history else StreamReader)(self.settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A writer that sends each row as a message."""

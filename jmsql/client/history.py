@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 
@@ -10,10 +11,12 @@ from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import jms_errors
-from jmsql.store.history_partitions import HistoryDay, HistoryPartitions, PruneStep
+from jmsql.store.history_partitions import HistoryDay, HistoryPartitions, PruneStep, held_message
 from jmsql.store.past_messages import HistoryRange, PastMessage, PastMessages
 
 __all__ = ["OUTCOMES", "History"]
+
+logger = logging.getLogger("jmsql")
 
 OUTCOMES = ("acknowledged", "expired", "dead-lettered", "purged")
 """How a message leaves its destination."""
@@ -35,7 +38,12 @@ class History:
     def __init__(self, connection: AutocommitConnection, schema: str) -> None:
         self._connection = connection
         self._messages = PastMessages(connection, schema)
-        self._partitions = HistoryPartitions(PsycopgDriver(connection.psycopg), schema, patience=_PATIENCE)
+        self._partitions = HistoryPartitions(
+            PsycopgDriver(connection.psycopg),
+            schema,
+            patience=_PATIENCE,
+            on_held=lambda day, sources: logger.warning(held_message(day, sources)),
+        )
 
     def messages(
         self,
@@ -142,7 +150,8 @@ class History:
         """Remove what destinations keep no longer (`history_days`), or all that is older than a day.
 
         Clients do the former by themselves. It takes the rights of the schema's owner, and waits up to a minute for
-        those who read the history; those who acknowledge messages do not wait for it.
+        those who read the history; those who acknowledge messages do not wait for it. What streaming reads of Spark
+        have not passed stays, which is logged as a warning; with `before` it goes, and those reads are told.
 
         Args:
             before: The first day, in UTC, that stays; None: what `history_days` says.

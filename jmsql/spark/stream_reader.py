@@ -12,13 +12,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from jmsql.exceptions import JMSException
@@ -26,16 +20,18 @@ from jmsql.spark.arrow import Shaper
 from jmsql.spark.offset_options import find_start
 from jmsql.spark.options import Options
 from jmsql.spark.place import find_queue, source_of
+from jmsql.spark.read_limits import default_read_limit, limits_of_batch
+from jmsql.spark.reconnection import do_with_reconnection
 from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import open_engine
-from jmsql.store.errors import is_connection_lost, jms_errors
+from jmsql.store.errors import jms_errors
 from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.spark_database import check_rights
 from jmsql.store.spark_sources import source_statements
-from jmsql.store.spark_streams import Limits, SparkStream, create_source
+from jmsql.store.spark_streams import SparkStream, create_source
 from jmsql.store.traffic import Traffic
 
 __all__ = ["StreamReader"]
@@ -181,11 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """How much a micro-batch takes, by the options; if both are given, `latestOffset` adds the bytes."""
-        if self._options.maximum_messages is not None:
-            return ReadMaxRows(self._options.maximum_messages)
-        if self._options.maximum_bytes is not None:
-            return ReadMaxBytes(self._options.maximum_bytes)
-        return ReadAllAvailable()
+        return default_read_limit(self._options)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take no message that is sent after now."""
@@ -195,11 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Acknowledge what is done, and claim the next batch."""
-        limits = Limits()
-        if isinstance(limit, ReadMaxRows):
-            limits = limits._replace(messages=limit.max_rows)
-        if not isinstance(limit, ReadAllAvailable) and self._options.maximum_bytes is not None:
-            limits = limits._replace(size=self._options.maximum_bytes)
+        limits = limits_of_batch(limit, self._options)
         if self._last_sequence is not None:
             limits = limits._replace(last_sequence=self._last_sequence)
 
@@ -299,15 +287,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _do(self, doing: str, offset: dict[str, Any], action: Any) -> Any:
         """Do something that may be done twice; if the connection breaks, once more with a new one."""
-        with jms_errors(doing):
-            try:
-                return action(self._driver(offset))
-            except psycopg.Error as error:
-                if not is_connection_lost(error):
-                    raise
-                logger.warning("The stream's connection was lost while %s: %s", doing, error)
-                self.stop()
-            return action(self._driver(offset))
+        return do_with_reconnection(doing, lambda: action(self._driver(offset)), self.stop)
 
     # Called by Spark, in a task
 

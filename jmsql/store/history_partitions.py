@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.store.driver import Driver
 from jmsql.store.identifier import quote_identifier
 
-__all__ = ["HistoryDay", "HistoryPartitions", "PruneStep"]
+__all__ = ["HistoryDay", "HistoryPartitions", "PruneStep", "held_message"]
 
 _DAYS_AHEAD = 3
 _DELETED_AT_ONCE = 5000
@@ -50,10 +50,20 @@ class HistoryPartitions:
         driver: A connection in autocommit mode. Removing anything takes the rights of the schema's owner.
         schema: The name of the schema.
         patience: Seconds to wait for a lock. What cannot be had by then is done another time.
+        on_held: Called with each day that stays, all of it or some, though no destination keeps it any longer, and
+            with the numbers of the streaming reads of Spark that have not passed it.
     """
 
-    def __init__(self, driver: Driver, schema: str, *, patience: float) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        schema: str,
+        *,
+        patience: float,
+        on_held: Callable[[date, list[str]], None] = lambda _day, _sources: None,
+    ) -> None:
         self._driver = driver
+        self._on_held = on_held
         self._schema = quote_identifier(schema)
         self._history = f"{self._schema}.message_history"
         self._milliseconds = round(patience * 1000)
@@ -107,6 +117,10 @@ class HistoryPartitions:
             if day.day >= before:
                 break
             outdated, wanted = self._destinations(day)
+            if outdated and (sources := self._cursors_before(day, outdated)):
+                self._on_held(day.day, sources)
+                held = [name for name in outdated if self._cursors_before(day, [name])]
+                outdated, wanted = [name for name in outdated if name not in held], [*wanted, *held]
             if not wanted and day.settled:
                 yield self.drop(day)
             elif outdated:
@@ -129,6 +143,7 @@ class HistoryPartitions:
         for day in self.days():
             if day.day >= before:
                 break
+            self._note_loss(day, None if destination is None else [destination.name])
             if destination is None:
                 yield self.drop(day)
             else:
@@ -184,6 +199,19 @@ class HistoryPartitions:
         rows = self._driver.execute(statement, {"day": day.day}).rows
         return [name for name, outdated in rows if outdated], [name for name, outdated in rows if not outdated]
 
+    def _cursors_before(self, day: HistoryDay, destinations: list[str] | None) -> list[str]:
+        """Return the streaming reads that have not passed all of the destinations' history in a day."""
+        statement = f"select c::text from {self._schema}.cursors_before(%(partition)s, %(destinations)s::text[]) c"
+        parameters = {"partition": day.partition, "destinations": destinations}
+        return [row[0] for row in self._driver.execute(statement, parameters).rows]
+
+    def _note_loss(self, day: HistoryDay, destinations: list[str] | None) -> None:
+        if sources := self._cursors_before(day, destinations):
+            statement = (
+                f"update {self._schema}.spark_cursor set lost_at = now() where source_id = any(%(sources)s::uuid[])"
+            )
+            self._driver.execute(statement, {"sources": sources})
+
     def _finish_drops(self) -> None:
         """Drop what was being detached when a connection or somebody's patience ended."""
         statement = """
@@ -207,3 +235,12 @@ class HistoryPartitions:
             yield
         finally:
             self._driver.execute("reset lock_timeout")
+
+
+def held_message(day: date, sources: list[str]) -> str:
+    """Say what keeps a day that no destination keeps any longer."""
+    return (
+        f"History of {day} stays longer than history_days says: streaming reads of Spark have not passed it "
+        f"({', '.join(sources)}). The view spark_sources shows them; forget_spark_source() ends one that will not come "
+        "back."
+    )

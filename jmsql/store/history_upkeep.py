@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
+from datetime import date
 
 import psycopg
 
 from jmsql.store.driver import Driver
-from jmsql.store.history_partitions import HistoryPartitions
+from jmsql.store.history_partitions import HistoryPartitions, held_message
 
 __all__ = ["HistoryUpkeep"]
 
@@ -32,6 +33,7 @@ class HistoryUpkeep:
         self._schema = schema
         self._next_run = 0.0
         self._may_remove = not pooled
+        self._held: dict[date, list[str]] = {}
 
     def run(self, driver: Driver) -> None:
         """Do some of what is due.
@@ -42,7 +44,7 @@ class HistoryUpkeep:
         if time.monotonic() < self._next_run:
             return
         self._next_run = time.monotonic() + _INTERVAL
-        partitions = HistoryPartitions(driver, self._schema, patience=_PATIENCE)
+        partitions = HistoryPartitions(driver, self._schema, patience=_PATIENCE, on_held=self._tell_held)
         try:
             partitions.make_ahead()
             if self._may_remove and next(partitions.apply_retention(), None) is not None:
@@ -52,3 +54,8 @@ class HistoryUpkeep:
         except psycopg.errors.InsufficientPrivilege as error:
             self._may_remove = False
             logger.warning("The history is not pruned (%s): run `jmsql history prune` as the schema's owner.", error)
+
+    def _tell_held(self, day: date, sources: list[str]) -> None:
+        if self._held.get(day) != sources:
+            self._held[day] = sources
+            logger.warning(held_message(day, sources))

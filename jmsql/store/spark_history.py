@@ -14,7 +14,7 @@ from jmsql.store.selected_statement import SelectedStatement
 from jmsql.store.spark_browse import column_expressions
 from jmsql.store.spark_filters import Comparison, filter_condition
 
-__all__ = ["HistoryOrigin", "HistoryStatements", "history_statements"]
+__all__ = ["HistoryOrigin", "HistoryStatements", "history_columns", "history_statements"]
 
 
 class HistoryOrigin(NamedTuple):
@@ -51,6 +51,26 @@ class HistoryOrigin(NamedTuple):
         return SelectedStatement(text, parameters)
 
 
+def history_columns(schema: str) -> dict[str, str]:
+    """Return the SQL of each column that Spark can read of a row `m` of the history.
+
+    Args:
+        schema: The schema, quoted.
+    """
+    return {
+        **column_expressions(schema),
+        "destination": "case when m.is_topic then 'topic://' else 'queue://' end || m.destination",
+        "acknowledged_at": "m.acknowledged_at",
+        "outcome": "m.outcome::text",
+        "subscription": "m.subscription",
+        "subscription_client_id": "m.subscription_client_id",
+        "connection_id": "m.connection_id",
+        "client_id": "m.client_id",
+        "user_name": "m.user_name",
+        "transaction_id": "m.transaction_id::text::bigint",
+    }
+
+
 class HistoryStatements:
     """The statements for one schema.
 
@@ -61,18 +81,7 @@ class HistoryStatements:
     def __init__(self, schema_name: str) -> None:
         self._schema_name = schema_name
         schema = self._schema = quote_identifier(schema_name)
-        self._expressions = {
-            **column_expressions(schema),
-            "destination": "case when m.is_topic then 'topic://' else 'queue://' end || m.destination",
-            "acknowledged_at": "m.acknowledged_at",
-            "outcome": "m.outcome::text",
-            "subscription": "m.subscription",
-            "subscription_client_id": "m.subscription_client_id",
-            "connection_id": "m.connection_id",
-            "client_id": "m.client_id",
-            "user_name": "m.user_name",
-            "transaction_id": "m.transaction_id::text::bigint",
-        }
+        self._expressions = history_columns(schema)
         # Who reads it keeps its days from being dropped, as long as the transaction lasts.
         self.hold = f"lock table {schema}.message_history in access share mode"
         self.days = f"""

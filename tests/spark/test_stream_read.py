@@ -62,3 +62,42 @@ def test_batch_that_was_not_finished_comes_again_unchanged(
     assert archived(tmp_path, column="batch::text") == ["0", "0", "0", "1"]
     assert archived(tmp_path) == names(0, 1, 2, 3)
     assert state(server) == (0, 0, 0)
+
+
+def test_history_is_streamed_once_and_only_what_is_new(
+    spark: SparkSession,
+    context: jmsql.JMSContext,
+    server: Server,
+    tmp_path: Path,
+    jmsql_factory: jmsql.ConnectionFactory,
+) -> None:
+    with jmsql.Administration(jmsql_factory) as administration:
+        for name in ("orders", "returns"):
+            administration.create_queue(name, history=True)
+
+    def pass_through(*numbers: int) -> None:
+        for number in numbers:
+            name = "orders" if number % 2 else "returns"
+            send(context, *names(number), queue=name)
+            assert context.create_consumer(jmsql.Queue(name)).receive(10) is not None
+            context.commit()
+
+    rows = (
+        spark.readStream.format("jmsql")
+        .options(history="true", maxMessagesPerTrigger="8", partitions="2", columns="destination,text_body,outcome")
+        .load()
+    )
+    pass_through(*range(20))
+    run_now(rows, tmp_path)
+    assert archived(tmp_path) == names(*range(20))
+    assert sorted(set(archived(tmp_path, column="batch::text"))) == ["0", "1", "2"]
+
+    pass_through(20, 21)
+    run_now(rows, tmp_path)
+    assert archived(tmp_path) == names(*range(22))
+    assert set(archived(tmp_path, column="destination || outcome")) == {
+        "queue://ordersacknowledged",
+        "queue://returnsacknowledged",
+    }
+    assert server.rows("select count(*) from jmsql.history") == [(22,)]
+    assert server.rows("select history, epoch > 0 from jmsql.spark_sources") == [(True, True)]
