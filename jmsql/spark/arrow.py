@@ -27,6 +27,7 @@ _TEXTS = {
     "subscription_client_id",
     "client_id",
 }
+_LAST_MILLISECOND = (2**63 - 1) // 1000
 
 
 class Shaper:
@@ -59,6 +60,9 @@ class Shaper:
             return _parse_bodies(column.to_pylist(), field.type)
         if field.name in _TEXTS:
             column = _from_postgresql(column)
+        if pa.types.is_timestamp(field.type) and pa.types.is_integer(column.type):
+            # What expires after Spark's last moment expires then.
+            column = pc.min_element_wise(column, _LAST_MILLISECOND, skip_nulls=False).cast(pa.timestamp("ms", "UTC"))
         return column if column.type == field.type else column.cast(field.type)
 
 

@@ -11,7 +11,7 @@ from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.selected_statement import SelectedStatement
-from jmsql.store.spark_browse import column_expressions
+from jmsql.store.spark_browse import column_expressions, compared_expressions
 from jmsql.store.spark_filters import Comparison, filter_condition
 
 __all__ = ["HistoryOrigin", "HistoryStatements", "history_columns", "history_statements"]
@@ -137,7 +137,7 @@ class HistoryStatements:
     ) -> SelectedStatement:
         """Read the columns of a part of the history, which is given by a condition on its rows `m`."""
         condition = origin.condition()
-        filtered = filter_condition(self._expressions, filters)
+        filtered = filter_condition(compared_expressions(self._schema, self._expressions), filters)
         parameters = {**condition.parameters, **filtered.parameters}
         chosen = ""
         if selector is not None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType, TimestampType
 
 from jmsql.messages import Byte, Float, Long, Value
 from jmsql.messages.typed_json import write_object
@@ -121,6 +121,14 @@ def shown(properties: dict[str, Any]) -> dict[str, str]:
 def test_texts_that_look_like_times_stay_as_they_are_in_every_slice() -> None:
     rows: list[tuple[str | None, str | None]] = [(f'{{"day": "2026-11-{n % 28 + 1:02}"}}', None) for n in range(9000)]
     assert [row["day"]["string"] for row in read(*rows)] == [f"2026-11-{n % 28 + 1:02}" for n in range(9000)]
+
+
+def test_milliseconds_become_times_and_those_that_spark_does_not_have_its_last() -> None:
+    schema = StructType([StructField("expires_at", TimestampType())])
+    batch = pa.RecordBatch.from_pydict({"expires_at": pa.array([0, 1_893_456_000_001, None, 2**62], pa.int64())})
+    (shaped,) = Shaper(schema).shape([batch])
+    microseconds = shaped.column("expires_at").cast(pa.int64()).to_pylist()
+    assert microseconds == [0, 1_893_456_000_001_000, None, (2**63 - 1) // 1000 * 1000]
 
 
 def test_bodies_are_parsed_though_some_are_no_objects() -> None:
