@@ -58,5 +58,5 @@ lock: $(SETUP) ## renew requirements.lock (ARGS="--upgrade" for newer versions)
 		--no-emit-index-url --all-extras --group dev --output-file requirements.lock $(ARGS) pyproject.toml
 
 clean: ## remove everything that was made here
-	rm -rf .venv site build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv site build dist jmsql-demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +

@@ -37,6 +37,7 @@ def _announcement(session: jmsql.Session, flight: Flight) -> jmsql.Message:
     message = session.create_map_message()
     message.set_long("flight_id", flight.flight_id)
     message.set_string("flight", f"{flight.carrier}{flight.flight_number}")
+    message.set_string("scheduled_departure", flight.scheduled_departure.isoformat())
     message.set_object("departure_delay", flight.departure_delay)
     message.set_string_property("carrier", flight.carrier)
     message.set_string_property("origin", flight.origin)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from jmsql.cli.demo.flights import ALL_FLIGHTS, require_packages
+from jmsql.cli.demo.pipeline import pipe
 from jmsql.cli.demo.preparation import alone, prepare
 from jmsql.cli.demo.reconciliation import reconcile
 from jmsql.cli.demo.run import run
@@ -24,6 +26,9 @@ def demo(
     flights: Annotated[int, typer.Option(min=100, max=ALL_FLIGHTS, help="How many flights.")] = 15_000,
     everything: Annotated[bool, typer.Option("--all", help=f"All {ALL_FLIGHTS:,} flights.")] = False,
     workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers, beside the delay desk.")] = 2,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Where the archive and the plot go.")
+    ] = Path("jmsql-demo"),
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,
@@ -37,15 +42,19 @@ def demo(
     messages of one airline fail at first and are delivered again. In the end SQL compares what was handled and
     received with what was stored.
 
+    At last Spark archives the queue's history to DIRECTORY/archive, as `jmsql archive` does, and computes of the
+    archive when flights are late; where there is no Java, that is left out, with a sentence.
+
     It makes the schema `jmsql_demo`, the queue `jmsql_demo.flights` and the subscriptions to the topic
     `jmsql_demo.departures` anew each time, and touches nothing else.
 
-    Exits with 1 if a flight is missing or came twice.
+    Exits with 1 if a flight is missing or came twice, also in the archive.
 
     Example: `jmsql demo --flights 50000 --workers 4`
     """
     require_packages()
-    from jmsql.cli.demo.report import outcome_document, print_outcome  # needs the packages
+    from jmsql.cli.demo.pipeline_report import pipeline_document, print_pipeline  # need the packages
+    from jmsql.cli.demo.report import outcome_document, print_outcome
 
     database = open_database(url, schema)
     number = ALL_FLIGHTS if everything else flights
@@ -55,11 +64,13 @@ def demo(
             prepare(engine, database)
             casualties = run(engine, database, number, workers)
             outcome = reconcile(engine, database, casualties)
+            piped = pipe(engine, database, output)
     finally:
         engine.dispose()
     if as_json:
-        print_json(outcome_document(outcome, casualties))
+        print_json(outcome_document(outcome, casualties) | {"pipeline": pipeline_document(piped)})
     else:
         print_outcome(outcome, casualties)
-    if not outcome.is_reconciled:
+        print_pipeline(piped)
+    if not (outcome.is_reconciled and piped.is_reconciled):
         raise typer.Exit(NOT_RECONCILED)

@@ -6,7 +6,7 @@ import csv
 import importlib.util
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from jmsql.exceptions import ResourceAllocationException
 
-__all__ = ["ALL_FLIGHTS", "Flight", "airlines", "read_flights", "require_packages"]
+__all__ = ["ALL_FLIGHTS", "Flight", "airlines", "missing_packages", "read_flights", "require_packages"]
 
 ALL_FLIGHTS = 336_776
 _MISSING = "NA"
@@ -42,11 +42,16 @@ def require_packages() -> None:
     Raises:
         ResourceAllocationException: One of them is not.
     """
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    missing = missing_packages(_PACKAGES)
     if missing:
         raise ResourceAllocationException(
             f"The demo needs packages that are not installed ({', '.join(missing)}): pip install 'jmsql[demo]'"
         )
+
+
+def missing_packages(names: Sequence[str]) -> list[str]:
+    """Return those of some packages that are not installed."""
+    return [name for name in names if importlib.util.find_spec(name) is None]
 
 
 def read_flights(limit: int) -> Iterator[Flight]:

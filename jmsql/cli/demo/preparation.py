@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 
 import sqlalchemy
 from sqlalchemy import Connection, Engine
@@ -13,6 +14,7 @@ from jmsql.cli.demo.routing import FLIGHTS, SUBSCRIPTIONS
 from jmsql.cli.demo.tables import APPLICATION_SCHEMA, metadata
 from jmsql.cli.demo.worker import APPLICATION_NAME
 from jmsql.cli.options import Database
+from jmsql.client.administration import Administration
 from jmsql.exceptions import ResourceAllocationException
 from jmsql.store.inspection import schema_version
 from jmsql.store.migration import migrate
@@ -78,6 +80,8 @@ def prepare(engine: Engine, database: Database) -> None:
         if FLIGHTS.name in {summary.queue for summary in administration.queues()}:
             for _ in administration.purge(FLIGHTS.name, None):
                 pass
+        _forget_history(administration)
+        administration.create_queue(FLIGHTS.name, history=True)
         former = {(summary.subscription, summary.client_id) for summary in administration.subscriptions()}
         for subscription in SUBSCRIPTIONS:
             if (subscription.name, subscription.client_id) in former:
@@ -88,3 +92,11 @@ def prepare(engine: Engine, database: Database) -> None:
                 client.client_id = subscription.client_id
             with client.create_session() as session:
                 subscription.consume(session).close()
+
+
+def _forget_history(administration: Administration) -> None:
+    """Remove what the queue of the last demo has left in the history."""
+    if next(administration.history.messages(FLIGHTS, limit=1), None) is not None:
+        tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+        for _ in administration.history.prune(before=tomorrow, destination=FLIGHTS):
+            pass

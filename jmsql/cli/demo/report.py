@@ -15,7 +15,7 @@ from jmsql.cli.demo.reconciliation import Discrepancy, Outcome
 from jmsql.cli.demo.subscription_reconciliation import Reception
 from jmsql.cli.output import console, counted, table
 
-__all__ = ["outcome_document", "print_outcome"]
+__all__ = ["outcome_document", "print_discrepancies", "print_outcome"]
 
 _FLIGHTS_SHOWN = 10
 _PLOT_WIDTH = 100
@@ -64,6 +64,14 @@ def print_outcome(outcome: Outcome, casualties: Sequence[Casualty]) -> None:
     _print_verdict(outcome)
 
 
+def print_discrepancies(discrepancies: Sequence[Discrepancy]) -> None:
+    """Print what must not be."""
+    for each in discrepancies:
+        shown = ", ".join(map(str, each.flight_ids[:_FLIGHTS_SHOWN]))
+        more = ", …" if len(each.flight_ids) > _FLIGHTS_SHOWN else ""
+        console().print(f"{counted(len(each.flight_ids), 'flight')} {each.what}: {shown}{more}", style="bold red")
+
+
 def _airlines(outcome: Outcome) -> Table:
     names = airlines()
     numbers = ("flights", "handled", "redelivered", "delay desk", "mean delay")
@@ -99,10 +107,7 @@ def _subscriptions(receptions: Sequence[Reception]) -> Table:
 
 def _print_verdict(outcome: Outcome) -> None:
     screen = console()
-    for each in (*outcome.discrepancies, *_discrepancies(outcome.receptions)):
-        shown = ", ".join(map(str, each.flight_ids[:_FLIGHTS_SHOWN]))
-        more = ", …" if len(each.flight_ids) > _FLIGHTS_SHOWN else ""
-        screen.print(f"{counted(len(each.flight_ids), 'flight')} {each.what}: {shown}{more}", style="bold red")
+    print_discrepancies([*outcome.discrepancies, *_discrepancies(outcome.receptions)])
     left = {"the queue": outcome.left_in_queue} | {
         f"the subscription {each.subscription!r}": each.left for each in outcome.receptions
     }

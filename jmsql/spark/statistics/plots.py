@@ -18,12 +18,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from jmsql.spark.statistics.results import Results
 from jmsql.spark.statistics.series import OTHERS, Series, busiest_destinations, consumed_from, series, shortened
 
-__all__ = ["Plot", "draw_plots", "render"]
+__all__ = ["COLORS", "Plot", "draw_plots", "render"]
 
-_COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#44bb99", "#99ddff", "#997700")
+COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#44bb99", "#99ddff", "#997700")
+"""Colours that most people can tell apart, on light ground and on dark."""
 _GREY = "#999999"
 _WIDTH = 9.0
-_MOST_PLOTTED = len(_COLORS)
+_MOST_PLOTTED = len(COLORS)
 _THEMES = {
     "light": {"background": "#ffffff", "ink": "#1f2328", "grid": "#d8dee4"},
     "dark": {"background": "#161b22", "ink": "#e6edf3", "grid": "#3a424c"},
@@ -115,7 +116,7 @@ def _figure(rows: int, height: float) -> tuple[Figure, list[Axes]]:
 
 
 def _colors(names: Sequence[str]) -> dict[str, str]:
-    colors = dict(zip([name for name in names if name != OTHERS], _COLORS, strict=False))
+    colors = dict(zip([name for name in names if name != OTHERS], COLORS, strict=False))
     return {**colors, OTHERS: _GREY}
 
 
@@ -214,7 +215,7 @@ def _time_in_queue(results: Results, chosen: Sequence[str]) -> Plot | None:
         for axes, (name, rows) in zip(panels, points.items(), strict=True):
             moments = [row["hour"].astimezone(zone) for row in rows]
             many = len(rows) > 60
-            for color, (percentile, (line, marker)) in zip(_COLORS, styles.items(), strict=False):
+            for color, (percentile, (line, marker)) in zip(COLORS, styles.items(), strict=False):
                 values = [max(row[percentile], 0.001) for row in rows]
                 axes.plot(
                     moments,
@@ -303,7 +304,7 @@ def _bars(name: str, title: str, bars: Sequence[tuple[str, int]], unit: str) -> 
     def draw() -> Figure:
         figure, (axes,) = _figure(1, 1.1 + 0.34 * len(bars))
         places = range(len(bars))
-        drawn = axes.barh(places, [count for _, count in bars], color=_COLORS[0])
+        drawn = axes.barh(places, [count for _, count in bars], color=COLORS[0])
         axes.bar_label(drawn, [f"{count:,}" for _, count in bars], padding=4)
         axes.set_yticks(places, [label for label, _ in bars])
         axes.invert_yaxis()
@@ -336,7 +337,7 @@ def _balance(results: Results, chosen: Sequence[str]) -> Plot | None:
         for height, (place, values) in enumerate(shares.items()):
             left = 0.0
             for number, share in enumerate(values):
-                color = _COLORS[number % len(_COLORS)]
+                color = COLORS[number % len(COLORS)]
                 axes.barh(height, share, left=left, color=color, edgecolor=axes.get_facecolor(), linewidth=1.5)
                 left += share
             if left < 0.999:
