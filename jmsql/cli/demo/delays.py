@@ -47,6 +47,7 @@ def compute_delays(spark: SparkSession, target: Path) -> tuple[Delay, ...]:
 
 def plot_delays(delays: Sequence[Delay], output: Path) -> tuple[Path, ...]:
     """Plot the delays to ``delays.png`` and ``delays.svg`` in a directory, and return the files."""
+    title = "Mean delay of departure by hour and airport"
 
     def draw() -> Figure:
         figure = Figure(figsize=(9, 4.6), layout="constrained")
@@ -62,14 +63,13 @@ def plot_delays(delays: Sequence[Delay], output: Path) -> tuple[Path, ...]:
                 color=COLORS[number % len(COLORS)],
                 label=f"{origin} ({sum(delay.flights for delay in delays if delay.origin == origin):,} flights)",
             )
-        axes.set_title("Flights leave New York later and later in the course of the day")
+        axes.set_title(title)
         axes.set_xlabel("hour of the scheduled departure (New York)")
         axes.set_ylabel("mean delay of departure (minutes)")
         axes.xaxis.set_major_locator(MultipleLocator(2))
         axes.legend()
         return figure
 
-    title = "Mean delay of departure by hour and airport"
     images = render(Plot("delays", title, title, draw), "light", "png", "svg")
     output.mkdir(parents=True, exist_ok=True)
     files = (output / "delays.png", output / "delays.svg")
