@@ -32,6 +32,7 @@ from jmsql.store.server_clock import ServerClock
 from jmsql.store.spark_database import check_rights
 from jmsql.store.spark_sources import source_statements
 from jmsql.store.spark_streams import SparkStream, create_source
+from jmsql.store.subscriptions import Subscriptions
 from jmsql.store.traffic import Traffic
 
 __all__ = ["StreamReader"]
@@ -68,6 +69,8 @@ class _Driver:
 
     def __init__(self, options: Options, source_id: str) -> None:
         self.source_id = source_id
+        self._options = options
+        self._joined: int | None = None
         self._news = threading.Event()
         self._news.set()
         self._next_look = 0.0
@@ -102,6 +105,23 @@ class _Driver:
         self._consumptions = {Consumption(self.stream.queue_id, selector): 1}
         self.control.subscribe(self.stream.queue_id, self._hear)
 
+    def join(self) -> None:
+        """Be a consumer of the subscription that is read, also when the control connection was made anew.
+
+        Raises:
+            IllegalStateException: It is not shared, and has another active consumer.
+        """
+        connection_id = self.control.connection_id
+        if self._options.subscription is None or self._joined == connection_id:
+            return
+        assert self.connection is not None
+        with self.connection.transaction():
+            subscriptions = Subscriptions(PsycopgDriver(self.connection), self._options.schema)
+            if self._joined is not None:
+                subscriptions.rejoin([self._joined], connection_id)
+            subscriptions.occupy(self.stream.queue_id, connection_id)
+        self._joined = connection_id
+
     def close(self) -> None:
         self.control.close()
         if self.connection is not None:
@@ -133,7 +153,7 @@ def _log_loss(error: JMSException) -> None:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Streams a queue or a shared durable subscription, beside its other consumers.
+    """Streams a queue or a durable subscription, beside its other consumers; one that is not shared has none.
 
     An offset is `{"source": the number of the read, "batch": the number of its last batch}`. A batch is claimed, then
     frozen before any task reads it, so that it stays the same when it is read again, and acknowledged when Spark says
@@ -166,11 +186,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             queue_id = find_queue(driver, options)
             check_rights(driver, options.schema)
             if options.subscription is not None:
-                statement = source_statements(options.schema).subscription_is_shared
+                statement = source_statements(options.schema).subscription_is_durable
                 if not driver.execute(statement, {"queue_id": queue_id}).rows[0][0]:
                     raise JMSException(
-                        f"Option 'subscription': {options.subscription!r} is not both shared and durable; only such a "
-                        "subscription is streamed. Make one with create_shared_durable_consumer()."
+                        f"Option 'subscription': {options.subscription!r} is not durable; it would end with its last "
+                        "consumer. Make one that is: jmsql subscribe, create_durable_subscriber() or "
+                        "create_shared_durable_consumer()."
                     )
             start = find_start(driver, options.schema, queue_id, options.starting_offsets)
             return {"source": create_source(driver, options.schema, queue_id, start), "batch": 0}
@@ -283,6 +304,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _driver(self, offset: dict[str, Any]) -> _Driver:
         if self._opened is None:
             self._opened = _Driver(self._options, offset["source"])
+        self._opened.join()
         return self._opened
 
     def _do(self, doing: str, offset: dict[str, Any], action: Any) -> Any:

@@ -36,8 +36,8 @@ class SourceStatements:
             returning epoch, queue_id, first_sequence, first_timestamp"""
         self.lock_source = f"""
             select epoch, acknowledged from {schema}.spark_source where source_id = %(source_id)s for update"""
-        self.subscription_is_shared = f"""
-            select s.shared and s.durable from {schema}.subscription s where s.queue_id = %(queue_id)s"""
+        self.subscription_is_durable = f"""
+            select s.durable from {schema}.subscription s where s.queue_id = %(queue_id)s"""
         self.last_sequence = f"select case when is_called then last_value else 0 end from {schema}.message_sequence"
 
         self.finished = f"""

@@ -109,6 +109,26 @@ class Subscriptions:
             self._driver.execute(self._statements.attach, {"queue_id": queue_id, "connection_id": connection_id})
             return queue_id
 
+    def occupy(self, queue_id: int, connection_id: int) -> None:
+        """Be a consumer of a subscription that is there, as it is, with a connection; the only one if it is not shared.
+
+        Raises:
+            IllegalStateException: It is gone, or is not shared and has another active consumer.
+        """
+        parameters = {"queue_id": queue_id, "connection_id": connection_id}
+        with jms_errors("joining a subscription"):
+            self._driver.execute(self._statements.lock_subscription, parameters)
+            found = self._driver.execute(self._statements.use_of_subscription, parameters).rows
+            if not found:
+                raise IllegalStateException("The subscription was ended.")
+            is_shared, name, is_active, is_own = found[0]
+            if is_active and not is_shared:
+                raise IllegalStateException(
+                    f"the durable subscription {name!r} has an active consumer; close that one first."
+                )
+            if not is_own:
+                self._driver.execute(self._statements.attach, parameters)
+
     def create(self, definition: SubscriptionDefinition) -> bool:
         """Make a durable subscription that collects until a consumer comes, and return whether it was not there.
 

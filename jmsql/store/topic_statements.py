@@ -77,6 +77,14 @@ class TopicStatements:
             on conflict (queue_id, connection_id) do update set consumers = c.consumers + 1"""
         # What is sent meanwhile waits for the transaction's end, and then finds the subscription gone or attached.
         self.lock_subscription = f"select from {schema}.subscription where queue_id = %(queue_id)s for update"
+        self.use_of_subscription = f"""
+            select s.shared, s.name, exists (
+                       select from {schema}.subscriber c
+                       where c.queue_id = s.queue_id and c.connection_id <> %(connection_id)s
+                         and {schema}.is_connected(c.connection_id)),
+                   exists (select from {schema}.subscriber c
+                           where c.queue_id = s.queue_id and c.connection_id = %(connection_id)s)
+            from {schema}.subscription s where s.queue_id = %(queue_id)s"""
         self.detach_one = f"""
             update {schema}.subscriber set consumers = consumers - 1
             where queue_id = %(queue_id)s and connection_id = %(connection_id)s and consumers > 1"""

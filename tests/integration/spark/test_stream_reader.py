@@ -345,7 +345,7 @@ def test_forgotten_read_gives_back_what_it_held(context: jmsql.JMSContext, serve
     assert server.rows("select count(*) from jmsql.spark_sources") == [(0,)]
 
 
-def test_subscription_is_streamed_if_it_is_shared_and_durable(context: jmsql.JMSContext, server: Server) -> None:
+def test_subscription_is_streamed_if_it_is_durable(context: jmsql.JMSContext, server: Server) -> None:
     prices = context.create_topic("prices")
     context.create_shared_durable_consumer(prices, "audit").close()
     context.create_shared_consumer(prices, "passing")
@@ -359,5 +359,101 @@ def test_subscription_is_streamed_if_it_is_shared_and_durable(context: jmsql.JMS
     reader.stop()
 
     passing = StreamReader(Options.read({"topic": "prices", "subscription": "passing"}), schema)
-    with pytest.raises(jmsql.JMSException, match="Option 'subscription': 'passing' is not both shared and durable"):
+    with pytest.raises(jmsql.JMSException, match="Option 'subscription': 'passing' is not durable"):
         passing.initialOffset()
+
+
+@pytest.fixture
+def subscriber(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[jmsql.JMSContext]:
+    """A client with the durable subscription `audit` to `prices`, which is not shared."""
+    factory = jmsql.ConnectionFactory(jmsql_factory.url, client_id="office")
+    with factory.create_context() as context:
+        context.create_durable_consumer(context.create_topic("prices"), "audit").close()
+        yield context
+
+
+def publish(context: jmsql.JMSContext, *bodies: str) -> None:
+    for body in bodies:
+        context.create_producer().send(context.create_topic("prices"), body)
+
+
+AUDIT = {"topic": "prices", "subscription": "audit", "clientId": "office"}
+
+
+@contextmanager
+def audit(**options: str) -> Iterator[StreamReader]:
+    reader = StreamReader(Options.read({**AUDIT, **options}), SCHEMA)
+    try:
+        yield reader
+    finally:
+        reader.stop()
+
+
+def test_durable_subscription_is_streamed_in_the_order_of_its_priorities(
+    subscriber: jmsql.JMSContext, server: Server
+) -> None:
+    server.rows("select jmsql.alter_destination('topic://prices', '{\"history\": true}')")
+    publish(subscriber, "a", "b")
+    subscriber.create_producer(priority=9).send(subscriber.create_topic("prices"), "urgent")
+    with audit() as reader:
+        start = reader.initialOffset()
+        first = reader.latestOffset(start, ReadMaxRows(2))
+        assert read(reader, start, first) == ["urgent", "a"]
+        last = reader.latestOffset(first, ALL)
+        assert read(reader, first, last) == ["b"]
+        reader.commit(last)
+        assert left(server) == (0, 0, 0)
+    assert server.rows("select body, subscription from jmsql.history order by sequence") == [
+        ("a", "audit"),
+        ("b", "audit"),
+        ("urgent", "audit"),
+    ]
+
+
+def test_stream_is_the_one_active_consumer_of_a_subscription_that_is_not_shared(
+    subscriber: jmsql.JMSContext, server: Server
+) -> None:
+    prices = subscriber.create_topic("prices")
+    publish(subscriber, "a", "b")
+    with audit() as reader:
+        start = reader.initialOffset()
+        consumer = subscriber.create_durable_consumer(prices, "audit")
+        with pytest.raises(jmsql.IllegalStateException, match="'audit' has an active consumer"):
+            reader.latestOffset(start, ALL)
+        consumer.close()
+        end = reader.latestOffset(start, ReadMaxRows(1))
+        assert read(reader, start, end) == ["a"]
+        for refused in (
+            lambda: subscriber.create_durable_consumer(prices, "audit"),
+            lambda: subscriber.unsubscribe("audit"),
+        ):
+            with pytest.raises(jmsql.IllegalStateException, match="active consumer"):
+                refused()
+        with audit() as second, pytest.raises(jmsql.IllegalStateException, match="active consumer"):
+            second.latestOffset(second.initialOffset(), ALL)
+        reader.commit(end)
+    assert server.rows("select consumers from jmsql.subscriptions") == [(0,)]
+    assert subscriber.create_durable_consumer(prices, "audit").receive_body(str, timeout=10) == "b"
+
+
+def test_stream_stays_the_active_consumer_when_its_connection_was_lost(
+    subscriber: jmsql.JMSContext, server: Server
+) -> None:
+    publish(subscriber, "a")
+    with audit() as reader:
+        start = reader.initialOffset()
+        first = reader.latestOffset(start, ALL)
+        ((former, _),) = server.rows(
+            "select s.connection_id, pg_terminate_backend(l.pid, 10000) from jmsql.subscriber s "
+            "join pg_locks l on l.locktype = 'advisory' and l.objid = s.connection_id"
+        )
+
+        def is_attached_again() -> bool:
+            assert read(reader, start, first) == ["a"]
+            return server.rows(
+                "select connection_id <> %s and jmsql.is_connected(connection_id) from jmsql.subscriber", former
+            ) == [(True,)]
+
+        wait_for(is_attached_again, timeout=20)
+        with pytest.raises(jmsql.IllegalStateException, match="active consumer"):
+            subscriber.create_durable_consumer(subscriber.create_topic("prices"), "audit")
