@@ -264,6 +264,7 @@ class Statements:
                       and coalesce(m.jms_timestamp, 0) >= %(first_timestamp)s::bigint"""
         own_claims = "array[%(claim_id)s::bigint]"
         found, parameters = self._found(selector, grouped=grouped, own_claims=own_claims, condition=condition)
+        # Grouped, not joined: PostgreSQL expects few of them, and would compare each with each.
         size = " + ".join(f"coalesce(pg_column_size(f.{name}), 0)" for name in ("properties", *BODY_COLUMNS))
         return SelectedStatement(
             f"""with {found}, {self._free(own_claims if grouped else None)},
@@ -279,9 +280,14 @@ class Statements:
                     where d.claim_id is null
                       and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                     returning d.inverse_priority, d.sequence)
-                select c.inverse_priority, count(*), sum({size})::bigint, max(c.sequence)
-                from claimed c join free f using (inverse_priority, sequence)
-                group by c.inverse_priority""",
+                select inverse_priority, count(*), sum(size)::bigint, max(sequence)
+                from (
+                    select inverse_priority, sequence, max(size) as size
+                    from (select c.inverse_priority, c.sequence, null::bigint as size from claimed c
+                          union all
+                          select f.inverse_priority, f.sequence, {size} from free f) as claimed_or_free
+                    group by inverse_priority, sequence having count(*) = 2) as claimed_and_free
+                group by inverse_priority""",
             parameters,
         )
 

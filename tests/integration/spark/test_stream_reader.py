@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import StringType, StructField, StructType
@@ -13,8 +14,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 import jmsql
 from jmsql.spark.options import Options
 from jmsql.spark.stream_reader import StreamReader
+from jmsql.store.statements import statements
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
+from tests.integration.store.plans import PlannedStatement
 
 SCHEMA = StructType([StructField("text_body", StringType())])
 ALL = ReadAllAvailable()
@@ -457,3 +460,33 @@ def test_stream_stays_the_active_consumer_when_its_connection_was_lost(
         wait_for(is_attached_again, timeout=20)
         with pytest.raises(jmsql.IllegalStateException, match="active consumer"):
             subscriber.create_durable_consumer(subscriber.create_topic("prices"), "audit")
+
+
+def test_claiming_compares_no_message_with_all_others(url: str, server: Server) -> None:
+    """Whatever PostgreSQL expects of tables that it has not analyzed."""
+    server.rows("select jmsql.create_queue('orders')")
+    ((queue_id,),) = server.rows("select queue_id from jmsql.queue where name = 'orders'")
+    server.rows(
+        "insert into jmsql.message (queue_id, inverse_priority, jms_delivery_mode, message_type) "
+        "select %s, 5, 2, 'Message' from generate_series(1, 2000)",
+        queue_id,
+    )
+    claim = statements("jmsql").claim_batch(None)
+    with psycopg.connect(url, autocommit=True) as connection:
+        plan = PlannedStatement(connection, "claim", claim.text).run(
+            {
+                **claim.parameters,
+                "queue_id": queue_id,
+                "lowest": [0] * 10,
+                "limit": 2000,
+                "first_sequence": 0,
+                "last_sequence": 2**63 - 1,
+                "first_timestamp": 0,
+                "claim_id": 1,
+                "connection_id": 1,
+                "place_priorities": [],
+                "place_sequences": [],
+                "place_limit": 1,
+            }
+        )
+    assert plan.most_rows < 10_000
