@@ -9,6 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.faults.spark_storm import SparkStorm
 from tests.faults.storm import Storm
 
 
@@ -17,7 +18,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--hours", type=float, default=0.1, help="how long faults come (default: 0.1)")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="repeats the choices of a run")
-    parser.add_argument("--pause", type=float, default=2.0, help="mean seconds between two faults (default: 2)")
+    parser.add_argument("--pause", type=float, help="mean seconds between two faults (default: 2, with Spark 20)")
+    parser.add_argument("--spark", action="store_true", help="run streams of Spark, and kill what runs them")
     parser.add_argument("--quiet", action="store_true", help="do not tell of each fault")
     arguments = parser.parse_args()
     started = time.monotonic()
@@ -28,7 +30,9 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="jmsql-storm-") as directory:
         tell(f"seed {arguments.seed}")
-        report = Storm(arguments.seed, Path(directory), tell).run(3600 * arguments.hours, arguments.pause)
+        storm = (SparkStorm if arguments.spark else Storm)(arguments.seed, Path(directory), tell)
+        pause = arguments.pause or (20.0 if arguments.spark else 2.0)
+        report = storm.run(3600 * arguments.hours, pause)
     print(report)
     return 0 if report.is_right else 1
 

@@ -1,0 +1,49 @@
+"""A driver on a cluster whose executors are killed in the middle of a read and of a write, and race each other.
+
+Its arguments are the URL of the master and the directory. It archives the queue `orders`, forwards the queue `parcels`
+to `copies`, and sends to the queue `numbers`, where its first task stages its messages and never ends.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.spark.holding_source import HoldingSource
+from tests.spark.streaming import forward_now, run_now, stream
+from tests.spark.striking import BATCH, kill_executor, strike_once
+
+OPTIONS = {"maxMessagesPerTrigger": "30", "partitions": "2", "columns": "text_body"}
+
+
+def main(master: str, directory: Path) -> None:
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.driver.memory": "1g",
+        "spark.executor.memory": "600m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.python.daemon.module": "tests.spark.preloaded_daemon",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": BATCH,
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.minTaskRuntime": "2s",
+    }
+    spark = SparkSession.builder.master(master).config(map=settings).getOrCreate()
+    spark.dataSource.register(HoldingSource)
+
+    orders = stream(spark, **OPTIONS)
+    run_now(orders.mapInArrow(strike_once(kill_executor, directory / "reading"), orders.schema), directory)
+    parcels = stream(spark, queue="parcels", **OPTIONS)
+    struck = parcels.mapInArrow(strike_once(kill_executor, directory / "writing"), parcels.schema)
+    forward_now(struck, directory, "forward")
+    numbers = spark.range(0, 60, 1, 4).selectExpr("lpad(id, 4, '0') as text_body")
+    numbers.write.format("jmsql-holding").option("queue", "numbers").mode("append").save()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,39 @@
+"""A driver to be killed: streams the queue `orders` to Parquet, or to the queue `copies`, until it is killed.
+
+Its arguments are the directory and the sink, `parquet` or `jmsql`. `JMSQL_TEST_HOLD` says where it stops.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.spark.holding_source import HoldingSource, hold
+from tests.spark.streaming import run, stream
+
+
+def main(directory: Path, sink: str) -> None:
+    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "1g")
+    spark = (
+        builder.config("spark.driver.host", "127.0.0.1")
+        .config("spark.python.daemon.module", "tests.spark.preloaded_daemon")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+    spark.dataSource.register(HoldingSource)
+
+    def write(batch: DataFrame, number: int) -> None:
+        batch.count()
+        hold("frozen")
+        batch.write.mode("overwrite").parquet(str(directory / "query" / f"batch={number}"))
+        hold("durable")
+
+    query = stream(spark, maxMessagesPerTrigger="20", partitions="2", columns="text_body").writeStream
+    query = query.foreachBatch(write) if sink == "parquet" else query.format("jmsql-holding").option("queue", "copies")
+    run(query, directory)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

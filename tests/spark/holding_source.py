@@ -1,0 +1,66 @@
+"""The data source of the tests, which stops where a test wants to strike; all else is jmsql's own.
+
+The environment variable `JMSQL_TEST_HOLD` names the step, and the directory in which the file `held` is made then. It
+goes on when there is a file `released`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from jmsql.spark.writer import BatchWriter, StagedPartition, StreamWriter
+from jmsql.testing import wait_for
+from pyspark_jmsql import DefaultSource
+
+__all__ = ["VARIABLE", "HoldingSource", "hold"]
+
+VARIABLE = "JMSQL_TEST_HOLD"
+
+
+def hold(step: str) -> None:
+    """Stop here, if this is the step."""
+    wanted, _, directory = os.environ.get(VARIABLE, "").partition(":")
+    if wanted == step:
+        Path(directory, "held").touch()
+        wait_for(Path(directory, "released").exists, timeout=600)
+
+
+class _HoldingStreamWriter(StreamWriter):
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        hold("staged")
+        super().commit(messages, batchId)
+        hold("sent")
+
+
+class _StragglingWriter(BatchWriter):
+    """The first attempt of the first task stages its messages, and does not come to an end."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPartition:
+        staged = super().write(iterator)
+        context = TaskContext.get()
+        assert context is not None
+        if (context.partitionId(), context.attemptNumber()) == (0, 0):
+            time.sleep(600)
+        return staged
+
+
+class HoldingSource(DefaultSource):
+    @classmethod
+    def name(cls) -> str:
+        return "jmsql-holding"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        super().streamWriter(schema, overwrite)
+        return _HoldingStreamWriter(self.settings)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        super().writer(schema, overwrite)
+        return _StragglingWriter(self.settings)
