@@ -87,6 +87,9 @@ def statistics(
     from jmsql.spark.statistics.report import write_report
 
     database = open_database(url, schema) if history else None
+    if database is not None:
+        with database.administration():
+            pass  # Spark takes its time to start; what is wrong with the database shows before.
     source = Source(history, archive, destinations, *range_, schema=schema)
     with progress() as display:
         task = display.add_task("Starting Spark", total=None)

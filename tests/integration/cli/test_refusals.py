@@ -38,6 +38,7 @@ COMMANDS = (
     ("archive", "/nowhere"),
     ("doctor",),
     ("demo",),
+    ("statistics",),
 )
 
 
