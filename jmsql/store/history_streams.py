@@ -137,7 +137,6 @@ class HistoryStream:
         self._schema = schema
         self._statements = history_stream_statements(schema)
         self._source = {"source_id": source_id}
-        self._origin = origin
         self._oldest_day: dt.datetime | None = None
         self._window = _FIRST_WINDOW
         self._next_note = self._next_sweep = 0.0
@@ -145,7 +144,8 @@ class HistoryStream:
         found = self._driver.execute(self._statements.begin_epoch, self._source).rows
         if not found:
             raise LookupError(source_id)
-        self._epoch, self._since = found[0]
+        self._epoch, since = found[0]
+        self._origin = origin._replace(since=since)
 
     def check(self, start: Place) -> Lost | None:
         """Tell what is lost of the history after a place that Spark has noted, if something is."""
@@ -196,6 +196,9 @@ class HistoryStream:
         with self._connection.transaction():
             self._lock()
             self._driver.execute(self._statements.hold, self._source)
+            if partitions == 1:
+                messages = self._count(first, end)
+                return [HistoryPart(first, end, messages)] if messages else []
             statement = self._statements.parts(self._origin)
             parameters = {**self._range(first, end), **statement.parameters, "partitions": partitions}
             rows = self._driver.execute(statement.text, parameters).rows
@@ -210,7 +213,7 @@ class HistoryStream:
 
     def backlog(self, start: Place) -> Backlog:
         """Count what has come since a place, also what open transactions still hold back."""
-        statement = self._statements.count(self._origin)
+        statement = self._statements.backlog(self._origin)
         parameters = {**self._range(start, Place(_BEYOND)), **statement.parameters}
         return Backlog._make(self._driver.execute(statement.text, parameters).rows[0])
 
@@ -303,5 +306,4 @@ class HistoryStream:
             "end_sequence": end.sequence,
             "oldest_day": self._oldest_day,
             "until": None,
-            "since": self._since,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
@@ -24,11 +25,13 @@ class HistoryOrigin(NamedTuple):
         destination: A queue's, or a topic's; None: all there is.
         subscription: The name of a subscription to the topic; None: those of all.
         client_id: The client identifier that the subscription belongs to.
+        since: What left its destination before is not meant.
     """
 
     destination: Destination | None = None
     subscription: str | None = None
     client_id: str | None = None
+    since: dt.datetime | None = None
 
     def condition(self) -> SelectedStatement:
         """Return the condition on a row `m` of the history, which begins with "and" if it is not empty."""
@@ -48,6 +51,9 @@ class HistoryOrigin(NamedTuple):
                 "subscription": to_postgresql(self.subscription),
                 "client": optional_to_postgresql(self.client_id),
             }
+        if self.since is not None:
+            text += " and m.acknowledged_at >= %(since)s::timestamptz"
+            parameters["since"] = self.since
         return SelectedStatement(text, parameters)
 
 
