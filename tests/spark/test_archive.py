@@ -1,0 +1,251 @@
+"""The history goes to Parquet once, and leaves PostgreSQL when it is there. DuckDB reads the files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+import jmsql
+from jmsql.cli.application import app
+from jmsql.spark import ArchivedDay, archive
+from tests.integration.client.server import Server
+from tests.integration.history.conftest import SetClock, database, send, set_clock, take  # noqa: F401 - fixtures
+from tests.spark.conftest import SECRET
+from tests.spark.lake import assert_archived_once, in_archive, in_history, waiting
+
+pytestmark = pytest.mark.timeout(600)
+
+NOON = datetime(2030, 3, 10, 12, tzinfo=UTC)
+FIRST, SECOND = NOON.date(), NOON.date() + timedelta(days=1)
+ROOT = Path(__file__).parents[2]
+
+ORDERS = jmsql.Queue("orders")
+PRICES = jmsql.Topic("prices")
+
+
+@pytest.fixture
+def keep(jmsql_factory: jmsql.ConnectionFactory) -> Callable[..., None]:
+    """Sends messages to a queue that keeps history, and takes them."""
+    with jmsql.Administration(jmsql_factory) as administration:
+        administration.create_queue("orders", history=True)
+        administration.create_topic("prices", history=True)
+
+    def keep(*bodies: str) -> None:
+        send(jmsql_factory, *bodies, destination=ORDERS)
+        take(jmsql_factory, ORDERS, len(bodies))
+
+    return keep
+
+
+def publish(factory: jmsql.ConnectionFactory, body: str) -> None:
+    """Publish to two subscriptions, which take it in one transaction."""
+    with factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
+        consumers = [context.create_shared_durable_consumer(PRICES, name) for name in ("billing", "audit")]
+        context.create_producer().send(PRICES, body)
+        context.commit()
+        assert [consumer.receive_body(str, timeout=5) for consumer in consumers] == [body] * 2
+        context.commit()
+
+
+def test_each_run_adds_what_is_new_and_drops_what_is_safe(
+    spark: SparkSession,
+    jmsql_factory: jmsql.ConnectionFactory,
+    keep: Callable[..., None],
+    server: Server,
+    set_clock: SetClock,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    target = tmp_path / "lake"
+    set_clock(NOON)
+    keep("a", "b", "c")
+    publish(jmsql_factory, "price")
+    report = archive(spark, str(target), max_messages_per_batch=2)
+    assert (report.target, report.messages) == (target.as_uri().replace("///", "/"), 5)
+    first = [("queue://orders", str(FIRST), body) for body in "abc"] + [("topic://prices", str(FIRST), "price")] * 2
+    assert in_history(server) == first
+    assert_archived_once(target, first)
+    subscriptions = in_archive(target, "subscription")
+    assert subscriptions == [("audit",), ("billing",), (None,), (None,), (None,)]
+
+    set_clock(NOON + timedelta(days=1))
+    keep("d")
+    report = archive(spark, str(target), drop=True)
+    assert (report.batches, report.messages) == (1, 1)
+    # The second day is today.
+    assert report.days == (ArchivedDay(FIRST, 5, 5, 0, 0, settled=True, dropped=True),)
+    second = ("queue://orders", str(SECOND), "d")
+    assert in_history(server) == [second]
+    assert_archived_once(target, sorted([*first, second]))
+
+    # A file is lost, and the next day has come. What comes later stays, too.
+    set_clock(NOON + timedelta(days=2))
+    keep("e")
+    set_clock(NOON + timedelta(days=4))
+    (lost,) = target.glob(f"*/day={SECOND}/*/*.parquet")
+    lost.rename(tmp_path / "lost")
+    report = archive(spark, str(target), drop=True)
+    reason = "the archive lacks 1 of its messages"
+    assert report.days == (ArchivedDay(SECOND, 1, 0, 1, 0, settled=True, kept_because=reason),)
+    assert not report.is_safe
+    assert len(in_history(server)) == 2
+
+    # It is found, and there twice.
+    (tmp_path / "lost").rename(lost)
+    copy = lost.with_name("copy.parquet")
+    copy.write_bytes(lost.read_bytes())
+    report = archive(spark, str(target), drop=True)
+    assert [day.kept_because for day in report.days] == ["the archive has 1 of its messages too often"]
+    copy.unlink()
+
+    report = archive(spark, str(target), drop=True, keep_days=2)
+    assert [(day.day, day.dropped) for day in report.days] == [(SECOND, True)]
+    assert in_history(server) == [("queue://orders", str(FIRST + timedelta(days=2)), "e")]
+    assert len(in_archive(target)) == 7
+
+
+def test_command_archives_a_destination_and_what_waits(
+    spark: SparkSession,
+    jmsql_factory: jmsql.ConnectionFactory,
+    keep: Callable[..., None],
+    server: Server,
+    secret_url: str,
+    set_clock: SetClock,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    target = tmp_path / "lake"
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        command = ["archive", str(target), "--destination", "topic://prices", "--destination", "orders", *arguments]
+        result = CliRunner().invoke(app, command, env={"JMSQL_URL": secret_url}, catch_exceptions=False)
+        return result.exit_code, result.stdout, result.stderr
+
+    set_clock(NOON)
+    keep("a")
+    publish(jmsql_factory, "price")
+    send(jmsql_factory, "waits", destination=ORDERS)
+    send(jmsql_factory, "elsewhere", destination=jmsql.Queue("other"))
+    set_clock(NOON + timedelta(days=2))
+    days = [
+        {
+            "day": str(FIRST),
+            "in_history": 3,
+            "in_archive": 0,
+            "missing": 3,
+            "doubled": 0,
+            "settled": True,
+            "dropped": True,
+            "kept_because": None,
+        }
+    ]
+    code, output, _ = run("--dry-run", "--drop", "--live", "--json")
+    document = json.loads(output)
+    assert (code, document["messages"], document["live_messages"], document["days"]) == (0, 3, 1, days)
+    assert not target.exists()
+
+    code, output, _ = run("--drop", "--live", "--partitions", "2", "--spark-conf", "spark.sql.shuffle.partitions=2")
+    assert code == 0
+    assert "Archived 3 messages in 1 batch to file:" in output
+    assert "Wrote 1 waiting message to file:" in output
+    assert re.search(rf"{FIRST} +3 +3 +0 +0 +yes", output)
+    assert len(in_archive(target)) == 3
+    assert waiting(target) == [("queue://orders", "waits")]
+    assert in_history(server) == []
+    assert server.rows("select count(*) from jmsql.message") == [(2,)]
+
+    take(jmsql_factory, ORDERS)
+    code, output, _ = run("--live")
+    assert (code, waiting(target), len(in_archive(target))) == (0, [], 4)
+    everything = b"".join(file.read_bytes() for file in target.rglob("*") if file.is_file())
+    assert SECRET.encode() not in everything
+
+    code, output, errors = run("--schema", "other")
+    assert (code, output) == (3, "")
+    assert "schema" in errors
+
+
+def test_what_cannot_be_archived_is_refused_in_a_sentence(
+    spark: SparkSession, keep: Callable[..., None], server: Server, jmsql_clean_url: str, tmp_path: Path
+) -> None:
+    keep("a")
+    target = tmp_path / "lake"
+    for words, options in (
+        ("there is no queue 'nowhere'", {"destinations": ["nowhere"]}),
+        ("bring its jars along", {"format": "delta"}),
+        ("bring its jar along", {"format": "iceberg"}),
+        ("no format 'csv'", {"format": "csv"}),
+        ("partitions is a whole number from 1 on", {"partitions": 0}),
+    ):
+        with pytest.raises(jmsql.JMSException, match=words) as raised:
+            archive(spark, str(target), **options)
+        assert "\n" not in str(raised.value)
+    with pytest.raises(jmsql.JMSException, match=r"no file system for abfss://.*org.apache.hadoop:hadoop-azure"):
+        archive(spark, "abfss://lake@account/archive")
+    with pytest.raises(jmsql.JMSException, match="do not belong in its name"):
+        archive(spark, f"{tmp_path}/day=*")
+
+    (tmp_path / "else" / "family photos").mkdir(parents=True)
+    with pytest.raises(jmsql.IllegalStateException, match="holds something else"):
+        archive(spark, str(tmp_path / "else"))
+
+    # An archive that has begun stays what it is, and belongs to one run at a time.
+    target = tmp_path / "archive"
+    assert archive(spark, str(target), destinations=["orders"]).messages == 1
+    with pytest.raises(jmsql.IllegalStateException, match="with destinations queue://orders, not all"):
+        archive(spark, str(target))
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as other:
+        other.execute("select pg_advisory_lock(hashtextextended(%s, 0))", [f"jmsql archive file:{target}"])
+        with pytest.raises(jmsql.IllegalStateException, match="Another run writes"):
+            archive(spark, str(target), destinations=["orders"])
+    (target / "_checkpoint").rename(tmp_path / "checkpoint")
+    with pytest.raises(jmsql.IllegalStateException, match=r"checkpoint .* is gone"):
+        archive(spark, str(target), destinations=["orders"])
+    assert len(in_archive(target)) == 1
+
+
+def test_target_is_where_its_url_says(spark: SparkSession, keep: Callable[..., None], tmp_path: Path) -> None:
+    # What Hadoop has for tests: the scheme of an object store, over a local directory.
+    context: Any = spark._jsc
+    for name, value in {
+        "fs.s3a.impl": "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme",
+        "fs.viewfs.overload.scheme.target.s3a.impl": "org.apache.hadoop.fs.LocalFileSystem",
+        "fs.viewfs.mounttable.bucket.link./lake": tmp_path.as_uri(),
+    }.items():
+        context.hadoopConfiguration().set(name, value)
+    keep("a", "b")
+    checkpoint = str(tmp_path / "checkpoint")
+    report = archive(spark, "s3a://bucket/lake/archive/", checkpoint=checkpoint)
+    assert (report.target, report.messages) == ("s3a://bucket/lake/archive", 2)
+    assert [body for *_, body in in_archive(tmp_path / "archive")] == ["a", "b"]
+    with pytest.raises(jmsql.IllegalStateException, match="with checkpoint file:"):
+        archive(spark, "s3a://bucket/lake/archive")
+    with pytest.raises(jmsql.IllegalStateException, match="belongs to an archive that is not in"):
+        archive(spark, str(tmp_path / "other"), checkpoint=checkpoint)
+
+
+def test_queries_of_the_documentation_run(
+    spark: SparkSession, jmsql_factory: jmsql.ConnectionFactory, keep: Callable[..., None], tmp_path: Path
+) -> None:
+    send(jmsql_factory, "waits", destination=jmsql.Queue("other"))
+    keep("a", "b")
+    archive(spark, str(tmp_path), live=True)
+    page = (ROOT / "docs/archive.md").read_text().replace("/srv/archive", str(tmp_path))
+    queries = re.findall(r"^```sql\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    with duckdb.connect() as duck:
+        shown = [duck.execute(query).fetchall() for query in queries]
+    assert shown[0] == [("queue://orders", date.today(), 2, 2)]  # noqa: DTZ011
+    assert len(shown) == 3
+    names: dict[str, Any] = {"spark": spark}
+    for program in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        exec(compile(program, "archive.md", "exec", dont_inherit=True), names)
+    assert names["history"].count() == 2
+    assert names["report"].messages == 0
