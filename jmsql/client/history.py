@@ -141,6 +141,17 @@ class History:
         with jms_errors("looking at the history"):
             return self._partitions.days()
 
+    def readers(self, day: HistoryDay, destinations: Sequence[Destination] = ()) -> list[str]:
+        """Return the streaming reads of Spark that have not passed a day, by their numbers in ``spark_sources``.
+
+        Args:
+            day: The day.
+            destinations: Whose history of that day is meant; none named: all.
+        """
+        names = [destination.name for destination in destinations] or None
+        with jms_errors("looking at the history"):
+            return self._partitions.cursors_before(day, names)
+
     def today(self) -> date:
         """Return the day in UTC to whose partition goes what leaves its destination now."""
         with jms_errors("looking at the history"):

@@ -117,9 +117,9 @@ class HistoryPartitions:
             if day.day >= before:
                 break
             outdated, wanted = self._destinations(day)
-            if outdated and (sources := self._cursors_before(day, outdated)):
+            if outdated and (sources := self.cursors_before(day, outdated)):
                 self._on_held(day.day, sources)
-                held = [name for name in outdated if self._cursors_before(day, [name])]
+                held = [name for name in outdated if self.cursors_before(day, [name])]
                 outdated, wanted = [name for name in outdated if name not in held], [*wanted, *held]
             if not wanted and day.settled:
                 yield self.drop(day)
@@ -199,14 +199,14 @@ class HistoryPartitions:
         rows = self._driver.execute(statement, {"day": day.day}).rows
         return [name for name, outdated in rows if outdated], [name for name, outdated in rows if not outdated]
 
-    def _cursors_before(self, day: HistoryDay, destinations: list[str] | None) -> list[str]:
+    def cursors_before(self, day: HistoryDay, destinations: list[str] | None) -> list[str]:
         """Return the streaming reads that have not passed all of the destinations' history in a day."""
         statement = f"select c::text from {self._schema}.cursors_before(%(partition)s, %(destinations)s::text[]) c"
         parameters = {"partition": day.partition, "destinations": destinations}
         return [row[0] for row in self._driver.execute(statement, parameters).rows]
 
     def _note_loss(self, day: HistoryDay, destinations: list[str] | None) -> None:
-        if sources := self._cursors_before(day, destinations):
+        if sources := self.cursors_before(day, destinations):
             statement = (
                 f"update {self._schema}.spark_cursor set lost_at = now() where source_id = any(%(sources)s::uuid[])"
             )

@@ -64,8 +64,8 @@ class Days:
             if self._is_kept(day):
                 break
             progress(day.day)
-            compared = self._compare(day) if day.settled else Comparison()
-            reason = self._reason(day) or _difference(compared)
+            compared = self._compare(day)
+            reason = self._reason(day) or _difference(compared) or self._readers(day)
             if reason is None:
                 self._remove(day.day)
             if compared.in_history or reason is not None:
@@ -85,6 +85,10 @@ class Days:
         if self._is_kept(day):
             return "it is to be kept"
         return None if day.settled else "it is not settled yet"
+
+    def _readers(self, day: HistoryDay) -> str | None:
+        readers = self._history.readers(day, self._settings.destinations)
+        return f"streaming reads of Spark have not passed it: {', '.join(readers)}" if readers else None
 
     def _compare(self, day: HistoryDay) -> Comparison:
         next_day = day.day + _ONE_DAY
