@@ -20,7 +20,7 @@ __all__ = ["HistoryStream", "place"]
 
 logger = logging.getLogger("jmsql")
 
-_ATTEMPTS = 3
+_ATTEMPTS = 5
 _WORKER_WAS_SLOW = "failed to connect back"
 _INTERVAL = 1
 _MICROSECONDS_A_DAY = 86_400_000_000
