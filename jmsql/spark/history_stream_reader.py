@@ -39,6 +39,9 @@ _POLL = 1.0
 _BACKLOG_INTERVAL = 10.0
 """Seconds between two counts of the backlog, which read all of it."""
 
+_BACKLOG_SHARE = 20.0
+"""How many times as long as a count the pause after it is at least."""
+
 
 @dataclass
 class HistoryPartition(InputPartition):
@@ -177,8 +180,10 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Tell, for the query's progress, what there is that was not read."""
         if self._last is not None and self._opened is not None and time.monotonic() >= self._next_backlog:
             start = self._last
+            began = time.monotonic()
             backlog = self._do("counting the backlog", start, lambda opened: opened.stream.backlog(_place(start)))
-            self._next_backlog = time.monotonic() + _BACKLOG_INTERVAL
+            ended = time.monotonic()
+            self._next_backlog = ended + max(_BACKLOG_INTERVAL, _BACKLOG_SHARE * (ended - began))
             self._backlog = {
                 "source": start["source"],
                 "backlogMessages": backlog.messages,
