@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+import jmsql.spark
 from tests.spark.holding_source import HoldingSource
 from tests.spark.streaming import forward_now, run_now, stream
 from tests.spark.striking import BATCH, kill_executor, strike_once
@@ -33,6 +34,7 @@ def main(master: str, directory: Path) -> None:
         "spark.speculation.minTaskRuntime": "2s",
     }
     spark = SparkSession.builder.master(master).config(map=settings).getOrCreate()
+    jmsql.spark.register(spark)
     spark.dataSource.register(HoldingSource)
 
     orders = stream(spark, **OPTIONS)

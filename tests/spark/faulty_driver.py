@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+import jmsql.spark
 from tests.spark.holding_source import HoldingSource, hold
 from tests.spark.streaming import run, stream
 
@@ -22,6 +23,7 @@ def main(directory: Path, sink: str) -> None:
         .config("spark.ui.enabled", "false")
         .getOrCreate()
     )
+    jmsql.spark.register(spark)
     spark.dataSource.register(HoldingSource)
 
     def write(batch: DataFrame, number: int) -> None:

@@ -5,15 +5,14 @@ Its argument is the directory. It ends with an error as soon as one of the strea
 
 from __future__ import annotations
 
-import os
 import sys
-import traceback
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.streaming import run, stream
+import jmsql.spark
+from tests.spark.streaming import stream
 
 OPTIONS = {"maxMessagesPerTrigger": "200", "partitions": "2", "columns": "text_body"}
 
@@ -27,20 +26,27 @@ def main(directory: Path) -> None:
         .config("spark.ui.enabled", "false")
         .getOrCreate()
     )
+    jmsql.spark.register(spark)
 
     def write(batch: DataFrame, number: int) -> None:
         batch.write.mode("overwrite").parquet(str(directory / "orders" / f"batch={number}"))
 
     archive = stream(spark, **OPTIONS).writeStream.foreachBatch(write)
     forward = stream(spark, queue="parcels", **OPTIONS).writeStream.format("jmsql").option("queue", "copies")
-    with ThreadPoolExecutor() as threads:
-        started = [
-            threads.submit(run, query, directory, name) for name, query in (("orders", archive), ("parcels", forward))
-        ]
-        ended, _ = wait(started, return_when=FIRST_COMPLETED)
-        for query in ended:
-            traceback.print_exception(query.exception())
-        os._exit(1)
+    writers = [
+        archive.option("checkpointLocation", str(directory / "orders.checkpoint")),
+        forward.option("checkpointLocation", str(directory / "parcels.checkpoint")),
+    ]
+    queries = [writer.start() for writer in writers]
+    while True:
+        try:
+            spark.streams.awaitAnyTermination()
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise
+        # Spark has not started a Python process in the ten seconds that it gives it.
+        spark.streams.resetTerminated()
+        queries = [query if query.isActive else writer.start() for query, writer in zip(queries, writers, strict=True)]
 
 
 if __name__ == "__main__":
