@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable, Sequence
-from datetime import tzinfo
+from datetime import timedelta, tzinfo
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -232,6 +232,9 @@ def _time_in_queue(results: Results, chosen: Sequence[str]) -> Plot | None:
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.set_title(shortened(name, 70))
             axes.set_ylabel("seconds")
+        hours = [row["hour"] for row in results.hours("expiries")]
+        ends = date2num([min(hours) - timedelta(minutes=30), max(hours) + timedelta(minutes=90)])  # type: ignore[no-untyped-call]
+        panels[-1].set_xlim(*ends)  # a single hour would be shown in the middle of years
         _set_time(panels[-1], results)
         _legend_below(figure, panels[0])
         return figure
