@@ -191,7 +191,7 @@ class SparkStorm:
             with contextlib.suppress(*_FAILURES), factory.create_connection() as connection:
                 session = connection.create_session(transacted=True)
                 producer = session.create_producer()
-                while not self._ends.wait(0.2):
+                while not self._ends.wait(0.5):
                     for queue in ("orders", "parcels"):
                         for _ in range(10):
                             number += 1

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import jmsql.spark
 from tests.spark.streaming import stream
 
-OPTIONS = {"maxMessagesPerTrigger": "200", "partitions": "2", "columns": "text_body"}
+OPTIONS = {"maxMessagesPerTrigger": "1000", "partitions": "2", "columns": "text_body"}
 
 
 def main(directory: Path) -> None:
