@@ -255,6 +255,27 @@ def test_history_of_a_topic_goes_without_that_of_the_queue_of_the_same_name(
     assert _bodies(database) == ["of the queue"]
 
 
+def test_streaming_reads_that_have_not_passed_a_day_are_known(
+    jmsql_factory: jmsql.ConnectionFactory,
+    orders: jmsql.Queue,
+    administration: jmsql.Administration,
+    database: psycopg.Connection[Any],
+    set_clock: SetClock,
+) -> None:
+    set_clock(NOON)
+    _keep(jmsql_factory, orders, "a")
+    (day,) = administration.history.days()
+    added = database.execute(
+        """insert into jmsql.spark_cursor (transaction_id, sequence, last_transaction_id, last_sequence, holds)
+           values ('3', 0, '3', 0, true), (pg_current_xact_id(), 0, '3', 0, true), ('3', 0, '3', 0, false)
+           returning source_id::text"""
+    ).fetchall()
+    behind = added[0][0]
+    assert administration.history.readers(day) == [behind]
+    assert administration.history.readers(day, [orders]) == [behind]
+    assert administration.history.readers(day, [jmsql.Queue("other")]) == []
+
+
 def test_a_topics_history_is_kept_as_long_as_the_topic_says(
     jmsql_factory: jmsql.ConnectionFactory,
     administration: jmsql.Administration,
