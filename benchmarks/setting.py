@@ -34,7 +34,7 @@ class Effort:
     jobs: int
 
 
-FULL = Effort(rounds=40, messages=1000, singles=50, backlog=1_000_000, pinned_seconds=60.0, latencies=400, jobs=5)
+FULL = Effort(rounds=40, messages=1000, singles=50, backlog=1_000_000, pinned_seconds=60.0, latencies=400, jobs=3)
 QUICK = Effort(rounds=5, messages=1000, singles=50, backlog=50_000, pinned_seconds=6.0, latencies=60, jobs=1)
 
 

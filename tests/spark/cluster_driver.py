@@ -6,6 +6,7 @@ to `copies`, and sends to the queue `numbers`, where its first task stages its m
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def main(master: str, directory: Path) -> None:
     settings: dict[str, bool | float | int | str | None] = {
         "spark.driver.memory": "1g",
         "spark.executor.memory": "600m",
+        "spark.executor.extraJavaOptions": os.environ.get("SPARK_DAEMON_JAVA_OPTS", ""),
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.python.daemon.module": "tests.spark.preloaded_daemon",

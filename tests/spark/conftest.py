@@ -7,6 +7,7 @@ asks for none here, and no test may find it anywhere.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 import jmsql
 from jmsql.spark.java import find_java
 from tests.integration.client.server import Server
+from tests.spark.shared_classes import QUICK_START, using
 
 SECRET = "marker-that-nobody-may-see"
 
@@ -61,10 +63,24 @@ def services(spark_directory: Path) -> Path:
     return spark_directory / "services.conf"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let each JVM of the tests start quickly: there are many, and most live for a few seconds."""
+    find_java()
+    directory = tmp_path_factory.mktemp("classes")
+    archive = directory / "spark.jsa"
+    command = [sys.executable, "-m", "tests.spark.shared_classes", str(directory), str(archive)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_LAUNCHER_OPTS", QUICK_START)
+        subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True, timeout=300)
+        patch.setenv("SPARK_SUBMIT_OPTS", using(archive))
+        patch.setenv("SPARK_DAEMON_JAVA_OPTS", using(archive))
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark(secret_url: str, spark_directory: Path, services: Path) -> Iterator[SparkSession]:
     """A session with two threads in one process."""
-    find_java()
     events = spark_directory / "events"
     events.mkdir()
     root = Path(__file__).parents[2]

@@ -105,7 +105,8 @@ class Case:
 
 
 CASES = {
-    "send one": Case(STATEMENTS.send_one, MESSAGE, 20, 1),
+    # A page of an index that is split takes a few more than the others.
+    "send one": Case(STATEMENTS.send_one, MESSAGE, 30, 1),
     "send a batch": Case(STATEMENTS.send, {name: [value] * BATCH for name, value in MESSAGE.items()}, 1000),
     "take one": Case(STATEMENTS.take(None).text, {**NEXT, "limit": 1}, 70, 10),
     "lock one": Case(STATEMENTS.lock(None).text, {**NEXT, "limit": 1}, 70, 10),
