@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pyarrow.parquet
 from adbc_driver_postgresql.dbapi import connect
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from benchmarks.database import Database
 from benchmarks.measurement import Comparison, Contender, Target, Work, at_least, compare
 from benchmarks.setting import Setting
 from benchmarks.spark.session import jdbc_options, jmsql_options, spark_session
+from jmsql.spark.options import Options
+from jmsql.spark.schema import COLUMNS, read_schema
 
 __all__ = ["read"]
 
@@ -47,33 +49,39 @@ def read(setting: Setting) -> list[Comparison]:
     setting.database.execute("vacuum (analyze) jmsql.message")
     with spark_session(setting) as spark, tempfile.TemporaryDirectory(prefix="jmsql-benchmarks-") as directory:
         path = Path(directory, "messages.parquet")
-        found += _compare(setting, spark, path, "all columns", {}, "m.properties::text as properties,")
-        found += _compare(setting, spark, path, "without properties", {"columns": _COLUMNS}, "")
+        columns = read_schema(Options.read({**jmsql_options(setting), "queue": _QUEUE, "columns": _COLUMNS}))
+        with_json = "m.properties::text as properties,"
+        for what, schema, properties in (
+            ("properties as maps", f"{columns}, properties {COLUMNS['properties']}", with_json),
+            ("properties as JSON", f"{columns}, properties string", with_json),
+            ("without properties", columns, ""),
+        ):
+            found += _compare(setting, spark, path, what, schema, properties)
     return found
 
 
 def _compare(
-    setting: Setting, spark: SparkSession, path: Path, what: str, options: dict[str, str], properties: str
+    setting: Setting, spark: SparkSession, path: Path, what: str, schema: str, properties: str
 ) -> list[Comparison]:
     query = _SELECT.format(properties=properties)
-    source = {**jmsql_options(setting), "queue": _QUEUE, **options}
+    source = {**jmsql_options(setting), "queue": _QUEUE}
     jmsql, two, adbc, jdbc = f"jmsql, {what}", f"jmsql, {what}, 2 partitions", "ADBC, 1 connection", "JDBC"
     contenders = [
-        Contender(jmsql, partial(_spark, path, _load(spark, "jmsql", source))),
-        Contender(two, partial(_spark, path, _load(spark, "jmsql", {**source, "partitions": "2"}))),
+        Contender(jmsql, partial(_spark, path, _load(spark.read.schema(schema), "jmsql", source))),
+        Contender(two, partial(_spark, path, _load(spark.read.schema(schema), "jmsql", {**source, "partitions": "2"}))),
         Contender(adbc, partial(_adbc, path, setting.database, query)),
     ]
     reach = jdbc_options(setting)
     if reach is not None:
         source = {**reach, "query": query, "fetchsize": "10000"}
-        contenders.append(Contender(jdbc, partial(_spark, path, _load(spark, "jdbc", source))))
+        contenders.append(Contender(jdbc, partial(_spark, path, _load(spark.read, "jdbc", source))))
     samples = setting.measure(contenders, setting.effort.backlog, rounds=setting.effort.jobs)
     targets: dict[str, Target | None] = {adbc: at_least(0.9), jdbc: at_least(2)}
     return compare("spark-read", samples, jmsql, targets) + compare("spark-read", samples, two, dict.fromkeys(targets))
 
 
-def _load(spark: SparkSession, source: str, options: dict[str, str]) -> DataFrame:
-    return spark.read.format(source).options(**options).load()
+def _load(reader: DataFrameReader, source: str, options: dict[str, str]) -> DataFrame:
+    return reader.format(source).options(**options).load()
 
 
 @contextmanager

@@ -40,8 +40,9 @@ class Shaper:
     def __init__(self, schema: StructType) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         names = schema.fieldNames()
+        has_maps = any(field.name == "properties" and pa.types.is_map(field.type) for field in self._schema)
         self._properties = PropertyShaper()
-        self.columns = (*names, *(("property_types",) if "properties" in names else ()))
+        self.columns = (*names, *(("property_types",) if has_maps else ()))
         """The columns to read, in their order."""
 
     def shape(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -54,7 +55,7 @@ class Shaper:
 
     def _column(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         column = batch.column(field.name)
-        if field.name == "properties":
+        if field.name == "properties" and pa.types.is_map(field.type):
             return self._properties.shape(column, batch.column("property_types"), field.type)
         if field.name == BODY:
             return _parse_bodies(column.to_pylist(), field.type)

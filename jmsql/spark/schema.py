@@ -93,6 +93,8 @@ def check_read_schema(schema: StructType, options: Options) -> None:
             if not isinstance(field.dataType, StructType) or "map<" in field.dataType.simpleString():
                 raise JMSException("The schema of the column 'body' is a struct, in which there is no map.")
             continue
+        if field.name == "properties" and isinstance(field.dataType, StringType):
+            continue  # as JSON
         _check(field.name, field.dataType.simpleString(), _readable(options), "read")
 
 

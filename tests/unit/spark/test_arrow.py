@@ -123,6 +123,14 @@ def test_texts_that_look_like_times_stay_as_they_are_in_every_slice() -> None:
     assert [row["day"]["string"] for row in read(*rows)] == [f"2026-11-{n % 28 + 1:02}" for n in range(9000)]
 
 
+def test_properties_may_stay_the_json_that_they_are() -> None:
+    shaper = Shaper(StructType([StructField("properties", StringType())]))
+    batch = pa.RecordBatch.from_pydict({"properties": ['{"n": 1, "t": "a NUL: \ufffe0"}', None]})
+    (shaped,) = shaper.shape([batch])
+    assert shaper.columns == ("properties",)
+    assert shaped.column("properties").to_pylist() == ['{"n": 1, "t": "a NUL: \0"}', None]
+
+
 def test_milliseconds_become_times_and_those_that_spark_does_not_have_its_last() -> None:
     schema = StructType([StructField("expires_at", TimestampType())])
     batch = pa.RecordBatch.from_pydict({"expires_at": pa.array([0, 1_893_456_000_001, None, 2**62], pa.int64())})
