@@ -17,6 +17,7 @@ from jmsql.spark.schema import BODY
 __all__ = ["Shaper"]
 
 _TEXTS = {
+    "properties",
     "correlation_id",
     "reply_to",
     "jms_type",
