@@ -11,7 +11,6 @@ from typing import NamedTuple
 import psycopg
 
 from jmsql.destinations import Topic
-from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.driver import PsycopgDriver
@@ -19,6 +18,7 @@ from jmsql.store.history_stream_statements import history_stream_statements
 from jmsql.store.selected_statement import SelectedStatement
 from jmsql.store.spark_history import HistoryOrigin
 from jmsql.store.spark_streams import Backlog, Limits
+from jmsql.store.stream_fence import check_epoch
 
 __all__ = ["HistoryBatch", "HistoryPart", "HistoryStream", "Lost", "Place", "create_cursor", "end_of_history"]
 
@@ -285,14 +285,7 @@ class HistoryStream:
     def _lock(self) -> tuple[Place, Place, dt.datetime | None]:
         """Lock the read until the transaction ends; return what is passed, what was given out, when it lost some."""
         found = self._driver.execute(self._statements.lock, self._source).rows
-        if not found:
-            raise JMSException("The streaming read was ended by forget_spark_source().")
-        epoch, transaction, sequence, last_transaction, last_sequence, lost_at = found[0]
-        if epoch != self._epoch:
-            raise IllegalStateException(
-                "Another driver has taken over this streaming read: two queries run with the same checkpoint. This one "
-                "stops here; nothing is lost."
-            )
+        transaction, sequence, last_transaction, last_sequence, lost_at = check_epoch(found, self._epoch)
         return Place(transaction, sequence), Place(last_transaction, last_sequence), lost_at
 
     def _at(self, place: Place) -> dict[str, object]:

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import psycopg
 
-from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.selectors import Selector
 from jmsql.store.dequeue import PRIORITIES, ScanBounds
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.spark_sources import source_statements
 from jmsql.store.statements import statements
+from jmsql.store.stream_fence import check_epoch
 from jmsql.store.traffic import Counts
 
 __all__ = ["Backlog", "FrozenBatch", "Limits", "Part", "SparkStream", "Start", "create_source"]
@@ -207,14 +208,7 @@ class SparkStream:
     def _lock(self) -> int:
         """Lock the source until the transaction ends, and return the last batch that was acknowledged."""
         found = self._driver.execute(self._statements.lock_source, self._source).rows
-        if not found:
-            raise JMSException("The streaming read was ended by forget_spark_source().")
-        epoch, acknowledged = found[0]
-        if epoch != self._epoch:
-            raise IllegalStateException(
-                "Another driver has taken over this streaming read: two queries run with the same checkpoint. This one "
-                "stops here; nothing is lost."
-            )
+        (acknowledged,) = check_epoch(found, self._epoch)
         return int(acknowledged)
 
     def _acknowledge(self, batch: int) -> None:

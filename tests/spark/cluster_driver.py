@@ -16,18 +16,16 @@ import jmsql.spark
 from tests.spark.holding_source import HoldingSource
 from tests.spark.streaming import forward_now, run_now, stream
 from tests.spark.striking import BATCH, kill_executor, strike_once
+from tests.spark.subprocesses import SETTINGS
 
 OPTIONS = {"maxMessagesPerTrigger": "30", "partitions": "2", "columns": "text_body"}
 
 
 def main(master: str, directory: Path) -> None:
     settings: dict[str, bool | float | int | str | None] = {
-        "spark.driver.memory": "1g",
+        **SETTINGS,
         "spark.executor.memory": "600m",
         "spark.executor.extraJavaOptions": os.environ.get("SPARK_DAEMON_JAVA_OPTS", ""),
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.python.daemon.module": "tests.spark.preloaded_daemon",
         "spark.sql.execution.arrow.maxRecordsPerBatch": BATCH,
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",

@@ -9,17 +9,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import jmsql.spark
+from tests.spark.subprocesses import SETTINGS
 
 
 def main(directory: str) -> None:
-    spark = (
-        SparkSession.builder.remote("local[2]")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.python.daemon.module", "tests.spark.preloaded_daemon")
-        .getOrCreate()
-    )
+    spark = SparkSession.builder.remote("local[2]").config(map=SETTINGS).getOrCreate()
     jmsql.spark.register(spark)
     rows = spark.createDataFrame([("one",), ("two",)], "text_body string")
     rows.write.format("jmsql").option("queue", "orders").mode("append").save()

@@ -13,16 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 import jmsql.spark
 from tests.spark.holding_source import HoldingSource, hold
 from tests.spark.streaming import run, stream
+from tests.spark.subprocesses import SETTINGS
 
 
 def main(directory: Path, sink: str) -> None:
-    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "1g")
-    spark = (
-        builder.config("spark.driver.host", "127.0.0.1")
-        .config("spark.python.daemon.module", "tests.spark.preloaded_daemon")
-        .config("spark.ui.enabled", "false")
-        .getOrCreate()
-    )
+    spark = SparkSession.builder.master("local[2]").config(map=SETTINGS).getOrCreate()
     jmsql.spark.register(spark)
     spark.dataSource.register(HoldingSource)
 

@@ -13,19 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 import jmsql.spark
 from tests.spark.streaming import stream
+from tests.spark.subprocesses import SETTINGS
 
 OPTIONS = {"maxMessagesPerTrigger": "1000", "partitions": "2", "columns": "text_body"}
 
 
 def main(directory: Path) -> None:
-    spark = (
-        SparkSession.builder.master("local[2,3]")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.python.daemon.module", "tests.spark.preloaded_daemon")
-        .config("spark.ui.enabled", "false")
-        .getOrCreate()
-    )
+    spark = SparkSession.builder.master("local[2,3]").config(map=SETTINGS).getOrCreate()
     jmsql.spark.register(spark)
 
     def write(batch: DataFrame, number: int) -> None:

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["children_of", "environment", "start_module"]
+__all__ = ["SETTINGS", "children_of", "environment", "start_module"]
+
+SETTINGS: dict[str, bool | float | int | str | None] = {
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.python.daemon.module": "tests.spark.preloaded_daemon",
+    "spark.ui.enabled": "false",
+}
+"""The settings of every session in a process of its own."""
 
 _ROOT = Path(__file__).parents[2]
 
