@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from jmsql.postgresql_text import ESCAPE, from_postgresql
 from jmsql.spark.properties import PropertyShaper
 from jmsql.spark.schema import BODY
+from jmsql.spark.text_columns import occurs
 
 __all__ = ["Shaper"]
 
@@ -69,7 +70,7 @@ class Shaper:
 
 
 def _from_postgresql(column: pa.Array) -> pa.Array:
-    if not pc.any(pc.match_substring(column, ESCAPE)).as_py():
+    if not occurs(ESCAPE, column):
         return column
     # Spark's strings are UTF-8, which has no lone surrogates.
     texts = [

@@ -17,6 +17,7 @@ from jmsql.exceptions import InvalidDestinationException, JMSException, MessageF
 from jmsql.messages import typed_json
 from jmsql.postgresql_text import ESCAPE, to_postgresql
 from jmsql.spark.outgoing_properties import encode_properties
+from jmsql.spark.text_columns import occurs
 from jmsql.store.spark_writes import STAGED_COLUMNS
 
 __all__ = ["Staging", "staging_encoder"]
@@ -161,8 +162,7 @@ def _milliseconds(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _text(column: pa.Array) -> pa.Array:
-    special = pc.or_(pc.match_substring(column, "\0"), pc.match_substring(column, ESCAPE))
-    if not pc.any(special).as_py():
+    if not occurs("\0", column) and not occurs(ESCAPE, column):
         return column
     return pa.array([None if text is None else to_postgresql(text) for text in column.to_pylist()], pa.string())
 

@@ -14,6 +14,7 @@ from pyarrow import json as arrow_json
 from jmsql.messages import typed_json
 from jmsql.messages.values import Byte, Float, Long, Short, Value
 from jmsql.postgresql_text import ESCAPE
+from jmsql.spark.text_columns import occurs
 
 __all__ = ["PropertyShaper"]
 
@@ -137,8 +138,7 @@ def _map(
 
 def _is_plain(column: pa.Array, types: pa.Array) -> bool:
     """Tell whether the JSON says all that there is to say: no types beside it, no escapes, no special numbers."""
-    special = pc.or_(pc.match_substring(column, ESCAPE), pc.match_substring(column, "["))
-    return types.null_count == len(types) and not pc.any(special).as_py()
+    return types.null_count == len(types) and not occurs(ESCAPE, column) and not occurs("[", column)
 
 
 def _read_json(content: bytes, texts: Iterable[str]) -> pa.Table:

@@ -37,7 +37,8 @@ class AutocommitConnection:
             raise
         connection = self.sqlalchemy.connection.driver_connection
         if not isinstance(connection, psycopg.Connection):
-            self.close()
+            self.sqlalchemy.close()
+            self._dispose()
             raise JMSException(
                 f"jmsql needs an engine that uses psycopg (postgresql+psycopg://…), not {self.engine.dialect.driver}."
             )
@@ -49,7 +50,9 @@ class AutocommitConnection:
         return self._driver.execute(statement, parameters or None).rows
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection, also if the server has ended it."""
+        if self.psycopg.broken:
+            self.sqlalchemy.invalidate()
         self.sqlalchemy.close()
         self._dispose()
 

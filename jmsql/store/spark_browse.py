@@ -97,6 +97,8 @@ class BrowseStatements:
             condition, parameters = f"and ({chosen.condition})", chosen.parameters
         filtered = filter_condition(compared_expressions(schema, self._expressions), filters)
         wanted = ", ".join(f"{self._expressions[name]} as {quote_identifier(name)}" for name in columns)
+        # Few queues have deliveries that are under way or have failed. For the others, no message is looked up there.
+        has_deliveries = f"(select exists (select from {schema}.delivery k where k.queue_id = %(queue_id)s))"
         alive = f"(m.jms_expiration is null or m.jms_expiration > (select {schema}.current_milliseconds()))"
         return SelectedStatement(
             f"""select {wanted}
@@ -104,7 +106,9 @@ class BrowseStatements:
                 cross join lateral (
                     select m.*, d.delivery_count
                     from {schema}.message m
-                    left join {by_key(schema, "delivery", "d", "m")} on true
+                    left join lateral (
+                        select k.* from {by_key(schema, "delivery", "k", "m")}
+                        where {has_deliveries} offset 0) d on true
                     where m.queue_id = %(queue_id)s and m.inverse_priority = p.inverse_priority
                       and m.sequence between %(first)s and %(last)s and d.claim_id is null and {alive} {condition}
                     offset 0) m

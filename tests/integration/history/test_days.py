@@ -370,3 +370,16 @@ def test_nobody_but_the_owner_prunes(
     finally:
         _sql(database, f"reset role; drop owned by {role}; drop role {role}")
     assert len(administration.history.days()) == 4
+
+
+@pytest.mark.parametrize("off", ["", "enable_nestloop", "enable_hashjoin, enable_mergejoin"])
+def test_days_can_be_chosen_whatever_the_plan(database: psycopg.Connection[Any], set_clock: SetClock, off: str) -> None:
+    # A plan may check the condition on more relations than the days' partitions; their names end with no day.
+    set_clock(datetime(2030, 1, 9, 12, tzinfo=UTC))
+    for ago in range(3):
+        database.execute("select jmsql.make_history_partition('2030-01-09'::date - %s::integer)", [ago])
+    with database.transaction():
+        for setting in filter(None, off.split(", ")):
+            database.execute(f"set local {setting} = off".encode())
+        days = database.execute("select day::text from jmsql.history_days where day < '2030-01-09' order by 1")
+        assert days.fetchall() == [("2030-01-07",), ("2030-01-08",)]
