@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -18,7 +19,7 @@ from jmsql.messages import typed_json
 from jmsql.postgresql_text import ESCAPE, to_postgresql
 from jmsql.spark.outgoing_properties import encode_properties
 from jmsql.spark.text_columns import occurs
-from jmsql.store.spark_writes import STAGED_COLUMNS
+from jmsql.store.spark_writes import STAGED_COLUMNS, Place
 
 __all__ = ["Staging", "staging_encoder"]
 
@@ -71,7 +72,8 @@ class Staging:
     def __init__(self, attempt_id: int, destination: str | None) -> None:
         self._attempt_id = attempt_id
         self._destination = destination
-        self.messages = 0
+        self.staged: Counter[Place] = Counter()
+        """How many messages there were, by where they go."""
 
     def stage(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Convert a batch of Spark's rows.
@@ -80,26 +82,29 @@ class Staging:
             JMSException: A row is no message; it names the column.
         """
         count = batch.num_rows
+        position = self.staged.total()
         kinds, bodies = _kinds_and_bodies(batch)
         properties, property_types = encode_properties(_column(batch, "properties"))
+        destinations = self._destinations(batch)
+        delivery_times = _milliseconds(batch, "delivery_time")
         columns = {
             **bodies,
             "attempt_id": pa.array([self._attempt_id]).take(pa.array([0] * count)),
-            "position": pa.array(range(self.messages, self.messages + count), pa.int64()),
-            "destination": self._destinations(batch),
+            "position": pa.array(range(position, position + count), pa.int64()),
+            "destination": destinations,
             "jms_message_id": _message_ids(count),
             "message_type": kinds,
             "inverse_priority": _inverse_priorities(_column(batch, "priority", pa.int32())),
             "jms_delivery_mode": _modes(_column(batch, "delivery_mode")),
             "jms_expiration": _milliseconds(batch, "expires_at"),
-            "jms_delivery_time": _milliseconds(batch, "delivery_time"),
+            "jms_delivery_time": delivery_times,
             "jms_correlation_id": _text(_column(batch, "correlation_id")),
             "jms_reply_to": _reply_to(_column(batch, "reply_to")),
             "jms_type": _text(_column(batch, "jms_type")),
             "properties": properties,
             "property_types": property_types,
         }
-        self.messages += count
+        self.staged += _places(destinations, delivery_times)
         return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in _SCHEMA], schema=_SCHEMA)
 
     def _destinations(self, batch: pa.RecordBatch) -> pa.Array:
@@ -114,6 +119,13 @@ class Staging:
             if type(_parse_destination("destination", uri)) not in {Queue, Topic}:
                 raise JMSException(f"The column 'destination' says {uri!r}; write queue://NAME or topic://NAME.")
         return column
+
+
+def _places(destinations: pa.Array, delivery_times: pa.Array) -> Counter[Place]:
+    """Count messages by where they go."""
+    rows = pa.table({"destination": destinations, "is_delayed": delivery_times.is_valid()})
+    counted = rows.group_by(["destination", "is_delayed"]).aggregate([([], "count_all")])
+    return Counter({Place(row["destination"], row["is_delayed"]): row["count_all"] for row in counted.to_pylist()})
 
 
 def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType | None = None) -> pa.Array:

@@ -59,7 +59,7 @@ class _Writer:
                     if batch.num_rows:
                         copy.write(encoder.write_batch(staging.stage(batch)))
                 copy.write(encoder.finish())
-        attempt = Attempt(attempt_id, context.partitionId(), staging.messages)
+        attempt = Attempt(attempt_id, context.partitionId(), staging.staged)
         return StagedPartition(attempt, context.getLocalProperty(_QUERY_ID))
 
     def _send(self, staged: Sequence[StagedPartition], write_id: str, batch_id: int, *, is_stream: bool) -> None:

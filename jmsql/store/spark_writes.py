@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from jmsql.store.send_statements import DELAYED_COLUMNS, SEND_COLUMNS
 from jmsql.store.topic_statements import topic_statements
 from jmsql.store.traffic import Counts, write_traffic
 
-__all__ = ["STAGED_COLUMNS", "Attempt", "SparkWrites", "write_statements"]
+__all__ = ["STAGED_COLUMNS", "Attempt", "Place", "SparkWrites", "write_statements"]
 
 STAGED_COLUMNS = tuple(name for name, _ in DELAYED_COLUMNS if name != "jms_timestamp")
 """The columns of a staged message that the task fills."""
@@ -29,18 +30,30 @@ _KEPT_BATCHES = 100
 _FOR_DESTINATION = "s.destination = %(staged_destination)s and (s.jms_delivery_time is not null) = %(is_delayed)s"
 
 
+class Place(NamedTuple):
+    """Where messages go.
+
+    Args:
+        destination: The queue or topic, as a URI.
+        is_delayed: Whether they are delivered later.
+    """
+
+    destination: str
+    is_delayed: bool
+
+
 class Attempt(NamedTuple):
     """A task's attempt that has succeeded.
 
     Args:
         attempt_id: Its number.
         partition: The task's place among the tasks of the write.
-        messages: How many messages it has staged.
+        staged: How many messages it has staged, by where they go.
     """
 
     attempt_id: int
     partition: int
-    messages: int
+    staged: Mapping[Place, int]
 
 
 class WriteStatements:
@@ -60,10 +73,6 @@ class WriteStatements:
             values (%(write_id)s, %(batch_id)s, %(messages)s) on conflict do nothing"""
         self.forget_writes = f"""
             delete from {schema}.spark_write where write_id = %(write_id)s and batch_id < %(batch_id)s"""
-        self.destinations = f"""
-            select destination, jms_delivery_time is not null, count(*)
-            from {schema}.spark_staging where attempt_id = any(%(attempts)s::bigint[])
-            group by 1, 2"""
         self.forget_attempts = f"""
             with forgotten as (delete from {schema}.spark_attempt where attempt_id = any(%(attempts)s::bigint[]))
             delete from {schema}.spark_staging where attempt_id = any(%(attempts)s::bigint[])"""
@@ -132,31 +141,30 @@ class SparkWrites:
         Raises:
             JMSException: Something that was staged is gone.
         """
-        total = sum(attempt.messages for attempt in attempts)
-        ids = [attempt.attempt_id for attempt in sorted(attempts, key=lambda attempt: attempt.partition)]
-        staged = {"attempts": ids}
+        attempts = sorted(attempts, key=lambda attempt: attempt.partition)
+        staged = _total(attempts)
+        total = staged.total()
         ledger = {"write_id": to_postgresql(write_id), "batch_id": batch_id, "messages": total}
         sent: dict[int, Counts] = {}
         with jms_errors("writing messages"):
             # Another driver that writes the same waits here until this transaction ends.
             is_new = self._driver.execute(self._statements.begin_write, ledger).row_count == 1
             if is_new:
-                destinations = self._driver.execute(self._statements.destinations, staged).rows
-                missing = total - sum(messages for _, _, messages in destinations)
-                if missing:
-                    raise JMSException(
-                        f"{missing} of {total} messages that Spark's tasks have staged are gone, as after a "
-                        "crash of the server. Nothing was written; run the write again."
-                    )
-                for uri, is_delayed, messages in destinations:
-                    number = self._send(ids, uri, delayed=is_delayed)
+                for place, messages in sorted(staged.items()):
+                    number = self._send([each.attempt_id for each in attempts if place in each.staged], place)
                     if number is not None:
                         sent[number] = sent.get(number, Counts()).plus(Counts(sent=messages))
                 if is_stream:
                     self._driver.execute(
                         self._statements.forget_writes, {**ledger, "batch_id": batch_id - _KEPT_BATCHES}
                     )
-            self._driver.execute(self._statements.forget_attempts, staged)
+            # What is there now was there to be sent: nobody adds to what an attempt has staged.
+            missing = total - self._forget(attempts)
+            if is_new and missing:
+                raise JMSException(
+                    f"{missing} of {total} messages that Spark's tasks have staged are gone, as after a crash of the "
+                    "server. Nothing was written; run the write again."
+                )
             if sent:
                 write_traffic(self._driver, self._schema, sent)  # last: its rows are shared by all who send
         return is_new
@@ -164,20 +172,25 @@ class SparkWrites:
     def forget(self, attempts: Sequence[Attempt]) -> None:
         """Remove what was staged."""
         with jms_errors("discarding staged messages"):
-            ids = [attempt.attempt_id for attempt in attempts]
-            self._driver.execute(self._statements.forget_attempts, {"attempts": ids})
+            self._forget(attempts)
 
-    def _send(self, attempts: list[int], uri: str, *, delayed: bool) -> int | None:
+    def _forget(self, attempts: Sequence[Attempt]) -> int:
+        """Remove what was staged, and return how much that was."""
+        ids = [attempt.attempt_id for attempt in attempts]
+        return self._driver.execute(self._statements.forget_attempts, {"attempts": ids}).row_count
+
+    def _send(self, attempts: list[int], place: Place) -> int | None:
         """Send to a destination, and return the number under which its traffic is counted, if it is there."""
+        uri, delayed = place
         destination = parse_destination(uri)
         store = MessageStore(self._driver, self._schema)
-        parameters = {"staged_destination": uri, "is_delayed": delayed}
+        parameters: dict[str, object] = {"staged_destination": uri, "is_delayed": delayed}
         if type(destination) is Queue:
             send = self._statements.send(delayed=delayed)
             queue_id = store.queue_id(destination.name)
-            place = {**parameters, "queue_id": queue_id}
+            parameters["queue_id"] = queue_id
             for attempt_id in attempts:
-                self._driver.execute(send, {**place, "attempt_id": attempt_id})
+                self._driver.execute(send, {**parameters, "attempt_id": attempt_id})
             store.notify([destination.name], [], delayed=delayed)
             return queue_id
         if type(destination) is Topic:
@@ -193,3 +206,10 @@ class SparkWrites:
             found = self._driver.execute(topics.find_topic, {"name": destination.name}).rows
             return -found[0][0] if found else None
         raise InvalidDestinationException(f"{uri} is temporary: only messages of its own client go there.")
+
+
+def _total(attempts: Sequence[Attempt]) -> Counter[Place]:
+    total: Counter[Place] = Counter()
+    for attempt in attempts:
+        total.update(attempt.staged)
+    return total

@@ -8,8 +8,10 @@ import pytest
 import jmsql
 from jmsql import JMSException
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.spark_writes import Attempt, SparkWrites
+from jmsql.store.spark_writes import Attempt, Place, SparkWrites
 from jmsql.testing import wait_for
+
+ORDERS = Place("queue://orders", is_delayed=False)
 
 
 def stage(connection: psycopg.Connection, messages: int, partition: int = 0) -> Attempt:
@@ -21,7 +23,7 @@ def stage(connection: psycopg.Connection, messages: int, partition: int = 0) -> 
         (attempt_id, messages),
     )
     connection.commit()
-    return Attempt(attempt_id, partition, messages)
+    return Attempt(attempt_id, partition, {ORDERS: messages})
 
 
 def count(connection: psycopg.Connection, table: str) -> int:
@@ -97,6 +99,9 @@ def test_what_is_sent_is_counted_by_destination(jmsql_factory: jmsql.ConnectionF
             "update jmsql.spark_staging set destination = 'topic://prices' where attempt_id = %s", (second.attempt_id,)
         )
         connection.execute("update jmsql.spark_staging set jms_delivery_time = 1 where position = 1")
+        first = first._replace(staged={ORDERS: 9, ORDERS._replace(is_delayed=True): 1})
+        prices = Place("topic://prices", is_delayed=False)
+        second = second._replace(staged={prices: 4, prices._replace(is_delayed=True): 1})
         for _ in range(2):  # the second time, the write is known
             with connection.transaction():
                 SparkWrites(PsycopgDriver(connection), "jmsql").write([first, second], "w", 0, is_stream=False)

@@ -85,6 +85,19 @@ def test_headers_come_from_their_columns() -> None:
     )
 
 
+def test_messages_are_counted_by_where_they_go() -> None:
+    staging = Staging(7, "queue://orders")
+    later = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+    schema = pa.schema([("destination", pa.string()), ("delivery_time", TYPES["delivery_time"])])
+    for rows in ([(None, None), (None, later), ("topic://prices", None)], [(None, None)]):
+        staging.stage(pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema))
+    assert staging.staged == {
+        ("queue://orders", False): 2,
+        ("queue://orders", True): 1,
+        ("topic://prices", False): 1,
+    }
+
+
 @pytest.mark.parametrize(
     ("row", "kind"),
     [
