@@ -6,6 +6,7 @@ asks for none here, and no test may find it anywhere.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -65,14 +66,21 @@ def services(spark_directory: Path) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let each JVM of the tests start quickly: there are many, and most live for a few seconds."""
+    """Let each JVM of the tests start quickly: there are many, and most live for a few seconds.
+
+    All processes that run tests share the archive of classes.
+    """
     find_java()
-    directory = tmp_path_factory.mktemp("classes")
-    archive = directory / "spark.jsa"
-    command = [sys.executable, "-m", "tests.spark.shared_classes", str(directory), str(archive)]
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    archive = shared / "spark.jsa"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_LAUNCHER_OPTS", QUICK_START)
-        subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True, timeout=300)
+        with (shared / "spark.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not archive.exists():
+                command = [sys.executable, "-m", "tests.spark.shared_classes", str(base / "classes"), str(archive)]
+                subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True, timeout=300)
         patch.setenv("SPARK_SUBMIT_OPTS", using(archive))
         patch.setenv("SPARK_DAEMON_JAVA_OPTS", using(archive))
         yield
