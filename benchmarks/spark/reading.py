@@ -1,4 +1,4 @@
-"""Reading a queue into Parquet."""
+"""Reading a queue: into Parquet, and into nothing, which takes the time of reading alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 from adbc_driver_postgresql.dbapi import connect
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, Observation, SparkSession, functions
 
 from benchmarks.database import Database
 from benchmarks.measurement import Comparison, Contender, Target, Work, at_least, compare
@@ -51,17 +51,18 @@ def read(setting: Setting) -> list[Comparison]:
         path = Path(directory, "messages.parquet")
         columns = read_schema(Options.read({**jmsql_options(setting), "queue": _QUEUE, "columns": _COLUMNS}))
         with_json = "m.properties::text as properties,"
-        for what, schema, properties in (
-            ("properties as maps", f"{columns}, properties {COLUMNS['properties']}", with_json),
-            ("properties as JSON", f"{columns}, properties string", with_json),
-            ("without properties", columns, ""),
+        for what, schema, properties, into in (
+            ("properties as maps", f"{columns}, properties {COLUMNS['properties']}", with_json, path),
+            ("properties as JSON", f"{columns}, properties string", with_json, path),
+            ("without properties", columns, "", path),
+            ("without properties, into nothing", columns, "", None),
         ):
-            found += _compare(setting, spark, path, what, schema, properties)
+            found += _compare(setting, spark, into, what, schema, properties)
     return found
 
 
 def _compare(
-    setting: Setting, spark: SparkSession, path: Path, what: str, schema: str, properties: str
+    setting: Setting, spark: SparkSession, path: Path | None, what: str, schema: str, properties: str
 ) -> list[Comparison]:
     query = _SELECT.format(properties=properties)
     source = {**jmsql_options(setting), "queue": _QUEUE}
@@ -85,31 +86,42 @@ def _load(reader: DataFrameReader, source: str, options: dict[str, str]) -> Data
 
 
 @contextmanager
-def _spark(path: Path, rows: DataFrame) -> Iterator[Work]:
+def _spark(path: Path | None, rows: DataFrame) -> Iterator[Work]:
     def work(count: int) -> None:
-        rows.write.mode("overwrite").parquet(str(path))
-        _check(path, count)
+        if path is None:
+            seen = Observation()
+            rows.observe(seen, functions.count("*").alias("rows")).write.format("noop").mode("overwrite").save()
+            _check(seen.get["rows"], count)
+        else:
+            rows.write.mode("overwrite").parquet(str(path))
+            _check(_rows_in(path), count)
 
     yield work
 
 
 @contextmanager
-def _adbc(path: Path, database: Database, query: str) -> Iterator[Work]:
+def _adbc(path: Path | None, database: Database, query: str) -> Iterator[Work]:
     def work(count: int) -> None:
-        shutil.rmtree(path, ignore_errors=True)
-        path.mkdir()
         with connect(database.url) as connection, connection.cursor() as cursor:
             cursor.execute(query)
             batches = cursor.fetch_record_batch()
-            with pyarrow.parquet.ParquetWriter(path / "part.parquet", batches.schema) as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
-        _check(path, count)
+            if path is None:
+                _check(sum(batch.num_rows for batch in batches), count)
+            else:
+                shutil.rmtree(path, ignore_errors=True)
+                path.mkdir()
+                with pyarrow.parquet.ParquetWriter(path / "part.parquet", batches.schema) as writer:
+                    for batch in batches:
+                        writer.write_batch(batch)
+                _check(_rows_in(path), count)
 
     yield work
 
 
-def _check(path: Path, count: int) -> None:
-    written = sum(pyarrow.parquet.read_metadata(file).num_rows for file in path.glob("*.parquet"))
-    if written != count:
-        raise SystemExit(f"{written:,} of {count:,} messages were written.")
+def _rows_in(path: Path) -> int:
+    return sum(pyarrow.parquet.read_metadata(file).num_rows for file in path.glob("*.parquet"))
+
+
+def _check(found: int, count: int) -> None:
+    if found != count:
+        raise SystemExit(f"{found:,} of {count:,} messages were read.")
