@@ -16,6 +16,8 @@ __all__ = ["Limits", "examine_clock", "examine_messages"]
 _NOTED_SKEW = 1.0
 _DEEP = 1000
 _SHOWN = 5
+_STREAM_COMES_BACK = 26 * 3600.0
+"""Within so many seconds, also if its query runs once a day."""
 
 
 class Limits(NamedTuple):
@@ -51,6 +53,7 @@ def examine_messages(holders: Holders, limits: Limits) -> Iterator[Finding]:
     yield from _transactions(holders, limits)
     yield from _claims(holders, limits)
     yield from _prepared(holders, limits)
+    yield from _streams(holders)
     yield from _selectors(holders)
     yield from _unattended(holders)
     yield from _dead_letters(holders)
@@ -112,6 +115,22 @@ def _prepared(holders: Holders, limits: Limits) -> Iterator[Finding]:
         )
     if not late:
         yield Finding("two-phase", Health.ok, f"{counted(len(prepared), 'prepared transaction')}")
+
+
+def _streams(holders: Holders) -> Iterator[Finding]:
+    streams = holders.waiting_streams(_STREAM_COMES_BACK)
+    for each in streams[:_SHOWN]:
+        place = "all destinations" if each.destination is None else repr(each.destination)
+        kept = f"{counted(each.claimed, 'message')} of" if each.claimed else "the history of"
+        yield Finding(
+            "streams",
+            Health.note,
+            f"a streaming read of Spark keeps {kept} {place}, and has not gone on for {each.seconds / 3600:,.0f} hours",
+            "Start its query again, or see why it does not get on. If its checkpoint is gone for good: "
+            f"select jmsql.forget_spark_source('{each.source_id}').",
+        )
+    if not streams:
+        yield Finding("streams", Health.ok, "no streaming read of Spark has stayed behind")
 
 
 def _selectors(holders: Holders) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ __all__ = [
     "SelectiveConsumer",
     "TransactionHolder",
     "WaitingQueue",
+    "WaitingStream",
 ]
 
 
@@ -69,6 +70,15 @@ class WaitingQueue(NamedTuple):
     queue: str
     ready: int
     oldest_seconds: float | None
+
+
+class WaitingStream(NamedTuple):
+    """A streaming read of Spark that has not gone on, with what it keeps: messages, or all history after its place."""
+
+    source_id: str
+    destination: str | None
+    claimed: int
+    seconds: float
 
 
 class ClockSkew(NamedTuple):
@@ -196,6 +206,27 @@ class Holders:
                 from {self._schema}.dead_letters group by queue order by queue"""
         )
         return [WaitingQueue._make(row) for row in rows]
+
+    def waiting_streams(self, seconds: float) -> list[WaitingStream]:
+        """Return the streaming reads of Spark that have not gone on for so many seconds and keep something."""
+        rows = self._rows(
+            f"""select source_id::text, destination, claimed, extract(epoch from clock_timestamp() - since)::float8
+                from (
+                    select b.source_id, coalesce(q.name, t.name) as destination, sum(b.messages)::bigint as claimed,
+                           min(b.claimed_at) as since
+                    from {self._schema}.spark_batch b
+                    join {self._schema}.spark_source s using (source_id)
+                    join {self._schema}.queue q using (queue_id)
+                    left join {self._schema}.subscription n using (queue_id)
+                    left join {self._schema}.topic t on t.topic_id = n.topic_id
+                    group by b.source_id, q.queue_id, t.topic_id
+                    union all
+                    select source_id, destination, 0, used_at from {self._schema}.spark_cursor where holds) streams
+                where since < clock_timestamp() - make_interval(secs => %(seconds)s)
+                order by since""",
+            seconds=seconds,
+        )
+        return [WaitingStream._make(row) for row in rows]
 
     def selector_indexes(self) -> list[SelectorIndex]:
         """Return the indexes for selectors."""

@@ -48,6 +48,7 @@ def test_a_healthy_store(jmsql: Command, jmsql_factory: library.ConnectionFactor
         "transactions",
         "claims",
         "two-phase",
+        "streams",
         "selectors",
         "consumers",
         "dead letters",
@@ -215,6 +216,32 @@ def test_claims_that_are_held_for_long(jmsql: Command, jmsql_factory: library.Co
     assert found["health"] == "note"
     for fact in ("'warehouse'", f"process {os.getpid()}", "'orders'"):
         assert fact in found["says"]
+
+
+def test_streaming_reads_that_have_stayed_behind(jmsql: Command, database: psycopg.Connection) -> None:
+    database.execute("select jmsql.create_queue('orders')")
+    [claiming] = database.execute(
+        """with source as (
+               insert into jmsql.spark_source (queue_id) select queue_id from jmsql.queue where name = 'orders'
+               returning source_id)
+           insert into jmsql.spark_batch (source_id, batch, claim_id, messages, bytes)
+           select source_id, n, n, 20, 1 from source, generate_series(1, 2) as n returning source_id::text"""
+    ).fetchmany(1)
+    [reading] = database.execute(
+        """insert into jmsql.spark_cursor (
+               destination, transaction_id, sequence, last_transaction_id, last_sequence, holds)
+           values ('prices', '1', 0, '1', 0, true), (null, '1', 0, '1', 0, false) returning source_id::text"""
+    ).fetchmany(1)
+    assert findings(jmsql("doctor", "--json"), "streams") == []
+
+    database.execute("update jmsql.spark_batch set claimed_at = now() - interval '30 hours' where batch = 1")
+    database.execute("update jmsql.spark_cursor set used_at = now() - interval '50 hours'")
+    history, claims = findings(jmsql("doctor", "--json"), "streams")
+    assert "the history of 'prices', and has not gone on for 50 hours" in history["says"]
+    assert "40 messages of 'orders', and has not gone on for 30 hours" in claims["says"]
+    assert f"forget_spark_source('{reading[0]}')" in history["advice"]
+    assert f"forget_spark_source('{claiming[0]}')" in claims["advice"]
+    assert {history["health"], claims["health"]} == {"note"}
 
 
 def test_a_transaction_in_doubt(
