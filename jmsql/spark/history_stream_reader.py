@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.spark.arrow import Shaper
+from jmsql.spark.backlog_report import BacklogReport
 from jmsql.spark.history_reader import find_origin
 from jmsql.spark.offset_options import moment
 from jmsql.spark.options import Options
@@ -35,12 +36,6 @@ Offset = dict[str, Any]
 
 _POLL = 1.0
 """Seconds after which a history without anything new is looked at again."""
-
-_BACKLOG_INTERVAL = 10.0
-"""Seconds between two counts of the backlog, which read all of it."""
-
-_BACKLOG_SHARE = 20.0
-"""How many times as long as a count the pause after it is at least."""
 
 
 @dataclass
@@ -97,8 +92,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: _Opened | None = None
         self._bound: Place | None = None
         self._next_look = 0.0
-        self._backlog: Offset | None = None
-        self._next_backlog = 0.0
+        self._backlog = BacklogReport()
         self._last: Offset | None = None
         self._told: set[str] = set()
 
@@ -178,19 +172,13 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Tell, for the query's progress, what there is that was not read."""
-        if self._last is not None and self._opened is not None and time.monotonic() >= self._next_backlog:
-            start = self._last
-            began = time.monotonic()
-            backlog = self._do("counting the backlog", start, lambda opened: opened.stream.backlog(_place(start)))
-            ended = time.monotonic()
-            self._next_backlog = ended + max(_BACKLOG_INTERVAL, _BACKLOG_SHARE * (ended - began))
-            self._backlog = {
-                "source": start["source"],
-                "backlogMessages": backlog.messages,
-                "backlogBytes": backlog.size,
-                "lagSeconds": round(max(backlog.lag, 0.0), 3),
-            }
-        return self._backlog
+        start = self._last
+        if start is not None and self._opened is not None:
+            self._backlog.update(
+                start["source"],
+                lambda: self._do("counting the backlog", start, lambda opened: opened.stream.backlog(_place(start))),
+            )
+        return self._backlog.found
 
     def stop(self) -> None:
         """Close the connection."""

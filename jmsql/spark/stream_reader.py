@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from jmsql.exceptions import JMSException
 from jmsql.spark.arrow import Shaper
+from jmsql.spark.backlog_report import BacklogReport
 from jmsql.spark.offset_options import find_start
 from jmsql.spark.options import Options
 from jmsql.spark.place import find_queue, source_of
@@ -41,9 +42,6 @@ logger = logging.getLogger("jmsql")
 
 _POLL = 1.0
 """Seconds after which an empty queue is looked at again, though nothing was heard of it."""
-
-_BACKLOG_INTERVAL = 10.0
-"""Seconds between two counts of the backlog, which reads the whole queue."""
 
 
 @dataclass
@@ -169,8 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._opened: _Driver | None = None
         self._last_sequence: int | None = None
-        self._backlog: dict[str, Any] | None = None
-        self._next_backlog = 0.0
+        self._backlog = BacklogReport()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the connections behind: tasks have their own."""
@@ -282,18 +279,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Tell, for the query's progress, what waits in the queue."""
-        if self._opened is not None and time.monotonic() >= self._next_backlog:
-            opened = self._opened
-            offset = {"source": opened.source_id}
-            backlog = self._do("counting the backlog", offset, lambda driver: driver.stream.backlog())
-            self._next_backlog = time.monotonic() + _BACKLOG_INTERVAL
-            self._backlog = {
-                **offset,
-                "backlogMessages": backlog.messages,
-                "backlogBytes": backlog.size,
-                "lagSeconds": round(backlog.lag, 3),
-            }
-        return self._backlog
+        if self._opened is not None:
+            offset = {"source": self._opened.source_id}
+            self._backlog.update(
+                offset["source"],
+                lambda: self._do("counting the backlog", offset, lambda driver: driver.stream.backlog()),
+            )
+        return self._backlog.found
 
     def stop(self) -> None:
         """Close the connections."""
