@@ -34,6 +34,7 @@ OPTIONS = (
     "maxBytesPerTrigger",
     "failOnDataLoss",
     "writeId",
+    "twoPhaseCommit",
     "connection",
     "url",
     "jmsqlSchema",
@@ -59,6 +60,7 @@ _USES = {
     "endingOffsets": (Use.HISTORY_READ,),
     "snapshotTimeout": (Use.BATCH_READ, Use.HISTORY_READ),
     "writeId": (Use.WRITE,),
+    "twoPhaseCommit": (Use.WRITE,),
 }
 """What those options are for that are not for everything."""
 
@@ -94,6 +96,7 @@ class Options:
         maximum_bytes: The bytes from which on a micro-batch takes no more; None: any number.
         fail_on_data_loss: Whether a read fails when messages are gone that it has promised.
         write_id: What makes a batch write the same write when it is run again.
+        two_phase_commit: Whether the tasks of a write insert messages at once, in transactions that they prepare.
         given: The names of the options that were given.
     """
 
@@ -116,6 +119,7 @@ class Options:
     maximum_bytes: int | None = None
     fail_on_data_loss: bool = True
     write_id: str | None = None
+    two_phase_commit: bool = False
     given: frozenset[str] = frozenset()
 
     @classmethod
@@ -152,6 +156,7 @@ class Options:
             maximum_bytes=_integer("maxBytesPerTrigger", options, 1),
             fail_on_data_loss=_boolean("failOnDataLoss", options, default=True),
             write_id=options.get("writeId"),
+            two_phase_commit=_boolean("twoPhaseCommit", options, default=False),
             given=frozenset(options),
         )
         check_offset_options(read.starting_offsets, read.ending_offsets, history=read.history)

@@ -19,7 +19,7 @@ from jmsql.messages import typed_json
 from jmsql.postgresql_text import ESCAPE, to_postgresql
 from jmsql.spark.outgoing_properties import encode_properties
 from jmsql.spark.text_columns import occurs
-from jmsql.store.spark_writes import STAGED_COLUMNS, Place
+from jmsql.store.spark_staging import STAGED_COLUMNS, Place
 
 __all__ = ["Staging", "staging_encoder"]
 

@@ -1,11 +1,19 @@
-"""Writing messages: each task stages its own, and the driver sends them all in one transaction, once."""
+"""Writing messages: each task stages its own, and the driver sends them all in one transaction, once.
+
+With two-phase commit, each task sends its own in a transaction that it prepares, and the driver commits them all.
+"""
 
 from __future__ import annotations
 
+import logging
 import uuid
+from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import psycopg
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -14,9 +22,14 @@ from jmsql.exceptions import JMSException
 from jmsql.spark.options import Options
 from jmsql.spark.outgoing import Staging, staging_encoder
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.spark_writes import Attempt, SparkWrites, write_statements
+from jmsql.store.message_store import MessageStore
+from jmsql.store.spark_prepared import PreparedWrites
+from jmsql.store.spark_staging import Attempt, Place, StagedMessages, staging_statements
+from jmsql.store.spark_writes import SparkWrites
 
 __all__ = ["BatchWriter", "StreamWriter"]
+
+logger = logging.getLogger("jmsql")
 
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -26,7 +39,7 @@ class StagedPartition(WriterCommitMessage):
     """What a task reports to the driver.
 
     Args:
-        attempt: What it has staged.
+        attempt: What it has staged, and perhaps prepared.
         query_id: The streaming query that it ran for, if it did.
     """
 
@@ -44,39 +57,97 @@ class _Writer:
     def __init__(self, options: Options) -> None:
         self._options = options
 
+    @abstractmethod
+    def _write_id(self, query_id: str | None) -> str:
+        """Return what the write is known by."""
+
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> StagedPartition:
         options = self._options
         context = TaskContext.get()
         assert context is not None
-        default = None if options.destination is None else options.destination.uri
+        query_id = context.getLocalProperty(_QUERY_ID)
         with options.database.connect("staging messages") as connection:
-            attempt_id = SparkWrites(PsycopgDriver(connection), options.schema).begin_attempt()
-            staging = Staging(attempt_id, default)
-            encoder = staging_encoder()
-            with connection.cursor() as cursor, cursor.copy(write_statements(options.schema).stage.encode()) as copy:
-                copy.write(encoder.write_header())
-                for batch in batches:
-                    if batch.num_rows:
-                        copy.write(encoder.write_batch(staging.stage(batch)))
-                copy.write(encoder.finish())
-        attempt = Attempt(attempt_id, context.partitionId(), staging.staged)
-        return StagedPartition(attempt, context.getLocalProperty(_QUERY_ID))
+            driver = PsycopgDriver(connection)
+            messages = StagedMessages(driver, options.schema)
+            if options.two_phase_commit:
+                attempt_id = messages.begin_attempt(self._write_id(query_id))
+                connection.commit()  # so that it is seen before what is prepared
+            else:
+                attempt_id = messages.begin_attempt()
+            attempt = Attempt(attempt_id, context.partitionId(), self._copy(connection, attempt_id, batches))
+            if options.two_phase_commit and attempt.staged:
+                self._make_queues(messages.missing_queues(attempt.staged))
+                PreparedWrites(driver, options.schema).prepare(attempt)
+        return StagedPartition(attempt, query_id)
 
-    def _send(self, staged: Sequence[StagedPartition], write_id: str, batch_id: int, *, is_stream: bool) -> None:
+    def _copy(
+        self, connection: psycopg.Connection[Any], attempt_id: int, batches: Iterator[pa.RecordBatch]
+    ) -> Counter[Place]:
         options = self._options
+        staging = Staging(attempt_id, None if options.destination is None else options.destination.uri)
+        encoder = staging_encoder()
+        with connection.cursor() as cursor, cursor.copy(staging_statements(options.schema).stage.encode()) as copy:
+            copy.write(encoder.write_header())
+            for batch in batches:
+                if batch.num_rows:
+                    copy.write(encoder.write_batch(staging.stage(batch)))
+            copy.write(encoder.finish())
+        return staging.staged
+
+    def _make_queues(self, names: Sequence[str]) -> None:
+        """Make queues. In a transaction that is prepared, all others that want them would wait for its end."""
+        if names:
+            with self._options.database.connect("making queues") as connection:
+                store = MessageStore(PsycopgDriver(connection), self._options.schema)
+                for name in names:
+                    store.queue_id(name)
+
+    def _send(self, staged: Sequence[StagedPartition], batch_id: int, *, is_stream: bool) -> None:
+        options = self._options
+        attempts = [part.attempt for part in staged]
+        write_id = self._write_id(staged[0].query_id if staged else None)
+        if options.two_phase_commit:
+            self._decide(attempts, write_id, batch_id, is_stream=is_stream)
+            self._finish(attempts)
+            return
         with options.database.connect("writing messages") as connection:
             writes = SparkWrites(PsycopgDriver(connection), options.schema)
-            writes.write([part.attempt for part in staged], write_id, batch_id, is_stream=is_stream)
+            writes.write(attempts, write_id, batch_id, is_stream=is_stream)
+
+    def _decide(self, attempts: Sequence[Attempt], write_id: str, batch_id: int, *, is_stream: bool) -> None:
+        with self._options.database.connect("writing messages") as connection:
+            writes = PreparedWrites(PsycopgDriver(connection), self._options.schema)
+            writes.decide(attempts, write_id, batch_id, is_stream=is_stream)
+
+    def _finish(self, attempts: Sequence[Attempt]) -> None:
+        """Commit what is decided. If that is not to be done now, the write is done all the same."""
+        try:
+            with self._options.database.connect("finishing writes", autocommit=True) as connection:
+                PreparedWrites(PsycopgDriver(connection), self._options.schema).finish(attempts)
+        except JMSException as error:
+            logger.warning("The write is done, and some of its messages come later, by the upkeep: %s", error)
 
     def _discard(self, staged: Sequence[StagedPartition]) -> None:
-        if staged:
-            with self._options.database.connect("discarding staged messages") as connection:
-                writes = SparkWrites(PsycopgDriver(connection), self._options.schema)
-                writes.forget([part.attempt for part in staged])
+        if not staged:
+            return
+        options = self._options
+        attempts = [part.attempt for part in staged]
+        with options.database.connect("discarding staged messages", autocommit=True) as connection:
+            driver = PsycopgDriver(connection)
+            if options.two_phase_commit:
+                writes = PreparedWrites(driver, options.schema)
+                writes.forget(attempts, self._write_id(staged[0].query_id))
+                writes.finish()
+            else:
+                SparkWrites(driver, options.schema).forget(attempts)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """Sends the rows of a DataFrame."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._name = options.write_id or f"write {uuid.uuid4()}"  # the same in the tasks and in the driver
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPartition:
         """Stage a partition, on a worker."""
@@ -84,11 +155,14 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Send what all tasks have staged, on the driver."""
-        self._send(_staged(messages), self._options.write_id or f"write {uuid.uuid4()}", 0, is_stream=False)
+        self._send(_staged(messages), 0, is_stream=False)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what the tasks have staged that succeeded."""
         self._discard(_staged(messages))
+
+    def _write_id(self, query_id: str | None) -> str:  # noqa: ARG002 - a batch runs for no query
+        return self._name
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -101,16 +175,18 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Send what all tasks have staged, on the driver, unless this batch was sent before."""
         staged = _staged(messages)
-        if not staged:
-            return
-        name = self._options.write_id or staged[0].query_id
-        if name is None:
-            raise JMSException("Spark does not tell which query this is: give option 'writeId', a name of its own.")
-        self._send(staged, f"query {name}", batchId, is_stream=True)
+        if staged:
+            self._send(staged, batchId, is_stream=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """Remove what the tasks have staged that succeeded."""
         self._discard(_staged(messages))
+
+    def _write_id(self, query_id: str | None) -> str:
+        name = self._options.write_id or query_id
+        if name is None:
+            raise JMSException("Spark does not tell which query this is: give option 'writeId', a name of its own.")
+        return f"query {name}"
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPartition]:

@@ -11,7 +11,10 @@ from sqlalchemy import Engine
 from jmsql.exceptions import IllegalStateException, JMSException, ResourceAllocationException
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 
-__all__ = ["GlobalTransactions", "Xid"]
+__all__ = ["MOST_PREPARED", "GlobalTransactions", "Xid", "require_prepared_transactions"]
+
+MOST_PREPARED = "select current_setting('max_prepared_transactions')::integer"
+"""Asks the server how many transactions may be prepared at once."""
 
 _LARGEST_FORMAT_ID = 2**31 - 1
 _LONGEST_PART = 64
@@ -51,6 +54,23 @@ class Xid(NamedTuple):
         return str(psycopg.Xid.from_parts(*self))
 
 
+def require_prepared_transactions(most: int) -> None:
+    """Make sure that the server can prepare transactions.
+
+    Args:
+        most: How many it lets be prepared at once.
+
+    Raises:
+        ResourceAllocationException: None.
+    """
+    if not most:
+        raise ResourceAllocationException(
+            "The server has two-phase commit switched off. Set max_prepared_transactions in postgresql.conf to how "
+            "many transactions may be prepared at once, 100 for instance, and restart PostgreSQL.",
+            "55000",
+        )
+
+
 class GlobalTransactions:
     """The prepared transactions of a database.
 
@@ -68,13 +88,8 @@ class GlobalTransactions:
             ResourceAllocationException: It cannot.
         """
         with jms_errors("asking for two-phase commit"), self._engine.connect() as connection:
-            most = connection.scalar(sqlalchemy.text("select current_setting('max_prepared_transactions')::integer"))
-        if not most:
-            raise ResourceAllocationException(
-                "The server has two-phase commit switched off. Set max_prepared_transactions in postgresql.conf to how "
-                "many transactions may be prepared at once, 100 for instance, and restart PostgreSQL.",
-                "55000",
-            )
+            most = connection.scalar(sqlalchemy.text(MOST_PREPARED))
+        require_prepared_transactions(most)
 
     def commit(self, xid: Xid) -> None:
         """Commit a prepared transaction.

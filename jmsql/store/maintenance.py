@@ -11,6 +11,7 @@ from jmsql.store.due_messages import DueMessages
 from jmsql.store.history_upkeep import HistoryUpkeep
 from jmsql.store.message_key import MessageKey
 from jmsql.store.redelivery import LostClaim, Redelivery, Release
+from jmsql.store.spark_prepared import PreparedAttempts
 from jmsql.store.topic_statements import topic_statements
 from jmsql.store.upkeep_statements import upkeep_statements
 
@@ -47,6 +48,7 @@ class Maintenance:
         self._delays = delay_statements(schema)
         self._due_messages = DueMessages(schema)
         self._history = HistoryUpkeep(schema, pooled=pooled)
+        self._prepared_attempts = PreparedAttempts(schema)
         self._leading = False
         self._next_run = 0.0
         self._next_orphans = 0.0
@@ -107,6 +109,7 @@ class Maintenance:
             driver.execute(self._statements.find_lost)
             self._next_orphans = now + _ORPHAN_INTERVAL
         self._history.run(driver)
+        self._prepared_attempts.finish(driver)
         steps = (
             (reaped, _REAP_LIMIT),
             (purged, _PURGE_LIMIT),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from jmsql.exceptions import JMSSecurityException
 from jmsql.store.driver import Driver
+from jmsql.store.global_transactions import MOST_PREPARED, require_prepared_transactions
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.migration import check_version
 
-__all__ = ["check_database", "check_rights"]
+__all__ = ["check_database", "check_prepared_transactions", "check_rights"]
 
 
 def check_database(driver: Driver, schema_name: str) -> None:
@@ -46,3 +47,12 @@ def check_rights(driver: Driver, schema_name: str) -> None:
             "the role jmsql_admin of `jmsql roles create`.",
             "42501",
         )
+
+
+def check_prepared_transactions(driver: Driver) -> None:
+    """Make sure that the server can prepare transactions.
+
+    Raises:
+        ResourceAllocationException: It cannot.
+    """
+    require_prepared_transactions(driver.execute(MOST_PREPARED).rows[0][0])

@@ -1,6 +1,7 @@
 """A driver to be killed: streams the queue `orders` to Parquet, or to the queue `copies`, until it is killed.
 
-Its arguments are the directory and the sink, `parquet` or `jmsql`. `JMSQL_TEST_HOLD` says where it stops.
+Its arguments are the directory and the sink: `parquet`, `jmsql`, or `prepared`, which is jmsql with two-phase commit.
+`JMSQL_TEST_HOLD` says where it stops.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ def main(directory: Path, sink: str) -> None:
         hold("durable")
 
     query = stream(spark, maxMessagesPerTrigger="20", partitions="2", columns="text_body").writeStream
-    query = query.foreachBatch(write) if sink == "parquet" else query.format("jmsql-holding").option("queue", "copies")
+    if sink == "parquet":
+        query = query.foreachBatch(write)
+    else:
+        query = query.format("jmsql-holding").options(queue="copies", twoPhaseCommit=str(sink == "prepared"))
     run(query, directory)
 
 

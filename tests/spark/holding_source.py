@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from jmsql.spark.writer import BatchWriter, StagedPartition, StreamWriter
+from jmsql.store.spark_staging import Attempt
 from jmsql.testing import wait_for
 from pyspark_jmsql import DefaultSource
 
@@ -38,6 +39,10 @@ class _HoldingStreamWriter(StreamWriter):
         hold("staged")
         super().commit(messages, batchId)
         hold("sent")
+
+    def _finish(self, attempts: Sequence[Attempt]) -> None:
+        hold("decided")
+        super()._finish(attempts)
 
 
 class _StragglingWriter(BatchWriter):

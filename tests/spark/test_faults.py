@@ -41,7 +41,11 @@ STOP = """
         'begin perform pg_advisory_xact_lock(4711); return coalesce(new, old); end';
     create trigger stop before {event} on jmsql.spark_batch for each row execute function public.stop();
 """
-STEPS = {"parquet": ("claimed", "frozen", "durable", "done"), "jmsql": ("staged", "sent")}
+STEPS = {
+    "parquet": ("claimed", "frozen", "durable", "done"),
+    "jmsql": ("staged", "sent"),
+    "prepared": ("staged", "decided"),
+}
 
 
 def send(factory: jmsql.ConnectionFactory, queue: str = "orders") -> None:
@@ -101,8 +105,8 @@ def sent(server: Server, queue: str = "copies") -> list[str]:
 
 
 def assert_nothing_left(server: Server) -> None:
-    counts = "select (select count(*) from jmsql.messages where queue not in ('copies', 'numbers')), (select count(*) from jmsql.delivery where claim_id is not null), (select count(*) from jmsql.spark_batch)"  # noqa: E501
-    assert server.rows(counts) == [(0, 0, 0)]
+    counts = "select (select count(*) from jmsql.messages where queue not in ('copies', 'numbers')), (select count(*) from jmsql.delivery where claim_id is not null), (select count(*) from jmsql.spark_batch), (select count(*) from jmsql.spark_prepared), (select count(*) from pg_prepared_xacts where database = current_database())"  # noqa: E501
+    assert server.rows(counts) == [(0, 0, 0, 0, 0)]
 
 
 @pytest.mark.parametrize("sink", STEPS)
@@ -127,7 +131,7 @@ def test_driver_is_killed_at_each_step_of_a_batch(
         run_now(stream(spark, **OPTIONS), tmp_path)
         assert sorted(archived(tmp_path) + taken) == ALL
     else:
-        forward_now(stream(spark, **OPTIONS), tmp_path)
+        forward_now(stream(spark, **OPTIONS), tmp_path, twoPhaseCommit=str(sink == "prepared"))
         assert sorted(sent(server) + taken) == ALL
     assert_nothing_left(server)
 

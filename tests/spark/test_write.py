@@ -143,6 +143,34 @@ def test_batch_of_a_stream_that_comes_again_is_not_sent_again(
     assert server.rows(STAGED) == [(0, 0)]
 
 
+def test_tasks_that_prepare_write_as_others_do(
+    spark: SparkSession, context: jmsql.JMSContext, server: Server, tmp_path: Path
+) -> None:
+    consumer = context.create_shared_durable_consumer(context.create_topic("prices"), "all", "color = 'blue'")
+    rows = numbers(spark, 90, 3).where("cast(text_body as int) < 60")  # nothing in the last task
+    rows = rows.selectExpr("text_body", "'topic://prices' as destination", "map('color', 'blue') as properties").union(
+        rows.selectExpr("text_body", "'queue://orders'", "null")
+    )
+    for _ in range(2):
+        write = failing(rows, always=False).write.format("jmsql").options(writeId="w", twoPhaseCommit="true")
+        write.mode("append").save()
+    wanted = sorted(str(number) for number in range(60))
+    assert sorted(messages(server)) == wanted
+    assert sorted(consumer.receive_body(str, timeout=10) or "" for _ in wanted) == wanted
+    context.commit()
+
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        (tmp_path / "in" / f"{number}.json").write_text(f'{{"text_body": "{number}"}}\n')
+        read = spark.readStream.schema("text_body string").json(str(tmp_path / "in"))
+        stream = read.writeStream.format("jmsql").options(queue="copies", twoPhaseCommit="true")
+        stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        stream.trigger(availableNow=True).start().awaitTermination()
+    assert messages(server, "copies") == ["0", "1"]
+    assert server.rows(STAGED) == [(0, 0)]
+    assert server.rows("select gid from pg_prepared_xacts where starts_with(gid, 'jmsql-spark-')") == []
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "mode", "words"),
     [

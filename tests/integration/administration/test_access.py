@@ -422,7 +422,8 @@ def test_all_tables_are_protected_or_known_not_to_need_it(granted: dict[str, str
     open_tables = {"schema_version", "configuration", "binding", "destination_traffic", "consumer"}
     open_tables |= {"permission", "required_privilege", "grouped_queue"}
     # None but administrators have any privilege on these.
-    open_tables |= {"spark_attempt", "spark_staging", "spark_write", "spark_source", "spark_batch", "spark_cursor"}
+    open_tables |= {"spark_attempt", "spark_staging", "spark_prepared", "spark_write"}
+    open_tables |= {"spark_source", "spark_batch", "spark_cursor"}
     unprotected = server.rows(
         "select relname from pg_class where relnamespace = 'jmsql'::regnamespace and relkind in ('r', 'p') "
         "and not relispartition and not relrowsecurity"

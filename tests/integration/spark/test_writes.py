@@ -8,14 +8,15 @@ import pytest
 import jmsql
 from jmsql import JMSException
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.spark_writes import Attempt, Place, SparkWrites
+from jmsql.store.spark_staging import Attempt, Place, StagedMessages
+from jmsql.store.spark_writes import SparkWrites
 from jmsql.testing import wait_for
 
 ORDERS = Place("queue://orders", is_delayed=False)
 
 
 def stage(connection: psycopg.Connection, messages: int, partition: int = 0) -> Attempt:
-    attempt_id = SparkWrites(PsycopgDriver(connection), "jmsql").begin_attempt()
+    attempt_id = StagedMessages(PsycopgDriver(connection), "jmsql").begin_attempt()
     connection.execute(
         "insert into jmsql.spark_staging (attempt_id, position, inverse_priority, jms_delivery_mode, destination, "
         "message_type, text_body) select %s, n, 5, 2, 'queue://orders', 'TextMessage', n::text from "

@@ -1,0 +1,329 @@
+"""Writes of Spark in two phases, as the database sees them. The tasks are played by connections of the test."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+import jmsql
+from jmsql import InvalidDestinationException, JMSException, JMSSecurityException
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.identifier import quote_identifier
+from jmsql.store.message_store import MessageStore
+from jmsql.store.spark_prepared import PreparedAttempts, PreparedWrites
+from jmsql.store.spark_staging import Attempt, Place, StagedMessages
+from jmsql.testing import wait_for
+from tests.integration.client.server import Server
+
+ORDERS = Place("queue://orders", is_delayed=False)
+PREPARED = "select gid from pg_prepared_xacts where starts_with(gid, 'jmsql-spark-')"
+LEFT = "select (select count(*) from jmsql.spark_attempt), (select count(*) from jmsql.spark_prepared), (select count(*) from jmsql.spark_staging)"  # noqa: E501
+
+
+@pytest.fixture
+def connection(jmsql_clean_url: str) -> Iterator[psycopg.Connection]:
+    """The driver's connection. No test leaves a prepared transaction."""
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        if connection.execute("show max_prepared_transactions").fetchone() == ("0",):
+            pytest.skip("the server of JMSQL_TEST_URL has max_prepared_transactions = 0")
+        yield connection
+        left = connection.execute(PREPARED).fetchall()
+        for (name,) in left:
+            connection.execute(f"rollback prepared '{name}'".encode())
+    assert left == []
+
+
+@pytest.fixture
+def server(connection: psycopg.Connection) -> Server:
+    return Server(connection)
+
+
+@contextmanager
+def task(url: str, *places: Place, messages: int = 10, properties: str | None = None) -> Iterator[Attempt]:
+    """A task that has staged messages for each place; it prepares them when the block ends."""
+    with psycopg.connect(url) as connection:
+        staged = StagedMessages(PsycopgDriver(connection), "jmsql")
+        attempt_id = staged.begin_attempt("w")
+        connection.commit()
+        for place in places:
+            connection.execute(
+                "insert into jmsql.spark_staging (attempt_id, position, inverse_priority, jms_delivery_mode, "
+                "destination, jms_delivery_time, message_type, properties, text_body) select %s, nextval("
+                "'jmsql.claim_sequence'), 5, 2, %s, case when %s then 1 end, 'TextMessage', %s, n::text "
+                "from generate_series(1, %s) as n",
+                (attempt_id, place.destination, place.is_delayed, properties, messages),
+            )
+        attempt = Attempt(attempt_id, 0, dict.fromkeys(places, messages))
+        yield attempt
+        PreparedWrites(PsycopgDriver(connection), "jmsql").prepare(attempt)
+
+
+@pytest.fixture
+def prepare(jmsql_clean_url: str, server: Server) -> Callable[..., Attempt]:
+    """Run a task; all queues are there."""
+
+    def prepare(*places: Place, messages: int = 10, properties: str | None = None) -> Attempt:
+        for place in places:
+            if place.is_queue:
+                server.rows("insert into jmsql.queue (name) values (%s) on conflict do nothing", place.name)
+        with task(jmsql_clean_url, *places, messages=messages, properties=properties) as attempt:
+            pass
+        return attempt
+
+    return prepare
+
+
+def decide(connection: psycopg.Connection, *attempts: Attempt, batch: int = 0) -> bool:
+    writes = PreparedWrites(PsycopgDriver(connection), "jmsql")
+    with connection.transaction():
+        return writes.decide(attempts, "w", batch, is_stream=True)
+
+
+def finish(connection: psycopg.Connection, *attempts: Attempt) -> None:
+    PreparedWrites(PsycopgDriver(connection), "jmsql").finish(attempts)
+
+
+def bodies(server: Server) -> list[str]:
+    return [body for (body,) in server.rows("select text_body from jmsql.message order by sequence")]
+
+
+TEN = [str(number) for number in range(1, 11)]
+
+
+def test_what_is_decided_is_sent_once(
+    server: Server, connection: psycopg.Connection, prepare: Callable[..., Attempt]
+) -> None:
+    attempts = prepare(ORDERS), prepare(ORDERS)
+    assert len(server.rows(PREPARED)) == 2
+    assert decide(connection, *attempts)
+    assert bodies(server) == []
+    finish(connection, *attempts)
+    assert bodies(server) == 2 * TEN
+    assert server.rows(LEFT) == [(0, 0, 0)]
+
+    again = prepare(ORDERS), prepare(ORDERS)
+    assert not decide(connection, *again)
+    finish(connection, *again)
+    assert bodies(server) == 2 * TEN
+    assert server.rows(LEFT) == [(0, 0, 0)]
+    assert server.rows("select sent from jmsql.traffic where destination = 'orders'") == [(20,)]
+
+
+def test_batch_that_comes_again_finishes_what_was_decided_and_sends_nothing_else(
+    server: Server, connection: psycopg.Connection, prepare: Callable[..., Attempt]
+) -> None:
+    decide(connection, prepare(ORDERS))  # this driver dies
+    again = prepare(ORDERS)
+    assert not decide(connection, again)
+    finish(connection, again)
+    assert bodies(server) == TEN
+    assert server.rows(LEFT) == [(0, 0, 0)]
+
+
+def test_second_of_two_drivers_waits_for_the_first_and_sends_nothing(
+    server: Server, connection: psycopg.Connection, jmsql_clean_url: str, prepare: Callable[..., Attempt]
+) -> None:
+    first, second = prepare(ORDERS), prepare(ORDERS)
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as other, ThreadPoolExecutor(1) as pool:
+        with connection.transaction():
+            assert PreparedWrites(PsycopgDriver(connection), "jmsql").decide([first], "w", 0, is_stream=True)
+            waiting = pool.submit(decide, other, second)
+        assert not waiting.result(10)
+        finish(other, second)
+        finish(connection, first)
+    assert bodies(server) == TEN
+
+
+def test_two_clients_that_finish_at_once_finish_each_transaction_once(
+    server: Server, connection: psycopg.Connection, jmsql_clean_url: str, prepare: Callable[..., Attempt]
+) -> None:
+    attempts = [prepare(ORDERS) for _ in range(10)]
+    decide(connection, *attempts)
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as other, ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(finish, each, *attempts) for each in (connection, other)]:
+            done.result(30)
+    assert sorted(bodies(server)) == sorted(10 * TEN)
+    assert server.rows(LEFT) == [(0, 0, 0)]
+
+
+def test_what_is_given_up_is_rolled_back_with_all_other_attempts_of_the_write(
+    server: Server, connection: psycopg.Connection, prepare: Callable[..., Attempt]
+) -> None:
+    given_up, _not_reported = prepare(ORDERS), prepare(ORDERS)
+    writes = PreparedWrites(PsycopgDriver(connection), "jmsql")
+    writes.forget([given_up], "w")
+    writes.finish()
+    assert server.rows(PREPARED) == []
+    assert bodies(server) == []
+    assert server.rows(LEFT) == [(0, 0, 0)]
+
+
+def test_what_was_decided_cannot_be_given_up(
+    server: Server, connection: psycopg.Connection, prepare: Callable[..., Attempt]
+) -> None:
+    attempt = prepare(ORDERS)
+    decide(connection, attempt)
+    writes = PreparedWrites(PsycopgDriver(connection), "jmsql")
+    writes.forget([attempt], "w")
+    writes.finish()
+    assert bodies(server) == TEN
+
+
+def test_upkeep_commits_what_was_decided_and_rolls_back_what_nobody_knows(
+    server: Server,
+    connection: psycopg.Connection,
+    jmsql_factory: jmsql.ConnectionFactory,
+    prepare: Callable[..., Attempt],
+) -> None:
+    decided, waiting, orphan = prepare(ORDERS), prepare(ORDERS), prepare(ORDERS)
+    server.rows("delete from jmsql.spark_attempt where attempt_id = %s", orphan.attempt_id)
+    server.rows("update jmsql.spark_attempt set write_id = 'other' where attempt_id = %s", waiting.attempt_id)
+    decide(connection, decided)
+    with jmsql_factory.create_context() as context:
+        consumer = context.create_consumer(context.create_queue("orders"))
+        assert [consumer.receive_body(str, timeout=10) for _ in TEN] == TEN
+        wait_for(lambda: len(server.rows(PREPARED)) == 1)
+        # Nobody comes to decide it within a day.
+        server.rows("update jmsql.spark_attempt set started_at = now() - interval '25 hours'")
+        wait_for(lambda: server.rows(PREPARED) == [])
+        assert consumer.receive(0) is None
+    assert server.rows(LEFT) == [(0, 0, 0)]
+
+
+@pytest.mark.parametrize("loss", ["attempt", "transaction"])
+def test_write_fails_if_something_prepared_is_gone(
+    server: Server, connection: psycopg.Connection, prepare: Callable[..., Attempt], loss: str
+) -> None:
+    attempts = prepare(ORDERS), prepare(ORDERS, messages=5)
+    if loss == "attempt":
+        server.rows("delete from jmsql.spark_attempt where attempt_id = %s", attempts[1].attempt_id)
+    else:
+        ((name,),) = server.rows(PREPARED + " and gid like %s", f"%-{attempts[1].attempt_id}")
+        connection.execute(f"rollback prepared '{name}'".encode())
+    with pytest.raises(JMSException, match=r"5 of 15 messages .* are gone.*run the write again"):
+        decide(connection, *attempts)
+    assert server.rows("select count(*) from jmsql.spark_write") == [(0,)]
+    PreparedWrites(PsycopgDriver(connection), "jmsql").forget(attempts, "w")
+    finish(connection)
+    assert bodies(server) == []
+
+
+def test_tasks_that_need_the_same_new_queue_do_not_wait_for_each_other(
+    server: Server, connection: psycopg.Connection, jmsql_clean_url: str
+) -> None:
+    with task(jmsql_clean_url, ORDERS) as first, task(jmsql_clean_url, ORDERS) as second:
+        for attempt in (first, second):
+            with psycopg.connect(jmsql_clean_url) as making:
+                driver = PsycopgDriver(making)
+                for name in StagedMessages(driver, "jmsql").missing_queues(attempt.staged):
+                    MessageStore(driver, "jmsql").queue_id(name)
+    decide(connection, first, second)
+    finish(connection, first, second)
+    assert len(bodies(server)) == 20
+
+
+def test_no_queue_is_made_in_a_transaction_that_is_prepared(
+    server: Server, connection: psycopg.Connection, jmsql_clean_url: str
+) -> None:
+    with (
+        pytest.raises(InvalidDestinationException, match="There is no queue 'orders'"),
+        task(jmsql_clean_url, ORDERS) as attempt,
+    ):
+        pass
+    PreparedWrites(PsycopgDriver(connection), "jmsql").forget([attempt], "w")
+
+
+def test_groups_of_two_tasks_keep_the_order_of_each(
+    server: Server,
+    connection: psycopg.Connection,
+    jmsql_factory: jmsql.ConnectionFactory,
+    prepare: Callable[..., Attempt],
+) -> None:
+    attempts = prepare(ORDERS, properties='{"JMSXGroupID": "g"}'), prepare(ORDERS, properties='{"JMSXGroupID": "g"}')
+    decide(connection, *attempts)
+    finish(connection, *attempts)
+    with jmsql_factory.create_context() as context:
+        consumer = context.create_consumer(context.create_queue("orders"))
+        assert [consumer.receive_body(str, timeout=10) for _ in range(20)] == 2 * TEN
+
+
+def test_topics_and_delayed_messages_are_written_as_by_any_send(
+    server: Server,
+    connection: psycopg.Connection,
+    jmsql_factory: jmsql.ConnectionFactory,
+    prepare: Callable[..., Attempt],
+) -> None:
+    prices = Place("topic://prices", is_delayed=False)
+    with jmsql_factory.create_context() as context:
+        context.create_shared_durable_consumer(context.create_topic("prices"), "all").close()
+        context.create_shared_durable_consumer(context.create_topic("prices"), "some", "color = 'blue'").close()
+        consumer = context.create_shared_durable_consumer(context.create_topic("prices"), "all")
+        attempt = prepare(prices, prices._replace(is_delayed=True), ORDERS._replace(is_delayed=True))
+        assert consumer.receive(0) is None
+        decide(connection, attempt)
+        finish(connection, attempt)
+        received = [consumer.receive_body(str, timeout=10) for _ in range(20)]
+        assert sorted(received) == sorted(2 * TEN)  # type: ignore[type-var]
+        late = context.create_consumer(context.create_queue("orders"))
+        assert [late.receive_body(str, timeout=10) for _ in TEN] == TEN
+    assert server.rows("select count(*) from jmsql.messages") == [(0,)]
+    assert server.rows("select kind, destination, sent from jmsql.traffic where sent > 0 order by kind") == [
+        ("queue", "orders", 10),
+        ("topic", "prices", 20),
+    ]
+
+
+@pytest.fixture
+def role(jmsql_clean_url: str) -> Iterator[str]:
+    """A role that may do everything with the tables, and is no superuser."""
+    name = f"jmsql_test_driver_{secrets.token_hex(4)}"
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        for statement in (
+            f"create role {name}",
+            f"grant usage on schema jmsql to {name}",
+            f"grant all on all tables in schema jmsql to {name}",
+        ):
+            connection.execute(statement.encode())
+        yield name
+        connection.execute(f"drop owned by {name}; drop role {name}".encode())
+
+
+def test_role_that_cannot_commit_what_tasks_have_prepared_decides_nothing(
+    connection: psycopg.Connection, prepare: Callable[..., Attempt], role: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempt = prepare(ORDERS)
+    connection.execute(f"set role {role}".encode())
+    with pytest.raises(JMSSecurityException, match="have prepared messages as the role '"):
+        decide(connection, attempt)
+    PreparedWrites(PsycopgDriver(connection), "jmsql").forget([attempt], "w")
+    prepared = PreparedAttempts("jmsql")
+    for _ in range(2):
+        prepared.finish(PsycopgDriver(connection))
+    (told,) = (record.message for record in caplog.records if record.name == "jmsql")
+    assert re.search(r"left the prepared transaction 'jmsql-spark-.*superuser can end it: ROLLBACK PREPARED", told)
+    connection.execute("reset role")
+    finish(connection)
+
+
+def test_transactions_of_other_schemas_are_left_alone(connection: psycopg.Connection, jmsql_clean_url: str) -> None:
+    other = "jmsql-7"
+    jmsql.migrate(jmsql_clean_url, schema=other)
+    try:
+        with psycopg.connect(jmsql_clean_url) as task:
+            driver = PsycopgDriver(task)
+            attempt = Attempt(StagedMessages(driver, other).begin_attempt("w"), 0, {})
+            task.commit()
+            PreparedWrites(driver, other).prepare(attempt)
+        with connection.transaction():
+            PreparedWrites(PsycopgDriver(connection), other).forget([attempt], "w")
+        assert not PreparedAttempts("jmsql").finish(PsycopgDriver(connection))
+        assert len(connection.execute(PREPARED).fetchall()) == 1
+        assert not PreparedAttempts(other).finish(PsycopgDriver(connection))
+    finally:
+        connection.execute(f"drop schema {quote_identifier(other)} cascade".encode())
