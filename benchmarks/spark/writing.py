@@ -16,6 +16,7 @@ from benchmarks.spark.session import jdbc_options, jmsql_options, spark_session
 __all__ = ["write"]
 
 _QUEUE = "written by Spark"
+_PREPARED = "jmsql, twoPhaseCommit"
 
 # What a team writes to that has no provider: the same contents, one index.
 _TABLE = """
@@ -39,15 +40,23 @@ def write(setting: Setting) -> list[Comparison]:
     database = setting.database
     database.execute(_TABLE)
     with spark_session(setting) as spark:
-        jmsql = partial(_jmsql, spark, database, jmsql_options(setting))
-        contenders = [Contender("jmsql", jmsql, lambda _: _empty(database))]
+        options = jmsql_options(setting)
+        contenders = [Contender("jmsql", partial(_jmsql, spark, database, options), lambda _: _empty(database))]
+        if int(database.setting("max_prepared_transactions")):
+            work = partial(_jmsql, spark, database, {**options, "twoPhaseCommit": "true"})
+            contenders.append(Contender(_PREPARED, work, lambda _: _empty(database)))
+        else:
+            setting.skip(_PREPARED, "the server has max_prepared_transactions = 0")
         reach = jdbc_options(setting)
         if reach is not None:
             for name, parameters in _JDBC.items():
                 work = partial(_jdbc, spark, database, {**reach, "url": f"{reach['url']}?{parameters}"})
                 contenders.append(Contender(name, work, lambda _: _empty(database)))
         samples = setting.measure(contenders, setting.effort.backlog, rounds=setting.effort.jobs)
-        return compare("spark-write", samples, "jmsql", {"JDBC": at_least(1.5), _REWRITTEN: None})
+        comparisons = compare("spark-write", samples, "jmsql", {"JDBC": at_least(1.5), _REWRITTEN: None})
+        if _PREPARED in samples:
+            comparisons += compare("spark-write", samples, _PREPARED, {"JDBC": None, _REWRITTEN: None, "jmsql": None})
+        return comparisons
 
 
 def _empty(database: Database) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 import jmsql
 from jmsql import InvalidDestinationException, JMSException, JMSSecurityException
+from jmsql.spark.options import Options
+from jmsql.spark.writer import BatchWriter
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.message_store import MessageStore
@@ -309,6 +311,14 @@ def test_role_that_cannot_commit_what_tasks_have_prepared_decides_nothing(
     assert re.search(r"left the prepared transaction 'jmsql-spark-.*superuser can end it: ROLLBACK PREPARED", told)
     connection.execute("reset role")
     finish(connection)
+
+
+def test_write_that_is_decided_does_not_fail_if_its_transactions_are_not_to_be_finished_now(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    nowhere = Options.read({"queue": "orders", "url": "postgresql://127.0.0.1:1/shop", "twoPhaseCommit": "true"})
+    BatchWriter(nowhere)._finish([])
+    assert "The write is done, and some of its messages come later" in caplog.text
 
 
 def test_transactions_of_other_schemas_are_left_alone(connection: psycopg.Connection, jmsql_clean_url: str) -> None:
