@@ -9,9 +9,6 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pgpq import ArrowToPostgresBinaryEncoder
-from pgpq.encoders import StringEncoderBuilder
-from pgpq.schema import Jsonb
 
 from jmsql.destinations import Destination, Queue, Topic, parse_destination
 from jmsql.exceptions import InvalidDestinationException, JMSException, MessageFormatException
@@ -21,7 +18,7 @@ from jmsql.spark.outgoing_properties import encode_properties
 from jmsql.spark.text_columns import occurs
 from jmsql.store.spark_staging import STAGED_COLUMNS, Place
 
-__all__ = ["Staging", "staging_encoder"]
+__all__ = ["STAGED_SCHEMA", "Staging", "count_places"]
 
 _DEFAULT_PRIORITY = 4
 _MODES = {"PERSISTENT": 2, "NON_PERSISTENT": 1}
@@ -44,21 +41,10 @@ _TYPES = {
     "jms_delivery_time": pa.int64(),
     "bytes_body": pa.binary(),
 }
-_JSON = {"properties", "property_types", "json_body", "body_types"}
-_SCHEMA = pa.schema(
+STAGED_SCHEMA = pa.schema(
     [pa.field(name, _TYPES.get(name, pa.string())) for name in ("attempt_id", "position", *STAGED_COLUMNS)]
 )
-
-
-def staging_encoder() -> ArrowToPostgresBinaryEncoder:
-    """Return an encoder of staged batches for COPY."""
-    encoders = {
-        field.name: StringEncoderBuilder.new_with_output(field, Jsonb())
-        if field.name in _JSON
-        else ArrowToPostgresBinaryEncoder.infer_encoder(field)
-        for field in _SCHEMA
-    }
-    return ArrowToPostgresBinaryEncoder.new_with_encoders(_SCHEMA, encoders)
+"""The columns of staged rows."""
 
 
 class Staging:
@@ -70,7 +56,7 @@ class Staging:
     """
 
     def __init__(self, attempt_id: int, destination: str | None) -> None:
-        self._attempt_id = attempt_id
+        self.attempt_id = attempt_id
         self._destination = destination
         self.staged: Counter[Place] = Counter()
         """How many messages there were, by where they go."""
@@ -85,27 +71,27 @@ class Staging:
         position = self.staged.total()
         kinds, bodies = _kinds_and_bodies(batch)
         properties, property_types = encode_properties(_column(batch, "properties"))
-        destinations = self._destinations(batch)
-        delivery_times = _milliseconds(batch, "delivery_time")
         columns = {
             **bodies,
-            "attempt_id": pa.array([self._attempt_id]).take(pa.array([0] * count)),
+            "attempt_id": pa.array([self.attempt_id]).take(pa.array([0] * count)),
             "position": pa.array(range(position, position + count), pa.int64()),
-            "destination": destinations,
+            "destination": self._destinations(batch),
             "jms_message_id": _message_ids(count),
             "message_type": kinds,
             "inverse_priority": _inverse_priorities(_column(batch, "priority", pa.int32())),
             "jms_delivery_mode": _modes(_column(batch, "delivery_mode")),
             "jms_expiration": _milliseconds(batch, "expires_at"),
-            "jms_delivery_time": delivery_times,
+            "jms_delivery_time": _milliseconds(batch, "delivery_time"),
             "jms_correlation_id": _text(_column(batch, "correlation_id")),
             "jms_reply_to": _reply_to(_column(batch, "reply_to")),
             "jms_type": _text(_column(batch, "jms_type")),
             "properties": properties,
             "property_types": property_types,
         }
-        self.staged += _places(destinations, delivery_times)
-        return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in _SCHEMA], schema=_SCHEMA)
+        staged = [columns[field.name].cast(field.type) for field in STAGED_SCHEMA]
+        rows = pa.RecordBatch.from_arrays(staged, schema=STAGED_SCHEMA)
+        self.staged += count_places(rows)
+        return rows
 
     def _destinations(self, batch: pa.RecordBatch) -> pa.Array:
         column = _column(batch, "destination")
@@ -121,10 +107,12 @@ class Staging:
         return column
 
 
-def _places(destinations: pa.Array, delivery_times: pa.Array) -> Counter[Place]:
-    """Count messages by where they go."""
-    rows = pa.table({"destination": destinations, "is_delayed": delivery_times.is_valid()})
-    counted = rows.group_by(["destination", "is_delayed"]).aggregate([([], "count_all")])
+def count_places(rows: pa.RecordBatch) -> Counter[Place]:
+    """Count staged rows by where they go."""
+    places = pa.table(
+        {"destination": rows.column("destination"), "is_delayed": rows.column("jms_delivery_time").is_valid()}
+    )
+    counted = places.group_by(["destination", "is_delayed"]).aggregate([([], "count_all")])
     return Counter({Place(row["destination"], row["is_delayed"]): row["count_all"] for row in counted.to_pylist()})
 
 

@@ -19,8 +19,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from jmsql.exceptions import JMSException
+from jmsql.spark.copying import copy_batches
 from jmsql.spark.options import Options
-from jmsql.spark.outgoing import Staging, staging_encoder
+from jmsql.spark.outgoing import STAGED_SCHEMA, Staging, count_places
+from jmsql.spark.queue_copy import QueueCopy
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.message_store import MessageStore
 from jmsql.store.spark_prepared import PreparedWrites
@@ -67,32 +69,39 @@ class _Writer:
         assert context is not None
         query_id = context.getLocalProperty(_QUERY_ID)
         with options.database.connect("staging messages") as connection:
-            driver = PsycopgDriver(connection)
-            messages = StagedMessages(driver, options.schema)
             if options.two_phase_commit:
-                attempt_id = messages.begin_attempt(self._write_id(query_id))
-                connection.commit()  # so that it is seen before what is prepared
+                attempt = self._prepare(connection, self._write_id(query_id), context.partitionId(), batches)
             else:
-                attempt_id = messages.begin_attempt()
-            attempt = Attempt(attempt_id, context.partitionId(), self._copy(connection, attempt_id, batches))
-            if options.two_phase_commit and attempt.staged:
-                self._make_queues(messages.missing_queues(attempt.staged))
-                PreparedWrites(driver, options.schema).prepare(attempt)
+                staging = self._staging(StagedMessages(PsycopgDriver(connection), options.schema).begin_attempt())
+                staged = (staging.stage(batch) for batch in batches if batch.num_rows)
+                copy_batches(connection, staging_statements(options.schema).stage, STAGED_SCHEMA, staged)
+                attempt = Attempt(staging.attempt_id, context.partitionId(), staging.staged)
         return StagedPartition(attempt, query_id)
 
-    def _copy(
-        self, connection: psycopg.Connection[Any], attempt_id: int, batches: Iterator[pa.RecordBatch]
-    ) -> Counter[Place]:
-        options = self._options
-        staging = Staging(attempt_id, None if options.destination is None else options.destination.uri)
-        encoder = staging_encoder()
-        with connection.cursor() as cursor, cursor.copy(staging_statements(options.schema).stage.encode()) as copy:
-            copy.write(encoder.write_header())
-            for batch in batches:
-                if batch.num_rows:
-                    copy.write(encoder.write_batch(staging.stage(batch)))
-            copy.write(encoder.finish())
-        return staging.staged
+    def _prepare(
+        self, connection: psycopg.Connection[Any], write_id: str, partition: int, batches: Iterator[pa.RecordBatch]
+    ) -> Attempt:
+        """Send a partition in a transaction that is prepared; only what does not go right into a queue is staged."""
+        schema = self._options.schema
+        driver = PsycopgDriver(connection)
+        messages = StagedMessages(driver, schema)
+        staging = self._staging(messages.begin_attempt(write_id))
+        connection.commit()  # so that the attempt is seen before what is prepared
+        queues = QueueCopy(connection, schema, self._make_queues)
+        staged: Counter[Place] = Counter()
+        for batch in batches:
+            rest = queues.copy(staging.stage(batch)) if batch.num_rows else batch
+            if rest.num_rows:
+                copy_batches(connection, staging_statements(schema).stage, STAGED_SCHEMA, [rest])
+                staged += count_places(rest)
+        if staging.staged:
+            self._make_queues(messages.missing_queues(staged))
+            PreparedWrites(driver, schema).prepare(Attempt(staging.attempt_id, partition, staged))
+        return Attempt(staging.attempt_id, partition, staging.staged)
+
+    def _staging(self, attempt_id: int) -> Staging:
+        destination = self._options.destination
+        return Staging(attempt_id, None if destination is None else destination.uri)
 
     def _make_queues(self, names: Sequence[str]) -> None:
         """Make queues. In a transaction that is prepared, all others that want them would wait for its end."""

@@ -16,10 +16,13 @@ from jmsql.store.send_statements import DELAYED_COLUMNS, SEND_COLUMNS
 from jmsql.store.topic_statements import topic_statements
 from jmsql.store.traffic import Counts
 
-__all__ = ["STAGED_COLUMNS", "Attempt", "Place", "StagedMessages", "staging_statements", "total"]
+__all__ = ["MESSAGE_COLUMNS", "STAGED_COLUMNS", "Attempt", "Place", "StagedMessages", "staging_statements", "total"]
 
 STAGED_COLUMNS = tuple(name for name, _ in DELAYED_COLUMNS if name != "jms_timestamp")
 """The columns of a staged message that the task fills."""
+
+MESSAGE_COLUMNS = ("queue_id", *(name for name, _ in SEND_COLUMNS[1:]))
+"""The columns of a message that the task copies into its queue."""
 
 _FOR_DESTINATION = "s.destination = %(staged_destination)s and (s.jms_delivery_time is not null) = %(is_delayed)s"
 
@@ -86,6 +89,10 @@ class StagingStatements:
             insert into {schema}.spark_attempt (write_id) values (%(write_id)s::text) returning attempt_id"""
         columns = ", ".join(("attempt_id", "position", *STAGED_COLUMNS))
         self.stage = f"copy {schema}.spark_staging ({columns}) from stdin (format binary)"
+        self.copy_messages = f"copy {schema}.message ({', '.join(MESSAGE_COLUMNS)}) from stdin (format binary)"
+        literal = schema.replace("'", "''")
+        self.may_copy = f"select not row_security_active('{literal}.message'::regclass)"
+        self.current_milliseconds = f"select {schema}.current_milliseconds()"
         self.remove = f"delete from {schema}.spark_staging where attempt_id = any(%(attempts)s::bigint[])"
         self.forget_attempts = f"""
             with forgotten as (delete from {schema}.spark_attempt where attempt_id = any(%(attempts)s::bigint[]))
@@ -153,6 +160,18 @@ class StagedMessages:
         """Return the names of the queues that are not there."""
         names = {place.name for place in places if place.is_queue}
         return sorted(name for name in names if self._store.find_queue(name) is None)
+
+    def queue_id(self, name: str) -> int:
+        """Return the number of a queue that is there."""
+        return self._store.queue_id(name, create=False)
+
+    def may_copy(self) -> bool:
+        """Return whether messages can be copied into their table. COPY knows no row security."""
+        return bool(self._driver.execute(self._statements.may_copy).rows[0][0])
+
+    def current_milliseconds(self) -> int:
+        """Return the server's time, in milliseconds since the epoch."""
+        return int(self._driver.execute(self._statements.current_milliseconds).rows[0][0])
 
     def send(self, attempts: Sequence[Attempt], *, create: bool = True) -> None:
         """Send what attempts have staged, in their order.

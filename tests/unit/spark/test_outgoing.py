@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jmsql import InvalidDestinationException, JMSException, MessageFormatException
-from jmsql.spark.outgoing import Staging, staging_encoder
+from jmsql.spark.copying import binary_encoder
+from jmsql.spark.outgoing import STAGED_SCHEMA, Staging
 
 PROPERTY = pa.struct(
     [
@@ -37,7 +38,7 @@ def stage(
     names = list(dict.fromkeys(name for row in rows for name in row))
     schema = pa.schema([(name, {**TYPES, **types}.get(name, pa.string())) for name in names])
     staged = Staging(7, destination).stage(pa.RecordBatch.from_pylist(list(rows), schema))
-    encoder = staging_encoder()
+    encoder = binary_encoder(STAGED_SCHEMA)
     assert encoder.write_header() + encoder.write_batch(staged) + encoder.finish()
     rows_staged: list[dict[str, Any]] = staged.to_pylist()
     return rows_staged
