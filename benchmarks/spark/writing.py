@@ -55,7 +55,9 @@ def write(setting: Setting) -> list[Comparison]:
         samples = setting.measure(contenders, setting.effort.backlog, rounds=setting.effort.jobs)
         comparisons = compare("spark-write", samples, "jmsql", {"JDBC": at_least(1.5), _REWRITTEN: None})
         if _PREPARED in samples:
-            comparisons += compare("spark-write", samples, _PREPARED, {"JDBC": None, _REWRITTEN: None, "jmsql": None})
+            comparisons += compare(
+                "spark-write", samples, _PREPARED, {"JDBC": at_least(1.5), _REWRITTEN: None, "jmsql": None}
+            )
         return comparisons
 
 
