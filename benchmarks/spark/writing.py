@@ -9,7 +9,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.database import BODY, Database
-from benchmarks.measurement import Comparison, Contender, Work, at_least, compare
+from benchmarks.measurement import Comparison, Contender, Target, Work, at_least, compare
 from benchmarks.setting import Setting
 from benchmarks.spark.session import jdbc_options, jmsql_options, spark_session
 
@@ -53,11 +53,10 @@ def write(setting: Setting) -> list[Comparison]:
                 work = partial(_jdbc, spark, database, {**reach, "url": f"{reach['url']}?{parameters}"})
                 contenders.append(Contender(name, work, lambda _: _empty(database)))
         samples = setting.measure(contenders, setting.effort.backlog, rounds=setting.effort.jobs)
-        comparisons = compare("spark-write", samples, "jmsql", {"JDBC": at_least(1.5), _REWRITTEN: None})
+        targets: dict[str, Target | None] = {"JDBC": at_least(1.5), _REWRITTEN: None}
+        comparisons = compare("spark-write", samples, "jmsql", targets)
         if _PREPARED in samples:
-            comparisons += compare(
-                "spark-write", samples, _PREPARED, {"JDBC": at_least(1.5), _REWRITTEN: None, "jmsql": None}
-            )
+            comparisons += compare("spark-write", samples, _PREPARED, {**targets, "jmsql": None})
         return comparisons
 
 

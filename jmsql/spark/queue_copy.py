@@ -9,7 +9,6 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jmsql.destinations import Queue, parse_destination
 from jmsql.spark.copying import copy_batches
 from jmsql.spark.outgoing import STAGED_SCHEMA
 from jmsql.store.driver import PsycopgDriver
@@ -51,13 +50,12 @@ class QueueCopy:
         Returns:
             The rows that remain to be staged.
         """
-        destinations = pc.unique(rows.column("destination")).to_pylist()
-        queues = [uri for uri in destinations if isinstance(parse_destination(uri), Queue)]
-        if not queues or not self._may_copy:
+        if not self._may_copy:
             return rows
+        destinations = rows.column("destination")
+        queues = [uri for uri in pc.unique(destinations).to_pylist() if _place(uri).is_queue]
         is_direct = pc.and_(
-            pc.is_in(rows.column("destination"), pa.array(queues, pa.string())),
-            rows.column("jms_delivery_time").is_null(),
+            pc.is_in(destinations, pa.array(queues, pa.string())), rows.column("jms_delivery_time").is_null()
         )
         direct = rows.filter(is_direct)
         if direct.num_rows:
@@ -78,7 +76,11 @@ class QueueCopy:
 
     def _queue_id(self, uri: str) -> int:
         if uri not in self._queue_ids:
-            place = Place(uri, is_delayed=False)
+            place = _place(uri)
             self._make_queues(self._messages.missing_queues([place]))
             self._queue_ids[uri] = self._messages.queue_id(place.name)
         return self._queue_ids[uri]
+
+
+def _place(uri: str) -> Place:
+    return Place(uri, is_delayed=False)

@@ -22,6 +22,7 @@ import jmsql
 from jmsql.spark.java import find_java
 from tests.integration.client.server import Server
 from tests.spark.shared_classes import QUICK_START, using
+from tests.spark.subprocesses import SETTINGS
 
 SECRET = "marker-that-nobody-may-see"
 
@@ -104,9 +105,7 @@ def spark(secret_url: str, spark_directory: Path, services: Path) -> Iterator[Sp
         session = (
             SparkSession.builder.master("local[2,3]")
             .appName("tests")
-            .config("spark.driver.memory", "1g")
-            .config("spark.python.daemon.module", "tests.spark.preloaded_daemon")
-            .config("spark.driver.host", "127.0.0.1")
+            .config(map=SETTINGS)
             .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging.as_uri()}")
             .config("spark.eventLog.compress", "false")
             .config("spark.eventLog.enabled", "true")
@@ -114,7 +113,6 @@ def spark(secret_url: str, spark_directory: Path, services: Path) -> Iterator[Sp
             .config("spark.local.dir", str(spark_directory))
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.warehouse.dir", str(spark_directory / "warehouse"))
-            .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .getOrCreate()
         )

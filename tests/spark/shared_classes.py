@@ -12,6 +12,8 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from tests.spark.subprocesses import SETTINGS
+
 __all__ = ["QUICK_START", "using"]
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -28,8 +30,7 @@ def main(directory: Path, archive: Path) -> None:
     os.environ["SPARK_SUBMIT_OPTS"] = f"{QUICK_START} -XX:ArchiveClassesAtExit={archive}"
     spark = (
         SparkSession.builder.master("local[2]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
+        .config(map=SETTINGS)
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )

@@ -17,7 +17,7 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.python.daemon.module": "tests.spark.preloaded_daemon",
     "spark.ui.enabled": "false",
 }
-"""The settings of every session in a process of its own."""
+"""The settings of every session."""
 
 _ROOT = Path(__file__).parents[2]
 
