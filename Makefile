@@ -29,7 +29,7 @@ demo: $(SETUP) ## run the demonstration on an embedded PostgreSQL (ARGS="--all" 
 	@$(BIN)/jmsql demo $(ARGS)
 
 test: lint docs java ## run every check and all tests (ARGS go to pytest)
-	@$(BIN)/python -m pytest --numprocesses logical --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses logical $(ARGS)
 
 java: $(SETUP) ## find Java 17 or newer, which Spark needs, or install it (Debian, as root)
 	@$(BIN)/python -m jmsql.spark.java >/dev/null 2>&1 || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || { \

@@ -116,8 +116,17 @@ def spark(secret_url: str, spark_directory: Path, services: Path) -> Iterator[Sp
             .config("spark.ui.showConsoleProgress", "false")
             .getOrCreate()
         )
-        yield session
-        session.stop()
+    # Its processes have their environment from its JVM. The other tests of this process shall have nothing of it.
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="package", autouse=True)
+def database_of_the_driver(secret_url: str) -> Iterator[None]:
+    """Let jobs that are started here find the database as Spark's processes do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JMSQL_URL", secret_url)
+        yield
 
 
 @pytest.fixture

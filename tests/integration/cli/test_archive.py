@@ -29,9 +29,12 @@ def test_wrong_usage_is_refused_before_anything_starts(
     assert words in re.sub(r"[\s│]+", " ", outcome.errors)
 
 
-def test_without_java_it_says_how_to_get_it(jmsql: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_it_says_how_to_get_it(
+    jmsql_process: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A process of its own, since this one may have a session.
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    outcome = jmsql("archive", str(tmp_path / "lake"))
+    outcome = jmsql_process("archive", str(tmp_path / "lake"))
     assert (outcome.exit_code, outcome.output) == (3, b"")
     assert "install it (Debian, Ubuntu: apt-get install default-jre-headless" in outcome.errors
     assert outcome.errors.count("\n") == 1

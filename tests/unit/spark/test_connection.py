@@ -21,7 +21,8 @@ def test_named_connection_is_a_variable(monkeypatch: pytest.MonkeyPatch) -> None
     assert Database(connection="shop-eu").resolve().host == "eu"
 
 
-def test_named_connection_is_a_service_else() -> None:
+def test_named_connection_is_a_service_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JMSQL_CONNECTION_SHOP", raising=False)
     assert Database(connection="shop").libpq_url("reading") == "postgresql://?application_name=reading&service=shop"
 
 
@@ -54,6 +55,7 @@ def test_nothing_named_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_unknown_service_names_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JMSQL_CONNECTION_SHOP", raising=False)
     monkeypatch.setenv("PGSERVICEFILE", "/nonexistent")
     with (
         pytest.raises(JMSException, match="Option 'connection': 'shop' is neither a variable JMSQL_CONNECTION_SHOP"),
