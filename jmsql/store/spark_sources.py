@@ -69,9 +69,13 @@ class SourceStatements:
             values (%(source_id)s, %(batch)s, %(claim_id)s, %(messages)s, %(bytes)s)"""
 
         self.find_batch = f"select claim_id, messages, frozen from {schema}.spark_batch where {batch}"
-        # No longer the driver's own: its death does not free them.
-        self.freeze_claims = f"update {schema}.delivery d set connection_id = null where {claimed}"
-        self.freeze_batch = f"update {schema}.spark_batch set frozen = true, messages = %(messages)s where {batch}"
+        # No longer the driver's own: its death does not free them. The number is new, since upkeep may be about to
+        # release, by the old one, what a dead driver had claimed.
+        self.freeze_claims = f"""
+            update {schema}.delivery d set connection_id = null, claim_id = %(frozen_claim_id)s where {claimed}"""
+        self.freeze_batch = f"""
+            update {schema}.spark_batch set frozen = true, claim_id = %(claim_id)s, messages = %(messages)s
+            where {batch}"""
         self.parts = f"""
             select count(*), min(key), max(key)
             from (

@@ -167,10 +167,9 @@ class SparkStream:
             if not found:
                 return None
             claim_id, messages, frozen = found[0]
-            claim = {"queue_id": self.queue_id, "claim_id": claim_id}
             if not frozen:
-                messages = self._driver.execute(self._statements.freeze_claims, claim).row_count
-                self._driver.execute(self._statements.freeze_batch, {**self._at(batch), "messages": messages})
+                claim_id, messages = self._freeze(batch, claim_id)
+            claim = {"queue_id": self.queue_id, "claim_id": claim_id}
             parts = self._driver.execute(self._statements.parts, {**claim, "partitions": partitions}).rows
             return FrozenBatch(
                 [
@@ -179,6 +178,15 @@ class SparkStream:
                 ],
                 messages - sum(row[0] for row in parts),
             )
+
+    def _freeze(self, batch: int, claim_id: int) -> tuple[int, int]:
+        """Take the claims of a batch from the driver; return their new number, and how many there are."""
+        frozen: int = self._driver.execute(self._statements.new_claim).rows[0][0]
+        claim = {"queue_id": self.queue_id, "claim_id": claim_id, "frozen_claim_id": frozen}
+        messages = self._driver.execute(self._statements.freeze_claims, claim).row_count
+        batch_claim = {**self._at(batch), "claim_id": frozen, "messages": messages}
+        self._driver.execute(self._statements.freeze_batch, batch_claim)
+        return frozen, messages
 
     def acknowledge(self, batch: int) -> None:
         """Remove the messages of a batch and of those before it."""

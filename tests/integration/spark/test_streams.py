@@ -1,0 +1,57 @@
+"""The batches of a streaming read in the database, beside the upkeep that all clients share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+import jmsql
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.message_store import MessageStore
+from jmsql.store.redelivery import Redelivery, Release
+from jmsql.store.spark_streams import Limits, SparkStream, Start, create_source
+
+NOBODY = 4711
+"""The number of a connection that is not there."""
+
+
+@pytest.fixture
+def stream(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[SparkStream]:
+    """A read of a queue with three messages, which no client is connected to."""
+    with jmsql_factory.create_context() as context:
+        for body in "abc":
+            context.create_producer().send(jmsql.Queue("orders"), body)
+    assert jmsql_factory.url is not None
+    with psycopg.connect(jmsql_factory.url, autocommit=True) as connection:
+        driver = PsycopgDriver(connection)
+        source = create_source(driver, "jmsql", MessageStore(driver, "jmsql").queue_id("orders"), Start())
+        yield SparkStream(connection, "jmsql", source, None, lambda _: None)
+
+
+@pytest.fixture
+def upkeep(jmsql_clean_url: str) -> Iterator[Redelivery]:
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        yield Redelivery(PsycopgDriver(connection), "jmsql")
+
+
+@pytest.mark.parametrize("freeze_first", [True, False])
+def test_claims_that_were_found_lost_stay_with_the_batch_if_it_is_frozen_before_they_are_released(
+    stream: SparkStream, upkeep: Redelivery, freeze_first: bool
+) -> None:
+    assert stream.next_batch(0, Limits(), NOBODY, look_everywhere=True) == 1
+    releases = [Release(claim.key, claim.claim_id, 1) for claim in upkeep.lost_claims(100)]
+    assert len(releases) == 3
+    if freeze_first:
+        frozen = stream.freeze(1, 1)
+        assert frozen is not None
+        assert [part.messages for part in frozen.parts] == [3]
+        upkeep.release(releases)
+        assert stream.freeze(1, 1) == frozen
+    else:
+        upkeep.release(releases[:2])
+        frozen = stream.freeze(1, 1)
+        assert frozen is not None
+        assert ([part.messages for part in frozen.parts], frozen.missing) == ([1], 0)
+    assert upkeep.lost_claims(100) == []
