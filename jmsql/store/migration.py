@@ -19,6 +19,9 @@ __all__ = ["check_schema", "check_version", "current_version", "migrate", "newes
 
 DEFAULT_SCHEMA = "jmsql"
 _MIGRATION_LOCK = 0x6A6D73716C  # "jmsql": two runs at once wait for each other
+_LONGEST_NAME = 63
+"""How many bytes of a name PostgreSQL keeps."""
+_UNFIT = set("'$%{}")
 
 
 def target_schema() -> str:
@@ -84,6 +87,15 @@ def check_version(found: str | None, schema: str) -> None:
     )
 
 
+def _check_name(schema: str) -> None:
+    """Refuse a name that the migrations cannot write into functions, where it stands in literals too."""
+    if not 0 < len(schema.encode()) <= _LONGEST_NAME or _UNFIT & set(schema):
+        raise JMSException(
+            f"The schema cannot be named {schema!r}: choose a name of 1 to {_LONGEST_NAME} bytes without any of "
+            f"{' '.join(sorted(_UNFIT))}"
+        )
+
+
 def migrate(url: str, schema: str = DEFAULT_SCHEMA, version: str = "head") -> None:
     """Make the schema, or bring it to the newest version.
 
@@ -96,8 +108,10 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA, version: str = "head") -> No
         version: The version to bring it to.
 
     Raises:
-        JMSException: The database cannot be reached, or the migration failed; then nothing has changed.
+        JMSException: The database cannot be reached, or the migration failed; then nothing has changed. Or the name
+            has a character that cannot be in it.
     """
+    _check_name(schema)
     engine = open_engine(url)
     try:
         with jms_errors(f"migrating the schema {schema!r}"), engine.begin() as connection:
