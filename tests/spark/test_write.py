@@ -107,7 +107,8 @@ def test_write_that_fails_writes_nothing(spark: SparkSession, jmsql_clean_url: s
     with pytest.raises(PySparkException, match="the task breaks"):
         failing(numbers(spark, 100), always=True).write.format("jmsql").option("queue", "orders").mode("append").save()
     assert messages(server) == []
-    assert server.rows(STAGED) == [(0, 0)]
+    # A task that ends after Spark has given the write up leaves its messages to the upkeep.
+    assert server.rows(STAGED)[0] in {(0, 0), (1, 50)}
 
 
 def test_write_with_an_id_is_done_once(spark: SparkSession, jmsql_clean_url: str, server: Server) -> None:
