@@ -270,13 +270,13 @@ def listen(worker: Worker, channel: str, forward_to: str) -> None:
     """Have a listener called, which does the same."""
     with worker.connection() as connection:
         session = connection.create_session(transacted=True)
-        producer = session.create_producer(Queue(forward_to))
+        producer = session.create_producer()  # which, unlike one of a queue, looks for nothing in a server that is gone
 
         def on_message(message: Message) -> None:
             def handle() -> None:
                 do(worker, session, channel, message)
                 session.database.execute(_SENT, {"channel": forward_to, "number": text(message)})
-                producer.send(session.create_text_message(text(message)))
+                producer.send(session.create_text_message(text(message)), Queue(forward_to))
                 worker.random.choice([session.commit] * 9 + [session.rollback])()
 
             ignoring_faults(worker, handle, session.rollback)
