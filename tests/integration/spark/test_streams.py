@@ -36,22 +36,31 @@ def upkeep(jmsql_clean_url: str) -> Iterator[Redelivery]:
         yield Redelivery(PsycopgDriver(connection), "jmsql")
 
 
-@pytest.mark.parametrize("freeze_first", [True, False])
-def test_claims_that_were_found_lost_stay_with_the_batch_if_it_is_frozen_before_they_are_released(
-    stream: SparkStream, upkeep: Redelivery, freeze_first: bool
-) -> None:
+@pytest.fixture
+def releases(stream: SparkStream, upkeep: Redelivery) -> list[Release]:
+    """What upkeep is about to release of the stream's first batch, which a dead driver has claimed."""
     assert stream.next_batch(0, Limits(), NOBODY, look_everywhere=True) == 1
     releases = [Release(claim.key, claim.claim_id, 1) for claim in upkeep.lost_claims(100)]
     assert len(releases) == 3
-    if freeze_first:
-        frozen = stream.freeze(1, 1)
-        assert frozen is not None
-        assert [part.messages for part in frozen.parts] == [3]
-        upkeep.release(releases)
-        assert stream.freeze(1, 1) == frozen
-    else:
-        upkeep.release(releases[:2])
-        frozen = stream.freeze(1, 1)
-        assert frozen is not None
-        assert ([part.messages for part in frozen.parts], frozen.missing) == ([1], 0)
+    return releases
+
+
+def test_batch_that_is_frozen_before_its_claims_are_released_stays_whole(
+    stream: SparkStream, upkeep: Redelivery, releases: list[Release]
+) -> None:
+    frozen = stream.freeze(1, 1)
+    assert frozen is not None
+    assert [part.messages for part in frozen.parts] == [3]
+    upkeep.release(releases)
+    assert stream.freeze(1, 1) == frozen
+    assert upkeep.lost_claims(100) == []
+
+
+def test_batch_that_is_frozen_later_has_the_claims_that_are_left(
+    stream: SparkStream, upkeep: Redelivery, releases: list[Release]
+) -> None:
+    upkeep.release(releases[:2])
+    frozen = stream.freeze(1, 1)
+    assert frozen is not None
+    assert ([part.messages for part in frozen.parts], frozen.missing) == ([1], 0)
     assert upkeep.lost_claims(100) == []
