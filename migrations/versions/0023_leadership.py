@@ -1,0 +1,16 @@
+"""Nothing yet."""
+
+from __future__ import annotations
+
+revision = "0023"
+down_revision = "0022"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Change nothing."""
+
+
+def downgrade() -> None:
+    """Change nothing."""

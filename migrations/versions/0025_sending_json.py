@@ -1,0 +1,16 @@
+"""Nothing yet."""
+
+from __future__ import annotations
+
+revision = "0025"
+down_revision = "0024"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Change nothing."""
+
+
+def downgrade() -> None:
+    """Change nothing."""
