@@ -50,8 +50,9 @@ format: $(SETUP) ## put the code in shape
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
+# The variable silences an advertisement of the theme's. `--quiet` would hide warnings, and --strict would not count them.
 docs: $(SETUP) ## build the documentation into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 benchmarks: $(SETUP) ## measure (ARGS="NAME --json FILE")
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -20,6 +20,7 @@ from jmsql.store.migration import DEFAULT_SCHEMA
 __all__ = ["AdministeredObject", "AdministeredObjects", "lookup"]
 
 AdministeredObject = ConnectionFactory | Queue | Topic
+"""What can be bound to a name."""
 
 _FACTORIES = {
     kind.__name__: kind

@@ -19,7 +19,7 @@ __all__ = ["DestinationSettings", "DestinationSummary", "DestinationsAdministrat
 class DestinationSettings(TypedDict, total=False):
     """What can be set for a queue, or for the subscriptions of a topic. None: what it is by default.
 
-    Args:
+    Attributes:
         paused: Whether it takes messages and delivers none.
         expiry_queue: Where messages go that expire. By default they are gone.
         maximum_deliveries: How often a message is delivered, until it moves to the dead-letter queue. By default it is

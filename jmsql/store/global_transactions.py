@@ -24,7 +24,7 @@ _MISSING = "42704"
 class Xid(NamedTuple):
     """The identifier of a branch of a global transaction, as in X/Open XA.
 
-    Args:
+    Attributes:
         format_id: Says who makes such identifiers.
         global_transaction_id: What the branches of one global transaction have in common.
         branch_qualifier: What tells its branches apart.

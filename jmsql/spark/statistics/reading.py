@@ -43,7 +43,7 @@ _LONGEST_ERROR = 200
 class Source(NamedTuple):
     """Where the messages are, and which of them count.
 
-    Args:
+    Attributes:
         history: Whether those count that are in the history.
         archive: The directory of an archive, local or ``s3a://``.
         destinations: Those of these destinations; none: of all.

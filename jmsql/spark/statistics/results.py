@@ -36,7 +36,7 @@ Progress = Callable[[str, int, int], None]
 class Results(NamedTuple):
     """The statistics: tables by name, for each hour and for all of the time.
 
-    Args:
+    Attributes:
         by_hour: For each destination and hour.
         overall: For each destination.
         time_zone: Whose hours they are.
