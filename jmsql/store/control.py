@@ -32,6 +32,7 @@ from jmsql.store.kept_claims import KeptClaims
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.message_store import DELAYED_CHANNEL
+from jmsql.store.notification import Notification, combine
 from jmsql.store.queues_with_history import QueuesWithHistory
 from jmsql.store.redelivery import ExtendedClaim
 from jmsql.store.server_clock import ServerClock
@@ -48,20 +49,15 @@ nobody holds any more, or None for a new message.
 
 Where the whole queue was paused, resumed or deleted, or may have been, the key's sequence is 0."""
 
-_KEYS: dict[int, Callable[..., MessageKey | GroupKey]] = {2: GroupKey, 3: MessageKey}
-"""What a notification stands for, by the number of its fields."""
-
-_MOST_GROUPS = 20
-"""The most groups that a notification names. Beyond that, consumers are told of the queues, and find the groups."""
-
 _NOTIFY_INTERVAL = 0.01
 """Seconds between two notifications. Each takes a lock that all of the server's notifications share."""
 
 _REPORT_INTERVAL = 1.0
 """Seconds between two times that it is written down what the client does."""
 
+_SHORTEST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
-"""The most seconds between two attempts to connect again."""
+"""The least and the most seconds between two attempts to connect again."""
 
 
 class ControlConnection:
@@ -103,8 +99,9 @@ class ControlConnection:
         self._queues_with_history = QueuesWithHistory(schema)
         self._lock = threading.Lock()
         self._wake_ups: dict[int, set[WakeUp]] = {}
-        self._payloads: set[str] = set()
+        self._announced: set[Notification] = set()
         self._next_notification = 0.0
+        self._next_pause = _SHORTEST_PAUSE
         self._client_id: str | None = None
         self._kept_claims = KeptClaims(schema)
         self._closed = False
@@ -136,7 +133,7 @@ class ControlConnection:
 
     def sent(self, queue_ids: Iterable[int]) -> None:
         """Tell all clients that the queues have new messages, soon and without waiting."""
-        self._announce({str(queue_id) for queue_id in queue_ids})
+        self._announce({Notification(queue_id) for queue_id in queue_ids})
 
     def returned(self, keys: Iterable[MessageKey]) -> None:
         """Tell all clients that messages were given back, soon and without waiting.
@@ -144,16 +141,15 @@ class ControlConnection:
         Of a group they are told that nobody holds it any more, which is so when its messages were acknowledged, too.
         """
         first: dict[tuple[int, int], int] = {}
-        groups: set[str] = set()
+        groups: set[GroupKey] = set()
         for key in keys:
             if key.group_hash is not None:
-                groups.add(f"{key.queue_id} {key.group_hash}")
+                groups.add(GroupKey(key.queue_id, key.group_hash))
                 continue
             place = key.queue_id, key.inverse_priority
             first[place] = min(key.sequence, first.get(place, key.sequence))
-        self._announce(
-            groups | {f"{queue_id} {priority} {sequence}" for (queue_id, priority), sequence in first.items()}
-        )
+        firsts = {MessageKey(*place, sequence) for place, sequence in first.items()}
+        self._announce({Notification(key.queue_id, key) for key in groups | firsts})
 
     @contextlib.contextmanager
     def keeping(self, claims: Sequence[ExtendedClaim]) -> Iterator[None]:
@@ -226,13 +222,12 @@ class ControlConnection:
 
     def _reconnect(self) -> bool:
         """Connect again, however long it takes; return False if the client is closed meanwhile."""
-        pause = 0.1
         former_ids = [self.connection_id]
         while not self._closed:
             try:
                 self._connection = self._connect()
                 self._on_return(former_ids)
-            except JMSException as error:
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the next attempt may succeed
                 self._connection.close()
                 former_ids.append(self.connection_id)
                 logger.info("The control connection is still lost: %s", error)
@@ -240,41 +235,60 @@ class ControlConnection:
                 logger.info("The control connection is there again.")
                 self._wake_everyone()
                 return True
-            select.select([self._wake_receiver], [], [], pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
-            self._drain_wakes()
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            self._pause()
         return False
+
+    def _pause(self) -> None:
+        """Wait before the next attempt to connect, longer each time."""
+        pause, self._next_pause = self._next_pause, min(2 * self._next_pause, _LONGEST_PAUSE)
+        select.select([self._wake_receiver], [], [], pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+        self._drain_wakes()
 
     # The control thread
 
     def _serve(self) -> None:
         try:
             while True:
+                served_since = time.monotonic()
                 try:
                     self._serve_connection()
                     break
-                except (psycopg.Error, JMSException, ClientForgottenError) as error:
+                except BaseException as error:  # noqa: BLE001 - the client needs this thread for as long as it lives
                     self._connection.close()
                     if self._closed:
                         break
-                    failure = error
-                    if not isinstance(failure, JMSException):
-                        failure = translate(error, "keeping the control connection")
-                        failure.__cause__ = error
-                    logger.warning("%s", failure)
-                    self._on_failure(failure)
-                    if not self._reconnect():
-                        break
+                    self._fail(error)
+                if time.monotonic() - served_since < _LONGEST_PAUSE:
+                    self._pause()  # what went wrong may go wrong again at once
+                else:
+                    self._next_pause = _SHORTEST_PAUSE
+                if not self._reconnect():
+                    break
         finally:
             self._disconnect()
+
+    def _fail(self, error: BaseException) -> None:
+        """Tell that the connection is lost, and why."""
+        if isinstance(error, JMSException):
+            failure = error
+        else:
+            failure = translate(error, "keeping the control connection")
+            failure.__cause__ = error
+        is_expected = isinstance(error, psycopg.Error | JMSException | ClientForgottenError)
+        logger.warning("%s", failure, exc_info=None if is_expected else error)
+        try:
+            self._on_failure(failure)
+        except BaseException:  # a listener that exits ends no thread of jmsql's
+            logger.exception("Telling of the lost connection failed.")
 
     def _serve_connection(self) -> None:
         driver = PsycopgDriver(self._connection)
         maintenance = Maintenance(self._schema, pooled=self._pooled)
         while not self._closed:
             self._notify(driver, maintenance)
-            for notification in self._connection.notifies(timeout=0):
-                self._heed(notification.payload, maintenance)
+            for received in self._connection.notifies(timeout=0):
+                if (notification := Notification.parse(received.payload)) is not None:
+                    self._heed(notification, maintenance)
             released, moved = self._do_upkeep(driver, maintenance)
             self.returned(released)
             self.sent(moved)
@@ -283,7 +297,7 @@ class ControlConnection:
             timeout = min(maintenance.seconds_to_next(), self._sign_of_life.seconds_to_next())
             if (extension := self._kept_claims.seconds_to_next()) is not None:
                 timeout = min(timeout, extension)
-            if self._payloads:
+            if self._announced:
                 timeout = min(timeout, self._next_notification - time.monotonic())
             select.select([self._connection.fileno(), self._wake_receiver.fileno()], [], [], max(timeout, 0.0))
             self._drain_wakes()
@@ -308,28 +322,27 @@ class ControlConnection:
             maintenance.postpone()
             return [], []
 
-    def _heed(self, payload: str, maintenance: Maintenance) -> None:
+    def _heed(self, notification: Notification, maintenance: Maintenance) -> None:
         """Wake whom a notification concerns."""
-        fields = [int(field) for field in payload.split()]
-        if fields[0] == DELAYED_CHANNEL:
+        if notification.channel == DELAYED_CHANNEL:
             maintenance.message_delayed()
-        key = _KEYS[len(fields)](*fields) if len(fields) in _KEYS else None
         with self._lock:
-            wake_ups = list(self._wake_ups.get(fields[0], ()))
+            wake_ups = list(self._wake_ups.get(notification.channel, ()))
         for wake_up in wake_ups:
-            wake_up(key)
+            wake_up(notification.key)
 
     def _notify(self, driver: PsycopgDriver, maintenance: Maintenance | None = None) -> None:
         now = time.monotonic()
-        if not self._payloads or now < self._next_notification:
+        if not self._announced or now < self._next_notification:
             return
         with self._lock:
-            payloads, self._payloads = self._payloads, set()
-        driver.execute(self._statements.notify, {"channel": self._schema, "payloads": _combined(payloads)})
+            announced, self._announced = self._announced, set()
+        payloads = [notification.payload() for notification in combine(announced)]
+        driver.execute(self._statements.notify, {"channel": self._schema, "payloads": payloads})
         self._next_notification = now + _NOTIFY_INTERVAL
         if self._pooled and maintenance is not None:  # the client does not hear what it says itself
-            for payload in payloads:
-                self._heed(payload, maintenance)
+            for notification in announced:
+                self._heed(notification, maintenance)
 
     def _report(self, driver: PsycopgDriver) -> None:
         """Write down what the client does. The upkeep wakes the thread once a second at the least.
@@ -380,11 +393,11 @@ class ControlConnection:
 
     # Between the threads
 
-    def _announce(self, payloads: set[str]) -> None:
+    def _announce(self, notifications: set[Notification]) -> None:
         with self._lock:
-            first = not self._payloads
-            self._payloads |= payloads
-        if first and payloads:
+            first = not self._announced
+            self._announced |= notifications
+        if first and notifications:
             self._wake()
 
     def _wake(self) -> None:
@@ -401,12 +414,7 @@ class ControlConnection:
         with self._lock:
             wake_ups = [(queue_id, wake_up) for queue_id, all_of_it in self._wake_ups.items() for wake_up in all_of_it]
         for queue_id, wake_up in wake_ups:
-            wake_up(MessageKey(queue_id, 0, 0))
-
-
-def _combined(payloads: set[str]) -> list[str]:
-    """Name queues instead of groups if there are too many."""
-    groups = {payload for payload in payloads if len(payload.split()) == len(GroupKey._fields)}
-    if len(groups) <= _MOST_GROUPS:
-        return list(payloads)
-    return list(payloads - groups | {payload.split()[0] for payload in groups})
+            try:
+                wake_up(MessageKey(queue_id, 0, 0))
+            except Exception:  # the connection is there, and consumers look for themselves before long
+                logger.exception("A consumer could not be told that the control connection is there again.")
