@@ -82,6 +82,7 @@ from jmsql.store.history_partitions import HistoryDay, PruneStep
 from jmsql.store.inspection import BrowsedMessage, ClientSummary, DeliveryState, QueueSummary, SubscriptionSummary
 from jmsql.store.migration import migrate
 from jmsql.store.past_messages import HistoryEntry, PastMessage
+from jmsql.store.subscriptions import SubscriptionChange
 
 __all__ = [
     "AccessSummary",
@@ -154,6 +155,7 @@ __all__ = [
     "Session",
     "Short",
     "StreamMessage",
+    "SubscriptionChange",
     "SubscriptionSummary",
     "TemporaryQueue",
     "TemporaryTopic",

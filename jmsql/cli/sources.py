@@ -17,6 +17,7 @@ from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.postgresql_text import from_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.inspection import BrowsedMessage
+from jmsql.store.subscriptions import SubscriptionChange
 
 __all__ = ["ClientId", "DestinationName", "Shared", "Source", "SubscriptionName"]
 
@@ -117,7 +118,9 @@ class Source(NamedTuple):
                 )
             selector = own
         if self.shared:
-            return session.create_shared_durable_consumer(self.destination, self.subscription, selector)
+            return session.create_shared_durable_consumer(
+                self.destination, self.subscription, selector, if_changed=SubscriptionChange.REFUSE
+            )
         return session.create_durable_consumer(self.destination, self.subscription, selector, no_local=no_local)
 
 

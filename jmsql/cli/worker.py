@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import Url, check_duration
+from jmsql.store.subscriptions import SubscriptionChange
 from jmsql.worker.health import health_endpoint
 from jmsql.worker.loading import RefusalError
 from jmsql.worker.logs import LogFormat, LogLevel, start_log
@@ -60,6 +61,13 @@ def worker(
     log_level: Annotated[
         LogLevel, typer.Option(help="What the log has; debug: each message that was handled, too.")
     ] = LogLevel.info,
+    changed_subscriptions: Annotated[
+        SubscriptionChange,
+        typer.Option(
+            help="Where a listener's durable subscription has another selector: do not start, keep what waits in it, "
+            "or drop that."
+        ),
+    ] = SubscriptionChange.REFUSE,
     url: Url = None,
     schema: Annotated[
         str | None,
@@ -90,6 +98,7 @@ def worker(
         log_format,
         log_level,
         has_metrics,
+        changed_subscriptions,
     )
     supervisor = Supervisor(settings, processes, url, SourceFiles(Path.cwd()) if reload else None)
     metrics = partial(exposition, supervisor.metrics) if has_metrics else None

@@ -25,7 +25,7 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.selectors import Selector
 from jmsql.store.server_clock import ServerClock
-from jmsql.store.subscriptions import SubscriptionDefinition
+from jmsql.store.subscriptions import SubscriptionChange, SubscriptionDefinition
 
 if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
@@ -164,7 +164,7 @@ class AbstractSession(ABC):
         """Make the consumer of a durable subscription, which collects messages while it has no consumer, too.
 
         The subscription is made if it is not there. With another topic, selector or `no_local` than before it is made
-        anew, and what it had collected is gone.
+        again: what it had collected is gone, and the log says how many messages that were.
 
         Args:
             topic: The topic.
@@ -206,26 +206,48 @@ class AbstractSession(ABC):
         """
         return self._share(topic, name, selector, durable=False)
 
-    def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str | None = None) -> MessageConsumer:
+    def create_shared_durable_consumer(
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None = None,
+        *,
+        if_changed: SubscriptionChange = SubscriptionChange.DROP,
+    ) -> MessageConsumer:
         """Make a consumer that shares a durable subscription with others: each message goes to one of them.
 
         Args:
             topic: The topic.
             name: The subscription's name, for this client identifier, if the connection has one.
             selector: Which of the topic's messages are wanted; None or "": all.
+            if_changed: What happens if the subscription has another topic or selector, and no consumer.
 
         Raises:
             IllegalStateException: The subscription has consumers that want another topic or selector, or is not
-                shared.
+                shared; or it has another topic or selector, and is not to be changed.
             InvalidDestinationException: The topic is none.
             InvalidSelectorException: The selector has an error; the message shows where.
             ValueError: The name is empty.
         """
-        return self._share(topic, name, selector, durable=True)
+        return self._share(topic, name, selector, durable=True, if_changed=if_changed)
 
-    def _share(self, topic: Topic, name: str, selector: str | None, *, durable: bool) -> MessageConsumer:
+    def _share(
+        self,
+        topic: Topic,
+        name: str,
+        selector: str | None,
+        *,
+        durable: bool,
+        if_changed: SubscriptionChange = SubscriptionChange.DROP,
+    ) -> MessageConsumer:
         definition = SubscriptionDefinition(
-            require_topic(topic).name, Selector.parse(selector), _name(name), self._client_id(), durable, shared=True
+            require_topic(topic).name,
+            Selector.parse(selector),
+            _name(name),
+            self._client_id(),
+            durable,
+            shared=True,
+            if_changed=if_changed,
         )
         return self._subscribe(topic, definition)
 

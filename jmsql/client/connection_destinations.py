@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -14,6 +15,8 @@ from jmsql.store.subscriptions import SubscriptionDefinition, Subscriptions
 from jmsql.store.temporary_destinations import TemporaryDestinations
 
 __all__ = ["ConnectionDestinations"]
+
+logger = logging.getLogger("jmsql")
 
 Temporary = TypeVar("Temporary", TemporaryQueue, TemporaryTopic)
 
@@ -74,7 +77,16 @@ class ConnectionDestinations:
     def join(self, definition: SubscriptionDefinition) -> int:
         """Join a subscription, and return the id of its queue."""
         with self._side.transaction() as driver:
-            return self._subscriptions(driver).attach(definition, self._connection_id())
+            attachment = self._subscriptions(driver).attach(definition, self._connection_id())
+        if attachment.dropped is not None:
+            logger.log(
+                logging.WARNING if attachment.dropped else logging.INFO,
+                "%s is another now, as its consumer wants another topic, selector or no_local than before; %d "
+                "message(s) that it had collected were dropped.",
+                definition,
+                attachment.dropped,
+            )
+        return attachment.queue_id
 
     def join_again(self, former_ids: Sequence[int]) -> set[int]:
         """Keep, under the connection's new number, the subscriptions that it had; return the ids of their queues."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from jmsql.client.consumer import MessageConsumer, TopicSubscriber
 from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.store.subscriptions import SubscriptionChange
 
 if TYPE_CHECKING:
     from jmsql.client.connection_destinations import ConnectionDestinations
@@ -79,8 +80,10 @@ class Memberships:
 
     def _join_anew(self, subscriber: TopicSubscriber) -> None:
         inbox = subscriber._inbox
+        # What others have made of the name meanwhile, and have collected, is theirs.
+        definition = subscriber._subscription._replace(if_changed=SubscriptionChange.REFUSE)
         try:
-            inbox.move(self._destinations.join(subscriber._subscription))
+            inbox.move(self._destinations.join(definition))
         except IllegalStateException as error:  # somebody else has the name now, and wants something else
             logger.warning("%r receives nothing any more: %s", subscriber, error)
             self._on_lost(error)

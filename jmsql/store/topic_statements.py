@@ -50,10 +50,11 @@ class TopicStatements:
               and s.name = %(name)s
             for update"""
         self.find_subscription = f"""
-            select s.queue_id, s.topic_id, s.selector, s.shared, s.no_local,
+            select s.queue_id, s.topic_id, t.name, s.selector, s.shared, s.no_local,
                    exists (select from {schema}.subscriber c
                            where c.queue_id = s.queue_id and {schema}.is_connected(c.connection_id))
             from {schema}.subscription s
+            join {schema}.topic t using (topic_id)
             where s.durable = %(durable)s and s.client_id is not distinct from %(client_id)s::text
               and s.name = %(name)s"""
         self.create_subscription = f"""
@@ -64,6 +65,9 @@ class TopicStatements:
                    %(durable)s::boolean, %(shared)s::boolean, %(no_local)s::boolean
             from made
             returning queue_id"""
+        self.redefine_subscription = f"""
+            update {schema}.subscription set selector = %(selector)s::text, no_local = %(no_local)s::boolean
+            where queue_id = %(queue_id)s"""
         self.rejoin = f"""
             with joined as (
                 update {schema}.subscriber set connection_id = %(connection_id)s
@@ -98,6 +102,9 @@ class TopicStatements:
         self.remove_subscription = f"""
             with gone as (delete from {schema}.subscription where queue_id = %(queue_id)s returning queue_id)
             update {schema}.queue q set deleted_at = statement_timestamp() from gone where q.queue_id = gone.queue_id"""
+        self.count_messages = f"""
+            select (select count(*) from {schema}.message where queue_id = %(queue_id)s)
+                 + (select count(*) from {schema}.delayed_message where queue_id = %(queue_id)s)"""
         self.held_messages = f"""
             select (select count(*) from {schema}.message where queue_id = %(queue_id)s)
                  - (select count(*) from (

@@ -15,6 +15,7 @@ from jmsql.destinations import Destination, Queue, Topic, require_destination
 from jmsql.exceptions import InvalidSelectorException
 from jmsql.policies import RedeliveryPolicy, claim_duration
 from jmsql.selectors import Selector
+from jmsql.store.subscriptions import SubscriptionChange
 from jmsql.worker.parameters import Parameter, read_parameters
 
 __all__ = ["Application", "Listener"]
@@ -49,13 +50,26 @@ class Listener:
         """Whether the handler can do something in the transaction in which its message is received."""
         return any(parameter.shares_transaction for parameter in self.parameters)
 
-    def create_consumer(self, session: Session) -> MessageConsumer:
-        """Make a consumer of the listener's messages; it competes with all others of this listener."""
+    def create_consumer(
+        self, session: Session, if_changed: SubscriptionChange = SubscriptionChange.REFUSE
+    ) -> MessageConsumer:
+        """Make a consumer of the listener's messages; it competes with all others of this listener.
+
+        Args:
+            session: The consumer's.
+            if_changed: What happens to a durable subscription that has another topic or selector.
+
+        Raises:
+            IllegalStateException: The subscription has another topic or selector, and is not changed.
+        """
         if isinstance(self.destination, Queue):
             return session.create_consumer(self.destination, self.selector)
         assert self.subscription is not None
-        create = session.create_shared_durable_consumer if self.durable else session.create_shared_consumer
-        return create(self.destination, self.subscription, self.selector)
+        if not self.durable:
+            return session.create_shared_consumer(self.destination, self.subscription, self.selector)
+        return session.create_shared_durable_consumer(
+            self.destination, self.subscription, self.selector, if_changed=if_changed
+        )
 
     def __str__(self) -> str:
         return f"{self.name} on {self.destination}"

@@ -14,8 +14,9 @@ from typing import NoReturn
 
 from jmsql.client.connection import Connection
 from jmsql.client.tally import Tally
-from jmsql.exceptions import JMSException
-from jmsql.worker.application import Application
+from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.store.subscriptions import ChangeRefusedException
+from jmsql.worker.application import Application, Listener
 from jmsql.worker.handler_thread import HandlerThread, Handling
 from jmsql.worker.loading import RefusalError, load_application
 from jmsql.worker.logs import start_log
@@ -87,10 +88,16 @@ class Child:
 
     def _open(self, connection: Connection, application: Application) -> list[HandlerThread]:
         return [
-            HandlerThread(connection, listener, number)
+            self._thread(connection, listener, number)
             for listener in application.listeners
             for number in range(1, (listener.concurrency or self._settings.concurrency) + 1)
         ]
+
+    def _thread(self, connection: Connection, listener: Listener, number: int) -> HandlerThread:
+        try:
+            return HandlerThread(connection, listener, number, self._settings.changed_subscriptions)
+        except ChangeRefusedException as error:
+            raise IllegalStateException(f"{listener}: {error} {_way_out(error, listener)}") from error
 
     def _is_wanted(self) -> bool:
         """Wait a moment; return whether all threads run, and neither a signal nor the supervisor's end says to stop."""
@@ -163,6 +170,25 @@ class Child:
 
     def _running(self) -> list[HandlerThread]:
         return [thread for thread in self._threads if thread.is_alive()]
+
+
+def _way_out(error: ChangeRefusedException, listener: Listener) -> str:
+    """Return what a new release can do whose listener wants a durable subscription with another selector."""
+    if error.is_active:
+        return (
+            "That may be a worker of another release: end it before this one starts (what is published in between is "
+            "collected), or let this release have a subscription of another name."
+        )
+    keep = (
+        "--changed-subscriptions keep has the new selector decide from now on, and delivers what waits, whatever it "
+        "is; "
+        if error.same_topic
+        else ""
+    )
+    return (
+        f"Nothing was changed. {keep}--changed-subscriptions drop deletes what waits; or give the subscription another "
+        f"name, and end this one with `jmsql unsubscribe {listener.subscription}`."
+    )
 
 
 def _close(connection: Connection, running: list[HandlerThread]) -> None:

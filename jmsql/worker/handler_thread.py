@@ -19,6 +19,7 @@ from jmsql.client.observation import processing
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message
 from jmsql.policies import RedeliveryPolicy
+from jmsql.store.subscriptions import SubscriptionChange
 from jmsql.worker.application import Listener
 from jmsql.worker.parameters import Delivery
 from jmsql.worker.work import Work
@@ -52,19 +53,26 @@ class HandlerThread(threading.Thread):
         connection: Where the session comes from.
         listener: The listener.
         number: Which of the listener's threads it is.
+        changed_subscriptions: What happens to a durable subscription that the listener wants with another selector.
 
     Raises:
         JMSException: There is no session, or no consumer, to be had.
     """
 
-    def __init__(self, connection: Connection, listener: Listener, number: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        listener: Listener,
+        number: int,
+        changed_subscriptions: SubscriptionChange = SubscriptionChange.REFUSE,
+    ) -> None:
         super().__init__(name=f"{listener.name} {number}", daemon=True)
         self.listener = listener
         self.work = Work()
         self.handling: Handling | None = None
         self._stopping = threading.Event()
         self._session = connection.create_session(listener.transacted, AcknowledgeMode.CLIENT)
-        self._consumer = listener.create_consumer(self._session)
+        self._consumer = listener.create_consumer(self._session, changed_subscriptions)
         self._consumer.redelivery_policy = listener.redelivery
         self._consumer.default_redelivery_policy = DEFAULT_REDELIVERY
         self._consumer.claim_time_limit = listener.claim_time_limit

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 
 from jmsql.client.factory import ConnectionFactory
+from jmsql.store.subscriptions import SubscriptionChange
 from jmsql.worker.logs import LogFormat, LogLevel
 
 __all__ = ["Settings"]
@@ -25,6 +26,7 @@ class Settings:
         log_format: How the log is written.
         log_level: Which records it has: those of this level and above.
         metrics: Whether the processes count what their connections send and receive.
+        changed_subscriptions: What happens to durable subscriptions that listeners want with another topic or selector.
     """
 
     application: str
@@ -36,6 +38,7 @@ class Settings:
     log_format: LogFormat = LogFormat.text
     log_level: LogLevel = LogLevel.info
     metrics: bool = False
+    changed_subscriptions: SubscriptionChange = SubscriptionChange.REFUSE
 
     def to_json(self) -> str:
         """Write the settings as text."""
@@ -45,7 +48,11 @@ class Settings:
     def from_json(cls, text: str) -> Settings:
         """Read what `to_json` wrote."""
         document = json.loads(text)
-        given = {"log_format": LogFormat(document["log_format"]), "log_level": LogLevel(document["log_level"])}
+        given = {
+            "log_format": LogFormat(document["log_format"]),
+            "log_level": LogLevel(document["log_level"]),
+            "changed_subscriptions": SubscriptionChange(document["changed_subscriptions"]),
+        }
         return cls(**document | given)
 
     def factory(self, of_application: ConnectionFactory | None) -> ConnectionFactory:

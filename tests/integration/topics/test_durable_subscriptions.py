@@ -85,6 +85,24 @@ def test_what_another_definition_collected_is_gone_from_the_tables(
     wait_until_empty(server, "message")
 
 
+def test_the_log_says_how_many_messages_another_definition_drops(
+    reader: Connection, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = reader.create_session()
+    session.create_durable_consumer(topic, NAME).close()
+    send_texts(session, topic, "a", "b")
+    producer = session.create_producer(topic)
+    producer.delivery_delay = 600
+    producer.send(session.create_text_message("delayed"))
+    session.create_durable_consumer(topic, NAME).close()
+    assert caplog.messages == []
+    session.create_durable_consumer(topic, NAME, no_local=True).close()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith("the durable subscription 'subscription' ")
+    assert "3 message(s) that it had collected were dropped" in record.getMessage()
+
+
 def test_is_not_defined_anew_while_its_messages_are_held(reader: Connection, topic: Topic) -> None:
     holding = reader.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
     session = reader.create_session()

@@ -175,6 +175,24 @@ def test_subscription_that_another_client_has_taken_over_does_not_hold_up_the_re
     assert shared.receive(timeout=0) is None
 
 
+def test_what_another_client_has_collected_under_the_name_is_not_dropped(
+    reader: Connection, server: Server, topic: Topic, interrupt: Interruption
+) -> None:
+    """The client was away for long; the name is another's, with another selector, and nobody consumes just now."""
+    problems: list[JMSException] = []
+    reader.exception_listener = problems.append
+    session = reader.create_session()
+    session.create_shared_durable_consumer(topic, NAME)
+    server.rows("delete from jmsql.subscription; update jmsql.queue set deleted_at = now() where name is null")
+    server.rows(TAKE_OVER, NAME, topic.name)
+    server.rows("update jmsql.subscription set shared = true, selector = 'true'")
+    send_texts(session, topic, "a", "b")
+    interrupt(joined=0)
+    wait_for(lambda: any(isinstance(problem, IllegalStateException) for problem in problems))
+    assert count(server, "message") == 2
+    assert server.rows("select selector from jmsql.subscription") == [("true",)]
+
+
 @pytest.mark.parametrize("interruptions", [1, 2])
 def test_subscription_made_anew_ends_with_its_consumer(
     reader: Connection, server: Server, topic: Topic, interrupt: Interruption, interruptions: int

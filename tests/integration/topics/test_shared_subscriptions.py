@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
 
-from jmsql import Connection, IllegalStateException, Message, MessageConsumer, Session, Topic
+from jmsql import (
+    Connection,
+    IllegalStateException,
+    Message,
+    MessageConsumer,
+    Session,
+    SubscriptionChange,
+    Topic,
+)
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 from tests.integration.topics.conftest import Connect
@@ -72,6 +81,43 @@ def test_durable_one_stays_and_collects(session: Session, topic: Topic) -> None:
     session.create_shared_durable_consumer(topic, NAME).close()
     send_texts(session, topic, "a")
     assert texts_of(drain(session.create_shared_durable_consumer(topic, NAME))) == ["a"]
+
+
+def send_with_color(session: Session, topic: Topic, *colors: str) -> None:
+    for color in colors:
+        message = session.create_text_message(color)
+        message.set_string_property("color", color)
+        session.create_producer(topic).send(message)
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "selector", "difference"),
+    [
+        (SubscriptionChange.REFUSE, "news", None, "it has the selector \"color = 'red'\", and none is wanted"),
+        (SubscriptionChange.REFUSE, "sports", "color = 'red'", "its topic is 'news', and 'sports' is wanted"),
+        (SubscriptionChange.KEEP, "sports", "color = 'red'", "its topic is 'news', and 'sports' is wanted"),
+    ],
+    ids=["selector", "topic", "kept for another topic"],
+)
+def test_a_change_that_is_refused_leaves_what_is_collected(
+    session: Session, topic: Topic, change: SubscriptionChange, name: str, selector: str | None, difference: str
+) -> None:
+    session.create_shared_durable_consumer(topic, NAME, "color = 'red'").close()
+    send_with_color(session, topic, "red", "blue", "red")
+    with pytest.raises(IllegalStateException, match=re.escape(difference)) as refused:
+        session.create_shared_durable_consumer(Topic(name), NAME, selector, if_changed=change)
+    assert "2 message(s) wait in it" in str(refused.value)
+    assert texts_of(drain(session.create_shared_durable_consumer(topic, NAME, "color = 'red'"))) == ["red", "red"]
+
+
+def test_a_change_may_keep_what_is_collected(session: Session, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
+    """It is delivered whatever the new selector says, which decides about what is published from then on."""
+    session.create_shared_durable_consumer(topic, NAME, "color = 'red'").close()
+    send_with_color(session, topic, "red", "blue")
+    consumer = session.create_shared_durable_consumer(topic, NAME, "color = 'blue'", if_changed=SubscriptionChange.KEEP)
+    send_with_color(session, topic, "red", "blue")
+    assert texts_of(drain(consumer)) == ["red", "blue"]
+    assert caplog.messages == []
 
 
 @SHARES
