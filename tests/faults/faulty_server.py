@@ -13,8 +13,10 @@ from pathlib import Path
 import psycopg
 
 from jmsql.embedded import EmbeddedServer, start_server
+from jmsql.embedded.cluster import PORT, SUPERUSER
 from jmsql.store.migration import migrate
 from jmsql.testing import wait_for
+from tests.faults.network import listening_programs
 
 __all__ = ["FaultyServer", "faulty_server"]
 
@@ -26,18 +28,32 @@ class FaultyServer:
 
     Args:
         directory: Holds the data.
+        address: Where it listens, beside its socket; None: nowhere.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, address: str | None = None) -> None:
         self._directory = directory
+        self._address = address
+        self._programs = None if address is None else listening_programs(directory.parent, address)
         self._server: EmbeddedServer | None = None
         self.start()
+        if address is not None:
+            with (self.data / "pg_hba.conf").open("a") as access:
+                access.write(f"host all all {address}/8 trust\n")
+            with psycopg.connect(self.url, autocommit=True) as connection:
+                connection.execute("select pg_reload_conf()")
 
     @property
     def url(self) -> str:
         """Where the server is, also after a restart."""
         assert self._server is not None
         return self._server.url
+
+    @property
+    def network_url(self) -> str:
+        """Where the server is for hosts of its network."""
+        assert self._address is not None
+        return f"postgresql://{SUPERUSER}@{self._address}:{PORT}/postgres"
 
     @property
     def data(self) -> Path:
@@ -48,7 +64,7 @@ class FaultyServer:
         """Start it, or start it again."""
         if self._server is not None:
             self._server.stop()
-        self._server = start_server(self._directory, durable=True)
+        self._server = start_server(self._directory, programs=self._programs, durable=True)
 
     def kill(self, number: signal.Signals) -> None:
         """End it by a signal: SIGKILL leaves no time for anything, SIGQUIT is `pg_ctl stop -m immediate`."""
@@ -98,16 +114,17 @@ class FaultyServer:
 
 
 @contextmanager
-def faulty_server(parent: Path | None = None) -> Iterator[FaultyServer]:
+def faulty_server(parent: Path | None = None, address: str | None = None) -> Iterator[FaultyServer]:
     """Run a server with the schema in it.
 
     Args:
         parent: Where its directory is made; by default where temporary files go.
+        address: Where it listens, beside its socket.
     """
     with tempfile.TemporaryDirectory(prefix="jmsql-faults-", dir=parent) as name:
         directory = Path(name)
         directory.chmod(0o711)  # for root: the server's account must pass through
-        server = FaultyServer(directory / "postgresql")
+        server = FaultyServer(directory / "postgresql", address)
         try:
             migrate(server.url)
             yield server
