@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import sqlalchemy
 from jmsql.client.context import JMSContext
 from jmsql.client.session import Session
 from jmsql.exceptions import MessageFormatException
-from jmsql.messages import Message
+from jmsql.messages import Message, TextMessage
 from jmsql.messages.codecs import codec_of
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Parameter(NamedTuple):
     value: Callable[[Delivery], object]
     shares_transaction: bool = False
     """Whether the handler can do something in the session's transaction with it."""
+    is_body: bool = False
+    """Whether it is the message's body."""
 
 
 _KINDS_BY_NAME: dict[str, type] = {
@@ -48,6 +51,9 @@ _KINDS_BY_NAME: dict[str, type] = {
     "session": Session,
     "context": JMSContext,
 }
+_JSON = (dict, list)
+"""What the JSON in a TextMessage is read as, where a handler wants it."""
+
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSSIBLE = (
     "a message class, a class of bodies (str, bytes, dict, or one given to jmsql.register_type), "
@@ -83,7 +89,18 @@ def read_parameters(handler: Callable[..., object], name: str, *, transacted: bo
             )
         if parameter.default is inspect.Parameter.empty:  # the others are the handler's own business
             parameters.append(_read(parameter, name, transacted=transacted))
+    _check_that_one_is_the_body(parameters, signature, name)
     return tuple(parameters)
+
+
+def _check_that_one_is_the_body(parameters: list[Parameter], signature: inspect.Signature, handler: str) -> None:
+    bodies = sorted((each for each in parameters if each.is_body), key=lambda each: each.name != "body")
+    if len(bodies) > 1:
+        body, other = (signature.parameters[each.name] for each in bodies[:2])
+        raise TypeError(
+            f"The handler {handler} has the parameter {other}, for which a message has no value: its body is given to "
+            f"the parameter {body}. Leave it out, or give it a default."
+        )
 
 
 def _kind(parameter: inspect.Parameter) -> tuple[object, bool]:
@@ -117,7 +134,7 @@ def _read(parameter: inspect.Parameter, handler: str, *, transacted: bool) -> Pa
                 f"The handler {handler} asks for the database of its transaction; with transacted=False it has none."
             )
         return Parameter(name, _connection if kind is sqlalchemy.Connection else _orm(kind), shares_transaction=True)
-    return Parameter(name, _body(_checked_body(kind, parameter, handler), optional=optional))
+    return Parameter(name, _body(_checked_body(kind, parameter, handler), optional=optional), is_body=True)
 
 
 def _checked_body(kind: type, parameter: inspect.Parameter, handler: str) -> type:
@@ -144,12 +161,33 @@ def _message(kind: type[Message]) -> Callable[[Delivery], object]:
 
 def _body(kind: type, *, optional: bool) -> Callable[[Delivery], object]:
     def value(delivery: Delivery) -> object:
-        body: object = delivery.message.get_body(kind)
+        message = delivery.message
+        body: object
+        if kind in _JSON and isinstance(message, TextMessage) and message.text is not None:
+            body = _json(message.text, kind)
+        else:
+            body = message.get_body(kind)
         if body is None and not optional:
             raise MessageFormatException(f"The handler wants a {kind.__name__}, and the message has no body.")
         return body
 
     return value
+
+
+def _json(text: str, kind: type) -> object:
+    """Read what SQL, `jmsql send` and programs in other languages send."""
+    try:
+        body: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MessageFormatException(
+            f"The body of this TextMessage is no JSON ({error}), and the handler wants a {kind.__name__}."
+        ) from error
+    if not isinstance(body, kind):
+        raise MessageFormatException(
+            f"The body of this TextMessage is JSON, but no {'object' if kind is dict else 'array'}, and the handler "
+            f"wants a {kind.__name__}."
+        )
+    return body
 
 
 def _connection(delivery: Delivery) -> object:

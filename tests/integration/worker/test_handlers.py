@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from typer.testing import CliRunner
 
 from jmsql import ConnectionFactory, Queue, Topic, register_type
+from jmsql.cli.application import app
 from jmsql.testing import drain, wait_for
 from tests.integration.worker.conftest import PATIENCE, Database, StartWorker
 
@@ -139,9 +141,29 @@ def bodies(body: dict):
 """
     )
     send(jmsql_factory, "bodies", "a text")
-    worker.wait_for_log("failed with MessageFormatException: The body of this TextMessage")
+    worker.wait_for_log("failed with MessageFormatException: The body of this TextMessage is no JSON")
     assert worker.stop() == 0
     assert database.queued() == 1
+
+
+def test_json_from_the_command_and_from_sql_is_a_dict(
+    start_worker: StartWorker, database: Database, jmsql_clean_url: str
+) -> None:
+    worker = start_worker(
+        """
+@app.listener("bodies")
+def handle(body: dict, database):
+    database.execute(sqlalchemy.text("insert into handled values (:text)"), {"text": body["lines"][0]["name"]})
+"""
+    )
+    from_command = '{"lines": [{"name": "from the command"}]}'
+    environment = {"JMSQL_URL": jmsql_clean_url}
+    result = CliRunner().invoke(app, ["send", "bodies", from_command], env=environment, catch_exceptions=False)
+    assert result.exit_code == 0
+    database.rows("""select jmsql.send('bodies', '{"lines": [{"name": "from SQL"}]}'::text)""")
+    database.wait_until_handled(2)
+    assert sorted(text for text, _ in database.handled()) == ["from SQL", "from the command"]
+    assert worker.stop() == 0
 
 
 @pytest.mark.parametrize("options", [["--concurrency", "3"], ["--concurrency", "1"]])

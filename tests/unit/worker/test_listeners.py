@@ -145,10 +145,55 @@ def arguments_for(handler: Callable[..., object], message: Message) -> dict[str,
 
 
 def test_messages_and_bodies_are_those_of_the_delivery() -> None:
-    def handle(whole: TextMessage, message, text: str, body) -> None: ...  # type: ignore[no-untyped-def]
+    def handle(whole: TextMessage, message, body) -> None: ...  # type: ignore[no-untyped-def]
+    def handle_text(text: str) -> None: ...
 
     message = TextMessage("hello")
-    assert arguments_for(handle, message) == {"whole": message, "message": message, "text": "hello", "body": "hello"}
+    assert arguments_for(handle, message) == {"whole": message, "message": message, "body": "hello"}
+    assert arguments_for(handle_text, message) == {"text": "hello"}
+
+
+def test_json_in_a_text_message_is_read_for_who_wants_a_dict_or_a_list() -> None:
+    def of_dict(body: dict[str, Any]) -> None: ...
+    def of_list(body: list[int] | None) -> None: ...
+    def of_text(body: str) -> None: ...
+
+    message = TextMessage('{"lines": [1, {"price": 2.5}], "name": "é"}')
+    assert arguments_for(of_dict, message) == {"body": {"lines": [1, {"price": 2.5}], "name": "é"}}
+    assert arguments_for(of_list, TextMessage("[1, 2]")) == {"body": [1, 2]}
+    assert arguments_for(of_list, TextMessage()) == {"body": None}
+    assert arguments_for(of_text, TextMessage("[1]")) == {"body": "[1]"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a text", r"is no JSON \(Expecting value: line 1 column 1 .*, and the handler wants a dict"),
+        ("", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
+        ("[1]", "is JSON, but no object, and the handler wants a dict"),
+        ("null", "is JSON, but no object"),
+    ],
+    ids=["text", "empty", "nested", "array", "null"],
+)
+def test_a_text_that_is_no_json_object_is_no_dict(text: str, reason: str) -> None:
+    def handle(body: dict[str, Any]) -> None: ...
+
+    with pytest.raises(MessageFormatException, match=f"The body of this TextMessage {reason}"):
+        arguments_for(handle, TextMessage(text))
+
+
+def body_and_more(body: dict[str, Any], x: int) -> None: ...
+def more_and_body(x: int, body: dict[str, Any]) -> None: ...
+def two_fields(order: str, x: int) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [body_and_more, more_and_body, two_fields])
+def test_a_parameter_beside_the_body_is_refused_by_name(handler: Callable[..., object]) -> None:
+    application = Application()
+    with pytest.raises(TypeError, match=rf"{handler.__name__} has the parameter x: int, for which a message has no"):
+        application.listener("orders")(handler)
+    assert application.listeners == []
 
 
 def test_a_message_of_another_class_is_refused() -> None:
