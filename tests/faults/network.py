@@ -38,8 +38,6 @@ class Network:
         number = os.getpid() % _NETWORKS
         first = ipaddress.ip_address("10.224.0.0") + 8 * number
         addresses = [str(first + n) for n in range(8)]
-            f"10.{224 + (first + n) // 65536}.{(first + n) // 256 % 256}.{(first + n) % 256}" for n in range(8)
-        ]
         self.server_address = addresses[1]
         """The address of this host in the network."""
         self._clients = f"jmsql{number}c"
@@ -52,7 +50,8 @@ class Network:
             _ip("-n", namespace, "link", "set", "lo", "up")
         _ip("link", "add", near, "type", "veth", "peer", "name", ports[0], "netns", self._router)
         _ip("-n", self._clients, "link", "add", far, "type", "veth", "peer", "name", ports[1], "netns", self._router)
-        here, clients, router = [], ["-n", self._clients], ["-n", self._router]
+        here: list[str] = []
+        clients, router = ["-n", self._clients], ["-n", self._router]
         for host, interface, address in (
             (here, near, addresses[1]),
             (router, ports[0], addresses[2]),
