@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from jmsql.client.browser import QueueBrowser
-from jmsql.client.consumer import MessageConsumer, MessageListener, QueueReceiver, TopicSubscriber
+from jmsql.client.consumer import MessageCheck, MessageConsumer, MessageListener, QueueReceiver, TopicSubscriber
 from jmsql.client.inbox import Inbox
 from jmsql.client.producer import MessageProducer
 from jmsql.destinations import (
@@ -365,8 +365,17 @@ class AbstractSession(ABC):
         """Return how consumers without a listener take messages from the store."""
 
     @abstractmethod
-    def _receive(self, consumer: MessageConsumer, timeout: float | None) -> Message | None:
-        """Return the consumer's next message, or None after `timeout` seconds."""
+    def _receive(
+        self, consumer: MessageConsumer, timeout: float | None, check: MessageCheck | None = None
+    ) -> Message | None:
+        """Return the consumer's next message, or None after `timeout` seconds.
+
+        Args:
+            consumer: The consumer.
+            timeout: How many seconds to wait; None: for ever.
+            check: Called with the message. If it raises an exception in a session that acknowledges by itself, the
+                message is not received; in the others, it is.
+        """
 
     @abstractmethod
     def _browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from jmsql.client.delivery import Announce, StoreAccess, count_outcome
+from jmsql.client.delivery import Accept, Announce, StoreAccess, count_outcome
 from jmsql.client.inbox import Inbox
 from jmsql.client.redelivery import Redelivery
 from jmsql.exceptions import JMSException
@@ -61,12 +61,24 @@ class ClaimedDelivery:
         """Claim messages in the name of the client's connection."""
         return store.claim(queue_id, selector, lowest, limit, self._connection_id(), self._time_limit, groups)
 
-    def next(self, inbox: Inbox) -> MessageRow | None:
-        """Return the next message, now delivered, or None if there is none."""
+    def next(self, inbox: Inbox, accept: Accept | None = None) -> MessageRow | None:
+        """Return the next message, now delivered, or None if there is none.
+
+        Args:
+            inbox: Where it comes to.
+            accept: Called with the message, which is not delivered if it is refused; None: any is wanted.
+        """
         while True:
             row = self.next_held(inbox)
             if row is not None or not self.fetch(inbox, inbox.prefetch.size()):
-                return row
+                break
+        if row is not None and accept is not None:
+            try:
+                accept(row)
+            except BaseException:
+                self._take_back(inbox)
+                raise
+        return row
 
     def next_held(self, inbox: Inbox) -> MessageRow | None:
         """Return the next message that was fetched before, now delivered, or None if there is none."""
@@ -82,6 +94,14 @@ class ClaimedDelivery:
                 self._limited.append(ExtendedClaim(key, row.handle, inbox.claimed_for))
             return row
         return None
+
+    def _take_back(self, inbox: Inbox) -> None:
+        """Undo the last delivery, which was to this inbox, as if nobody had asked for the message."""
+        _, _, row = self._delivered.pop()
+        inbox.keep_first(row)
+        if inbox.claimed_for is not None:  # its time would run out while it waits
+            self._limited.pop()
+            self._announce(self._release(inbox, inbox.give_up()))
 
     def fetch(self, inbox: Inbox, limit: int) -> bool:
         """Fetch up to `limit` messages; return whether there are any."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from jmsql.store.subscriptions import SubscriptionDefinition
 
 __all__ = [
+    "MessageCheck",
     "MessageConsumer",
     "MessageListener",
     "OnMessage",
@@ -42,6 +43,10 @@ class OnMessage(Protocol):
 
 MessageListener = Callable[[Message], object] | OnMessage
 """What messages are given to: a callable, or an object with `on_message`."""
+
+
+MessageCheck = Callable[[Message], object]
+"""Raises an exception if a message is not what its receiver wants."""
 
 
 def require_listener(listener: object) -> None:
@@ -190,10 +195,14 @@ class MessageConsumer:
             IllegalStateException: The consumer is closed, or has a listener.
             JMSException: The server could not be asked.
         """
+        return self._receive_checked(timeout, None)
+
+    def _receive_checked(self, timeout: float | timedelta | None, check: MessageCheck | None) -> Message | None:
+        """Do what `receive` does with a message that may turn out not to be wanted; see `AbstractSession._receive`."""
         self._check_open()
         if self._listener is not None:
             raise IllegalStateException("The consumer has a message listener; remove it before calling receive.")
-        return self._receive(None if timeout is None else seconds(timeout, "timeout"))
+        return self._receive(None if timeout is None else seconds(timeout, "timeout"), check)
 
     def receive_no_wait(self) -> Message | None:
         """Return the next message if one is there now, else None."""
@@ -205,9 +214,11 @@ class MessageConsumer:
             yield message
             message = self._receive(None)
 
-    def _receive(self, timeout: float | None) -> Message | None:
+    def _receive(self, timeout: float | None, check: MessageCheck | None = None) -> Message | None:
         follower = observation.observer
-        return self._take(timeout) if follower is None else follower.receive(self, timeout)
+        if follower is None:
+            return self._session._receive(self, timeout, check)
+        return follower.receive(self, lambda: self._session._receive(self, timeout, check))
 
     def _take(self, timeout: float | None) -> Message | None:
         """Do what `receive` does, whoever follows messages."""

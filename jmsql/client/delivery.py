@@ -15,8 +15,11 @@ from jmsql.store.traffic import Counts
 if TYPE_CHECKING:
     from jmsql.store.session_connection import SessionConnection
 
-__all__ = ["Announce", "Delivery", "ImmediateDelivery", "StoreAccess", "count_outcome"]
+__all__ = ["Accept", "Announce", "Delivery", "ImmediateDelivery", "StoreAccess", "count_outcome"]
 
+
+Accept = Callable[[MessageRow], object]
+"""Raises an exception if a message is not wanted as it is, which then stays where it was."""
 
 Announce = Callable[[Sequence[MessageKey]], None]
 """Tells consumers of messages and groups that are to be had again."""
@@ -58,21 +61,36 @@ class ImmediateDelivery:
         self._connection = connection
         self._announce = announce
 
-    def next(self, inbox: Inbox) -> MessageRow | None:
-        """Return the next message, now delivered, or None if there is none."""
+    def next(self, inbox: Inbox, accept: Accept | None = None) -> MessageRow | None:
+        """Return the next message, now delivered, or None if there is none.
+
+        Args:
+            inbox: Where it comes to.
+            accept: Called with the message before it is off its queue for good; None: any is wanted.
+        """
         rows: list[MessageRow] = []
-        with self._connection.receiving() as received:
-            rows = inbox.fetch(self._connection.store, 1)
-            if rows:
-                received()
+        try:
+            with self._connection.receiving() as received:
+                rows = inbox.fetch(self._connection.store, 1)
+                if rows:
+                    received()
+                    if accept is not None:
+                        accept(rows[0])
+        except BaseException:
+            if rows:  # it is on its queue again, and others have passed over it
+                self._tell_of_return(inbox, rows[0])
+            raise
         if not rows:
             return None
         count_outcome([(inbox, rows[0])], "acknowledged")
         if rows[0].group_hash is not None:
-            key = inbox.key(rows[0])
-            inbox.returned(key)
-            self._announce([key])
+            self._tell_of_return(inbox, rows[0])
         return rows[0]
+
+    def _tell_of_return(self, inbox: Inbox, row: MessageRow) -> None:
+        key = inbox.key(row)
+        inbox.returned(key)
+        self._announce([key])
 
     def closed(self, inbox: Inbox) -> list[MessageKey]:  # noqa: ARG002 - it is the other strategy's concern
         """End the deliveries to an inbox, which holds nothing."""

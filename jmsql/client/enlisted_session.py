@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from jmsql.client.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.consumer import MessageConsumer, MessageListener
+from jmsql.client.consumer import MessageCheck, MessageConsumer, MessageListener
 from jmsql.client.outbox import Outbox
 from jmsql.client.polling import PollInterval
 from jmsql.destinations import Destination, Queue, TemporaryQueue, Topic, require_queue
@@ -201,7 +201,9 @@ class EnlistedSession(AbstractSession):
     def _fetch_operation(self) -> Fetch:
         return MessageStore.take
 
-    def _receive(self, consumer: MessageConsumer, timeout: float | None) -> Message | None:
+    def _receive(
+        self, consumer: MessageConsumer, timeout: float | None, check: MessageCheck | None = None
+    ) -> Message | None:
         # The end of the caller's transaction may go unnoticed, so nothing is fetched ahead of its delivery.
         driver = self._transaction.driver
         store = MessageStore(driver, self._schema)
@@ -212,7 +214,10 @@ class EnlistedSession(AbstractSession):
                 consumer._inbox = self._open_inbox(require_queue(consumer._destination), consumer._selector)
             rows = consumer._inbox.fetch(store, 1)
             if rows:
-                return rows[0].message(consumer._destination)
+                message = rows[0].message(consumer._destination)
+                if check is not None:
+                    check(message)
+                return message
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 break

@@ -150,6 +150,10 @@ class Inbox:
         """Hold messages for delivery."""
         self._rows.extend(rows)
 
+    def keep_first(self, row: MessageRow) -> None:
+        """Hold a message again that was the next."""
+        self._rows.appendleft(row)
+
     @property
     def held(self) -> list[MessageKey]:
         """The keys of the messages held for delivery."""

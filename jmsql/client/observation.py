@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,8 +24,8 @@ class Observer(Protocol):
     ) -> AbstractContextManager[OutgoingMessage]:
         """Follow a send, for as long as the block lasts, and give the message that is to be sent."""
 
-    def receive(self, consumer: MessageConsumer, timeout: float | None) -> Message | None:
-        """Follow a call of a consumer's `receive`, which is `consumer._take`."""
+    def receive(self, consumer: MessageConsumer, take: Callable[[], Message | None]) -> Message | None:
+        """Follow a call of a consumer's `receive`, which is `take`."""
 
     def processing(self, session: AbstractSession, message: Message) -> AbstractContextManager[object]:
         """Follow the call of a listener."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.claimed_delivery import ClaimedDelivery
-from jmsql.client.consumer import MessageConsumer, MessageListener, call_listener
+from jmsql.client.consumer import MessageCheck, MessageConsumer, MessageListener, call_listener
 from jmsql.client.delivery import Delivery, ImmediateDelivery
 from jmsql.client.failure_text import failure_text
 from jmsql.client.listener_thread import ListenerThread
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jmsql.client.session import Session
     from jmsql.client.session_load import ListenerRun
     from jmsql.store.message_key import MessageKey
+    from jmsql.store.rows import MessageRow
 
 __all__ = ["Receiving"]
 
@@ -51,6 +52,7 @@ class Receiving:
             connection._redelivery,
             connection._returned,
         )
+        self._immediate = ImmediateDelivery(session._database, connection._returned)
         self.consumers: set[MessageConsumer] = set()
         self.listener_thread: ListenerThread | ListenerRun | None = None
         self._closed_by_listener = False
@@ -60,7 +62,7 @@ class Receiving:
         if self._mode is AcknowledgeMode.TRANSACTED:
             return self.locked
         if self._mode is AcknowledgeMode.AUTO and (consumer is None or consumer._listener is None):
-            return ImmediateDelivery(self._session._database, self._connection._returned)
+            return self._immediate
         return self.claimed
 
     def opened(self, consumer: MessageConsumer) -> None:
@@ -112,8 +114,18 @@ class Receiving:
 
     # By `receive`
 
-    def receive(self, consumer: MessageConsumer, timeout: float | None) -> Message | None:
-        """Return the consumer's next message, or None after `timeout` seconds."""
+    def receive(
+        self, consumer: MessageConsumer, timeout: float | None, check: MessageCheck | None = None
+    ) -> Message | None:
+        """Return the consumer's next message, or None after `timeout` seconds.
+
+        Args:
+            consumer: The consumer.
+            timeout: How many seconds to wait; None: for ever.
+            check: Called with the message; raises an exception if it is not wanted. What becomes of it then depends on
+                the session (Jakarta Messaging 3.1, chapter 8.6): one that acknowledges by itself acts as if it had not
+                been asked; in the others it counts as received.
+        """
         self._check_no_message_listener()
         session = self._session
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -124,7 +136,7 @@ class Receiving:
                 if consumer._closed or (session._closed and not self.is_used_by_listener):
                     return None
                 started = self._connection._started
-                message = self.next(consumer) if started else None
+                message = self.next(consumer, check) if started else None
             if message is not None:
                 return message
             if session._closed or self._connection._closed:
@@ -137,12 +149,12 @@ class Receiving:
                 news, remaining if pause is None or (remaining is not None and remaining < pause) else pause
             )
 
-    def next(self, consumer: MessageConsumer) -> Message | None:
+    def next(self, consumer: MessageConsumer, check: MessageCheck | None = None) -> Message | None:
         """Return the consumer's next message as delivered, if there is one now."""
         if not self._session._is_usable:
             return None
         try:
-            return self._deliver_next(consumer)
+            return self._deliver_next(consumer, check)
         finally:
             if self._mode is AcknowledgeMode.TRANSACTED:
                 self.end_unused_transaction()
@@ -154,16 +166,28 @@ class Receiving:
             session._database.end_unused()
             self._connection._returned(self.locked.committed())
 
-    def _deliver_next(self, consumer: MessageConsumer) -> Message | None:
+    def _deliver_next(self, consumer: MessageConsumer, check: MessageCheck | None) -> Message | None:
         is_lazy = self._mode is AcknowledgeMode.DUPS_OK
         if is_lazy and self.claimed.acknowledgement_due:
             self.claimed.acknowledge()
-        row = self.delivery(consumer).next(consumer._inbox)
+        is_received_anyway = self._mode in {AcknowledgeMode.CLIENT, AcknowledgeMode.TRANSACTED}
+        if check is None or is_received_anyway:
+            row = self.delivery(consumer).next(consumer._inbox)
+        else:
+            row = self._next_accepted(consumer, check)
         if row is None:
             if is_lazy:
                 self.claimed.acknowledge()
             return None
-        return row.message(consumer._destination, self._session._acknowledge_received)
+        message = row.message(consumer._destination, self._session._acknowledge_received)
+        if check is not None and is_received_anyway:
+            check(message)
+        return message
+
+    def _next_accepted(self, consumer: MessageConsumer, check: MessageCheck) -> MessageRow | None:
+        """Return the next message of a consumer without a listener; one that fails the check stays where it is."""
+        delivery = self._immediate if self._mode is AcknowledgeMode.AUTO else self.claimed
+        return delivery.next(consumer._inbox, lambda row: check(row.message(consumer._destination)))
 
     # By listeners
 

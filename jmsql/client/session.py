@@ -12,7 +12,7 @@ import sqlalchemy
 
 from jmsql.client.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.consumer import MessageConsumer, MessageListener, TopicSubscriber, require_listener
+from jmsql.client.consumer import MessageCheck, MessageConsumer, MessageListener, TopicSubscriber, require_listener
 from jmsql.client.failure_text import failure_text
 from jmsql.client.inbox import Inbox
 from jmsql.client.locked_delivery import LockedDelivery
@@ -357,8 +357,10 @@ class Session(AbstractSession):
     def _fetch_operation(self) -> Fetch:
         return self._receiving.delivery(None).operation
 
-    def _receive(self, consumer: MessageConsumer, timeout: float | None) -> Message | None:
-        return self._receiving.receive(consumer, timeout)
+    def _receive(
+        self, consumer: MessageConsumer, timeout: float | None, check: MessageCheck | None = None
+    ) -> Message | None:
+        return self._receiving.receive(consumer, timeout, check)
 
     def _set_listener(self, consumer: MessageConsumer, listener: MessageListener | None) -> None:
         self._receiving.set_listener(consumer, listener)

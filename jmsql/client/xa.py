@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import sqlalchemy
 
     from jmsql.client.completion import AsynchronousSend
-    from jmsql.client.consumer import MessageConsumer
+    from jmsql.client.consumer import MessageCheck, MessageConsumer
     from jmsql.destinations import Destination
     from jmsql.messages import Message
     from jmsql.selectors import Selector
@@ -302,9 +302,11 @@ class XASession(Session):
         self._check_not_ended()
         super()._send_asynchronously(send)
 
-    def _receive(self, consumer: MessageConsumer, timeout: float | None) -> Message | None:
+    def _receive(
+        self, consumer: MessageConsumer, timeout: float | None, check: MessageCheck | None = None
+    ) -> Message | None:
         self._check_not_ended()
-        return super()._receive(consumer, timeout)
+        return super()._receive(consumer, timeout, check)
 
     def _browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
         self._check_not_ended()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -158,12 +158,13 @@ class SessionConnection:
         else:
             self.rollback()
 
-    @contextmanager
+    @contextlib.contextmanager
     def receiving(self) -> Iterator[Callable[[], None]]:
         """Run statements in a transaction of their own, whose commit may fail unnoticed once something was received.
 
         Yields a callable that notes that a message was received. If the connection breaks in the commit after that,
-        nobody knows whether it took effect, and the message is better delivered twice than lost.
+        nobody knows whether it took effect, and the message is better delivered twice than lost. If the block raises
+        an exception after that, nothing was received.
         """
         received = False
 
@@ -177,12 +178,31 @@ class SessionConnection:
             # What a pipeline sends is one transaction, and its end commits. So the message is here before the commit
             # is asked for, and yet there are but two round trips.
             with self._driver_connection.pipeline():
-                yield note
+                try:
+                    yield note
+                except BaseException:
+                    if received:
+                        received = False
+                        self._undo_in_pipeline(self._driver_connection)
+                    raise
         except psycopg.Error as error:
             failure = translate(error, "receiving")
             if not (received and is_connection_lost(error)):
                 raise failure from error
             logger.warning("%s The message is delivered, and may come again.", failure)
+
+    @staticmethod
+    def _undo_in_pipeline(connection: psycopg.Connection[Any]) -> None:
+        """Roll back what a pipeline has done so far, whose end would commit it otherwise."""
+        # Else psycopg, on seeing the rollback, would have the server forget its prepared statements, which in a
+        # pipeline it does too late: after it has prepared the next one.
+        threshold, connection.prepare_threshold = connection.prepare_threshold, None
+        try:
+            with contextlib.suppress(psycopg.Error):  # a connection that is lost has rolled back
+                connection.execute("begin")  # makes the transaction one that can be ended
+                connection.execute("rollback")
+        finally:
+            connection.prepare_threshold = threshold
 
     def discard(self) -> None:
         """Give the connection up; the next use takes another one."""

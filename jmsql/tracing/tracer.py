@@ -6,7 +6,7 @@ import importlib.metadata
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,7 +61,7 @@ class MessageTracer:
         ):
             yield with_context(message) if given is None else message
 
-    def receive(self, consumer: MessageConsumer, timeout: float | None) -> Message | None:
+    def receive(self, consumer: MessageConsumer, take: Callable[[], Message | None]) -> Message | None:
         """Make the span of a `receive` that brings a message, or fails."""
         destination = consumer._destination
         attributes = _attributes("receive", "receive", destination) | _server(consumer._session)
@@ -71,7 +71,7 @@ class MessageTracer:
         message: Message | None = None
         error: Exception | None = None
         try:
-            message = consumer._take(timeout)
+            message = take()
         except Exception as failure:
             error = failure
             raise

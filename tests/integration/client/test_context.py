@@ -215,9 +215,10 @@ def test_consumer_gives_bodies(context: JMSContext, queue: Queue) -> None:
     context.create_producer().send(queue, "text").send(queue, "no bytes").send(queue, b"bytes")
     consumer = context.create_consumer(queue)
     assert consumer.receive_body(str, timeout=5) == "text"
-    with pytest.raises(MessageFormatException):
+    with pytest.raises(MessageFormatException, match="bytes"):
         consumer.receive_body(bytes, timeout=5)
-    assert consumer.receive_body(bytes, timeout=5) == b"bytes"
+    assert consumer.receive_body(str, timeout=5) == "no bytes"
+    assert consumer.receive_body_no_wait(bytes) == b"bytes"
     assert consumer.receive_body(bytes, timeout=0) is None
 
 
