@@ -44,6 +44,7 @@ def examine(diagnosis: Diagnosis, limits: Limits) -> Iterator[Finding]:
     if schema.health is not Health.problem:
         for table in diagnosis.tables():
             yield _table(table)
+        yield _plans(diagnosis.tables_without_pages())
 
 
 def _server(server: ServerFacts) -> Finding:
@@ -240,3 +241,16 @@ def _table(table: MessageTable) -> Finding:
             "or autovacuum_naptime is too long.",
         )
     return Finding(check, Health.ok, says)
+
+
+def _plans(tables: list[str]) -> Finding:
+    if tables:
+        return Finding(
+            "plans",
+            Health.note,
+            f"{' and '.join(tables)}: fewer pages than plans are to count with, as after VACUUM FULL, CLUSTER or a "
+            "restored dump; receiving may read the whole table for each message",
+            "A client that does the upkeep puts them back within 10 seconds; without one: select "
+            "jmsql.restore_pages().",
+        )
+    return Finding("plans", Health.ok, "statements find messages by the key")

@@ -165,6 +165,10 @@ class Diagnosis:
         )
         return [MessageTable._make(row) for row in rows]
 
+    def tables_without_pages(self) -> list[str]:
+        """Return the tables of messages with fewer pages than those that keep plans on their key."""
+        return [name for (name,) in self._rows(f"select name from {self._schema}.tables_without_pages() as name")]
+
     def notification_queue_usage(self) -> float:
         """Return the part of the server's queue of notifications that is in use; sends fail when it reaches 1."""
         return float(self._rows("select pg_notification_queue_usage()")[0][0])

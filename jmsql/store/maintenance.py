@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 
@@ -17,12 +18,15 @@ from jmsql.store.upkeep_statements import upkeep_statements
 
 __all__ = ["Maintenance"]
 
+logger = logging.getLogger("jmsql")
+
 _INTERVAL = 1.0
 _REAP_LIMIT = 500
 _PURGE_LIMIT = 5000
 _RELEASE_LIMIT = 1000
 _BODY_LIMIT = 1000
 _ORPHAN_INTERVAL = 60.0
+_PAGES_INTERVAL = 10.0
 _PAUSE_AFTER_FAILURE = 5.0
 
 _GONE = "the client went away without acknowledging"
@@ -52,6 +56,7 @@ class Maintenance:
         self._leading = False
         self._next_run = 0.0
         self._next_orphans = 0.0
+        self._next_pages = 0.0
         self._last_body = 0
         self._moved: list[int] = []
 
@@ -108,6 +113,9 @@ class Maintenance:
             driver.execute(self._statements.forget_orphans)
             driver.execute(self._statements.find_lost)
             self._next_orphans = now + _ORPHAN_INTERVAL
+        if now >= self._next_pages:
+            self._restore_pages(driver)
+            self._next_pages = now + _PAGES_INTERVAL
         self._history.run(driver)
         self._prepared_attempts.finish(driver)
         steps = (
@@ -134,6 +142,16 @@ class Maintenance:
         lost = redelivery.lost_claims(_RELEASE_LIMIT)
         redelivery.release([_release(claim) for claim in lost])
         return [claim.key for claim in lost]
+
+    def _restore_pages(self, driver: Driver) -> None:
+        """Give tables back the pages with which every plan is to count, if somebody has taken them away."""
+        tables = [name for (name,) in driver.execute(self._statements.restore_pages).rows]
+        if tables:
+            logger.info(
+                "The tables %s had fewer pages than plans are to count with, as after VACUUM FULL, CLUSTER or a "
+                "restored dump. They have them again.",
+                ", ".join(tables),
+            )
 
     def _end_abandoned(self, driver: Driver) -> None:
         """End the subscriptions whose last consumers went without leaving them, each in a transaction of its own."""

@@ -107,6 +107,8 @@ class UpkeepStatements:
                 order by e.sequence)
             select count(*) from deleted"""
 
+        self.restore_pages = f"select name from {schema}.restore_pages() as name"
+
         self.find_abandoned = f"""
             select s.queue_id from {schema}.subscription s
             where not s.durable and not exists (select from {schema}.subscriber c where c.queue_id = s.queue_id)"""

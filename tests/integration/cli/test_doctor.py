@@ -58,6 +58,7 @@ def test_a_healthy_store(jmsql: Command, jmsql_factory: library.ConnectionFactor
         "vacuum",
         "table message",
         "table delivery",
+        "plans",
     ]
     assert finding(outcome, "clients")["says"] == "1 connected"
     assert "ms from NOTIFY to LISTEN" in finding(outcome, "notifications")["says"]
@@ -131,6 +132,16 @@ def test_autovacuum_that_was_turned_off_for_a_table(jmsql: Command, database: ps
     assert outcome.exit_code == 1
     assert "reset (autovacuum_enabled)" in finding(outcome, "table message")["advice"]
     assert finding(outcome, "table delivery")["health"] == "ok"
+
+
+def test_tables_that_lost_the_pages_on_which_plans_count(jmsql: Command, database: psycopg.Connection) -> None:
+    database.execute("vacuum full jmsql.delivery")
+    plans = finding(jmsql("doctor", "--json"), "plans")
+    assert plans["health"] == "note"
+    assert plans["says"].startswith("delivery: fewer pages")
+
+    database.execute("select jmsql.restore_pages()")
+    assert finding(jmsql("doctor", "--json"), "plans")["health"] == "ok"
 
 
 def test_expired_messages_that_nobody_removes(jmsql: Command, database: psycopg.Connection) -> None:

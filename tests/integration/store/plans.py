@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -76,11 +76,18 @@ class PlannedStatement:
         connection.execute("set plan_cache_mode = force_generic_plan")
         connection.execute(sql.SQL("prepare {} as {}").format(self._name, sql.SQL(text)))
 
+    def plan(self, parameters: Mapping[str, object]) -> None:
+        """Make the plan that it keeps, which preparing alone does not."""
+        self._explain("explain (format json)", parameters)
+
     def run(self, parameters: Mapping[str, object]) -> Plan:
         """Run the statement, undo what it did, and return its plan."""
+        return Plan(self._explain("explain (analyze, buffers, format json)", parameters))
+
+    def _explain(self, explain: LiteralString, parameters: Mapping[str, object]) -> dict[str, Any]:
         values = sql.SQL(", ").join(sql.Literal(parameters[name]) for name in self._parameters)
         arguments = sql.SQL("({})").format(values) if self._parameters else sql.SQL("")
-        statement = sql.SQL("explain (analyze, buffers, format json) execute {} {}").format(self._name, arguments)
+        statement = sql.SQL("{} execute {} {}").format(sql.SQL(explain), self._name, arguments)
         # Past psycopg, which would deallocate what was prepared with the rollback.
         self._connection.pgconn.exec_(b"begin")
         try:
@@ -88,7 +95,8 @@ class PlannedStatement:
         finally:
             self._connection.pgconn.exec_(b"rollback")
         assert row is not None
-        return Plan(row[0][0]["Plan"])
+        plan: dict[str, Any] = row[0][0]["Plan"]
+        return plan
 
 
 def _times(loops: int, average: float) -> float:

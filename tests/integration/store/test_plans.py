@@ -18,6 +18,8 @@ import jmsql
 from jmsql.selectors import Selector
 from jmsql.store.candidates import first_of_groups
 from jmsql.store.delay_statements import delay_statements
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.maintenance import Maintenance
 from jmsql.store.redelivery_statements import redelivery_statements
 from jmsql.store.send_statements import SEND_COLUMNS
 from jmsql.store.statements import statements
@@ -46,7 +48,8 @@ FILL = f"""
     select setval('{SCHEMA}.message_sequence', last_value + {LONG}) from {SCHEMA}.message_sequence;
     """
 EMPTY = f"delete from {SCHEMA}.message; delete from {SCHEMA}.delivery; delete from {SCHEMA}.delayed_message"
-VACUUM = f"vacuum (analyze) {SCHEMA}.message, {SCHEMA}.delivery, {SCHEMA}.delayed_message"
+TABLES = ("message", "delivery", "delayed_message")
+VACUUM = f"vacuum (analyze) {', '.join(f'{SCHEMA}.{table}' for table in TABLES)}"
 
 # Groups of ten messages that follow one another, in a queue of their own; a tenth of the first half is claimed.
 FILL_GROUPS = f"""
@@ -167,8 +170,25 @@ def _planned_analyzed(connection: psycopg.Connection[Any]) -> dict[str, PlannedS
 
 def _planned_empty(connection: psycopg.Connection[Any]) -> dict[str, PlannedStatement]:
     planned = _plan(connection)
+    _keep_plans(planned)
     connection.execute(FILL)
     return planned
+
+
+def _planned_after_vacuum_full(connection: psycopg.Connection[Any]) -> dict[str, PlannedStatement]:
+    for table in TABLES:
+        connection.execute(f"vacuum full {SCHEMA}.{table}")
+    planned = _plan(connection)
+    _keep_plans(planned)
+    Maintenance(SCHEMA).run(PsycopgDriver(connection), 1)
+    _keep_plans(planned)
+    connection.execute(FILL)
+    return planned
+
+
+def _keep_plans(planned: dict[str, PlannedStatement]) -> None:
+    for name, statement in planned.items():
+        statement.plan(CASES[name].parameters)
 
 
 def _planned_after_a_burst(connection: psycopg.Connection[Any]) -> dict[str, PlannedStatement]:
@@ -196,6 +216,7 @@ MOMENTS = {
     "while the queue is long": _planned_long,
     "after it was analyzed": _planned_analyzed,
     "while it is empty": _planned_empty,
+    "after VACUUM FULL and a run of the upkeep": _planned_after_vacuum_full,
     "after it was analyzed when empty": _planned_after_a_burst,
     "when it is thought to have millions": _planned_for_millions,
 }

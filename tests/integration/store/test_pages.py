@@ -1,0 +1,125 @@
+"""The tables keep the pages on which plans count, or get them back."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+import jmsql
+from jmsql.store.diagnosis import Diagnosis
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.maintenance import Maintenance
+from jmsql.testing import wait_for
+
+SCHEMA = "jmsql_pages"
+TABLES = ["delayed_message", "delivery", "message"]
+LEADER = 1
+
+
+@pytest.fixture
+def database(jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to a database with a schema of the test's own."""
+    jmsql.migrate(jmsql_url, SCHEMA)
+    with psycopg.connect(jmsql_url, autocommit=True) as connection:
+        yield connection
+        connection.execute(f"drop schema {SCHEMA} cascade")
+
+
+def missing(database: psycopg.Connection[Any]) -> list[str]:
+    """Return the tables that have fewer pages than they should."""
+    return [name for (name,) in database.execute(f"select {SCHEMA}.tables_without_pages()").fetchall()]
+
+
+def pages(database: psycopg.Connection[Any]) -> list[int]:
+    statement = f"select pg_relation_size('{SCHEMA}.' || unnest(%s::text[])) / 8192"
+    return [number for (number,) in database.execute(statement.encode(), (TABLES,)).fetchall()]
+
+
+def maintain(database: psycopg.Connection[Any]) -> None:
+    Maintenance(SCHEMA).run(PsycopgDriver(database), LEADER)
+
+
+@pytest.mark.parametrize(
+    "statement", ["vacuum (full) {}", "cluster {} using {}", "truncate {}", "vacuum (truncate) {}"]
+)
+def test_what_takes_the_pages_away_is_mended_once(database: psycopg.Connection[Any], statement: str) -> None:
+    for name in TABLES:
+        table, key = sql.Identifier(SCHEMA, name), sql.Identifier(f"{name}_pkey")
+        database.execute(sql.SQL(statement).format(table, key))
+    assert missing(database) == TABLES
+
+    maintain(database)
+
+    assert pages(database) == [128, 128, 128]
+    assert database.execute(f"select count(*) from {SCHEMA}.message").fetchone() == (0,)
+    maintain(database)
+    assert pages(database) == [128, 128, 128]
+
+
+def test_vacuum_leaves_the_pages(database: psycopg.Connection[Any]) -> None:
+    database.execute(f"vacuum full {SCHEMA}.message")
+    maintain(database)
+
+    database.execute(f"vacuum (analyze) {SCHEMA}.message")
+
+    assert missing(database) == []
+
+
+def test_messages_that_are_there_stay(database: psycopg.Connection[Any], jmsql_url: str) -> None:
+    with jmsql.ConnectionFactory(jmsql_url, schema=SCHEMA).create_context() as context:
+        producer = context.create_producer()
+        producer.send(jmsql.Queue("orders"), "now")
+        producer.delivery_delay = 3600
+        producer.send(jmsql.Queue("orders"), "later")
+        for name in TABLES:
+            database.execute(sql.SQL("vacuum (full) {}").format(sql.Identifier(SCHEMA, name)))
+
+        wait_for(lambda: missing(database) == [], timeout=20)
+
+        assert context.create_consumer(jmsql.Queue("orders")).receive_body(str, timeout=10) == "now"
+    assert database.execute(f"select count(*) from {SCHEMA}.delayed_message").fetchone() == (1,)
+
+
+def test_the_doctor_names_tables_without_pages(database: psycopg.Connection[Any], jmsql_url: str) -> None:
+    with Diagnosis(jmsql_url, SCHEMA) as diagnosis:
+        assert diagnosis.tables_without_pages() == []
+        database.execute(f"vacuum full {SCHEMA}.message")
+        assert diagnosis.tables_without_pages() == ["message"]
+
+
+def test_a_locked_table_holds_nobody_up(database: psycopg.Connection[Any], jmsql_url: str) -> None:
+    database.execute(f"vacuum full {SCHEMA}.message")
+    with psycopg.connect(jmsql_url) as other:
+        other.execute(f"lock table {SCHEMA}.message in share update exclusive mode")
+        maintain(database)
+        assert missing(database) == ["message"]
+
+    maintain(database)
+    assert missing(database) == []
+
+
+def test_a_restored_dump_gets_its_pages_back(database: psycopg.Connection[Any], jmsql_url: str, tmp_path: Path) -> None:
+    row = database.execute("select setting from pg_config where name = 'BINDIR'").fetchone()
+    assert row is not None
+    programs, dump = Path(row[0]), tmp_path / "dump"
+    if not (programs / "pg_dump").exists():
+        pytest.skip("the server is not on this machine, or has no pg_dump")
+    dsn = jmsql_url.replace("+psycopg", "")
+    subprocess.run([programs / "pg_dump", "-Fc", "-n", SCHEMA, "-f", dump, dsn], check=True)
+    database.execute(f"drop schema {SCHEMA} cascade")
+    subprocess.run([programs / "pg_restore", "-d", dsn, dump], check=True)
+    assert missing(database) == TABLES
+
+    maintain(database)
+
+    assert missing(database) == []
+    targets = database.execute(
+        f"select count(*) from pg_attribute where attrelid = '{SCHEMA}.message'::regclass and attnum > 0 and attstattarget = 0"
+    ).fetchone()
+    assert targets == (4,)

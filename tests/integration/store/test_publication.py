@@ -1,0 +1,186 @@
+"""A database whose tables are all published, for logical replication, does everything that another one does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+import jmsql
+from jmsql import AcknowledgeMode, Administration, ConnectionFactory, Queue, Topic
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.history_partitions import HistoryPartitions
+from jmsql.store.spark_staging import Attempt, Place, StagedMessages
+from jmsql.testing import wait_for
+
+ORDERS = Queue("orders")
+RETIRED = date(2020, 2, 1)
+
+
+@pytest.fixture
+def database(jmsql_clean_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection of the test's own to the database, which publishes all of its tables."""
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        connection.execute("create publication everything for all tables")
+        yield connection
+        connection.execute("drop publication everything")
+
+
+@pytest.fixture
+def administration(jmsql_factory: ConnectionFactory) -> Iterator[Administration]:
+    with Administration(jmsql_factory) as administration:
+        yield administration
+
+
+@pytest.fixture
+def context(jmsql_factory: ConnectionFactory) -> Iterator[jmsql.JMSContext]:
+    with jmsql_factory.create_context(session_mode=AcknowledgeMode.TRANSACTED) as context:
+        yield context
+
+
+def count(database: psycopg.Connection[Any], table: str) -> int:
+    row = database.execute(sql.SQL("select count(*) from {}").format(sql.Identifier("jmsql", table))).fetchone()
+    assert row is not None
+    number: int = row[0]
+    return number
+
+
+def test_rows_of_every_table_can_be_updated_and_deleted(database: psycopg.Connection[Any]) -> None:
+    database.execute("select jmsql.make_history_partition(%s)", (RETIRED,))
+    try:
+        tables = database.execute(
+            """select c.relname, (select a.attname from pg_attribute a
+                                  where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+                                    and a.attgenerated = '' and a.attidentity = '' order by a.attnum limit 1)
+               from pg_class c where c.relnamespace = 'jmsql'::regnamespace and c.relkind in ('r', 'p')"""
+        ).fetchall()
+        refused = []
+        for name, column in tables:
+            table, one = sql.Identifier("jmsql", name), sql.Identifier(column)
+            for statement in (
+                sql.SQL("delete from {} where false").format(table),
+                sql.SQL("update {} set {} = {} where false").format(table, one, one),
+            ):
+                try:
+                    database.execute(statement)
+                except psycopg.Error as error:
+                    refused.append(str(error))
+    finally:
+        database.execute("drop table jmsql.message_history_20200201")
+
+    assert len(tables) > 20
+    assert refused == []
+
+
+def test_messages_are_sent_delayed_received_and_acknowledged(
+    database: psycopg.Connection[Any], context: jmsql.JMSContext
+) -> None:
+    context.create_producer(delivery_delay=0.001).send(ORDERS, "late")
+    context.create_producer().send(ORDERS, "now")
+    context.commit()
+
+    with context.create_consumer(ORDERS) as consumer:
+        assert {consumer.receive_body(str, timeout=10), consumer.receive_body(str, timeout=10)} == {"late", "now"}
+    context.commit()
+
+    assert count(database, "message") == count(database, "delayed_message") == 0
+
+
+def test_messages_expire_and_die(
+    database: psycopg.Connection[Any], administration: Administration, context: jmsql.JMSContext
+) -> None:
+    administration.create_queue("expired")
+    administration.create_queue("dead")
+    administration.create_queue("orders", expiry_queue="expired", maximum_deliveries=1, dead_letter_queue="dead")
+    context.create_producer().send(ORDERS, "poison")
+    context.commit()
+
+    with context.create_consumer(ORDERS) as consumer:
+        assert consumer.receive_body(str, timeout=10) == "poison"
+        context.rollback()
+    context.create_producer(time_to_live=0.001).send(ORDERS, "stale")
+    context.commit()
+
+    with context.create_consumer(Queue("dead")) as dead, context.create_consumer(Queue("expired")) as expired:
+        assert dead.receive_body(str, timeout=10) == "poison"
+        assert expired.receive_body(str, timeout=10) == "stale"
+    context.commit()
+    administration.alter("orders", maximum_deliveries=None, dead_letter_queue=None)
+
+
+def test_queues_with_groups_and_topics_are_deleted_with_their_messages(
+    database: psycopg.Connection[Any], administration: Administration, context: jmsql.JMSContext
+) -> None:
+    context.create_shared_durable_consumer(Topic("prices"), "audit").close()
+    message = context.create_text_message("grouped")
+    message.set_string_property("JMSXGroupID", "a")
+    producer = context.create_producer()
+    producer.send(ORDERS, message)
+    producer.send(Topic("prices"), "price")
+    context.create_producer(delivery_delay=3600).send(ORDERS, "later")
+    context.commit()
+    assert count(database, "grouped_queue") == 1
+
+    administration.delete("orders", force=True)
+    administration.delete("topic://prices", force=True)
+
+    wait_for(lambda: count(database, "message") + count(database, "delayed_message") + count(database, "queue") == 0)
+    assert count(database, "grouped_queue") == 0
+
+
+def test_queues_are_purged_and_access_is_taken_away(
+    database: psycopg.Connection[Any], administration: Administration, context: jmsql.JMSContext
+) -> None:
+    context.create_producer().send(ORDERS, "one")
+    context.create_producer(delivery_delay=3600).send(ORDERS, "two")
+    context.commit()
+    database.execute("create role jmsql_published nologin")
+    try:
+        administration.grant("orders", "jmsql_published", send=True)
+        administration.revoke("orders", "jmsql_published", send=True)
+    finally:
+        database.execute("drop owned by jmsql_published")
+        database.execute("drop role jmsql_published")
+
+    assert sum(administration.purge("orders")) == 2
+    assert count(database, "permission") == 0
+
+
+def test_history_is_kept_and_removed(
+    database: psycopg.Connection[Any], administration: Administration, context: jmsql.JMSContext
+) -> None:
+    administration.create_queue("orders", history=True)
+    context.create_producer().send(ORDERS, "order")
+    context.commit()
+    with context.create_consumer(ORDERS) as consumer:
+        assert consumer.receive_body(str, timeout=10) == "order"
+    context.commit()
+    assert count(database, "message_history") == 1
+
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+    partitions = HistoryPartitions(PsycopgDriver(database), "jmsql", patience=10.0)
+    assert sum(step.messages for step in partitions.remove(tomorrow, ORDERS)) == 1
+
+
+def test_what_tasks_of_spark_have_staged_is_sent(
+    database: psycopg.Connection[Any], administration: Administration
+) -> None:
+    administration.create_queue("orders")
+    staged = StagedMessages(PsycopgDriver(database), "jmsql")
+    attempt_id = staged.begin_attempt("w")
+    database.execute(
+        "insert into jmsql.spark_staging (attempt_id, position, inverse_priority, jms_delivery_mode, destination, "
+        "message_type, text_body) select %s, 1, 5, 2, 'queue://orders', 'TextMessage', 'row'",
+        (attempt_id,),
+    )
+    attempt = Attempt(attempt_id, 0, {Place("queue://orders", is_delayed=False): 1})
+    with database.transaction():
+        staged.send([attempt], create=False)
+        staged.remove([attempt])
+
+    assert count(database, "message") == 1
+    assert count(database, "spark_staging") == 0
