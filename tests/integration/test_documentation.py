@@ -1,53 +1,231 @@
-"""The programs in the documentation run."""
+"""What the documentation shows works as it is shown: programs, SQL and commands."""
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
+import importlib.util
+import inspect
+import os
 import re
+import shlex
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy
+import typer
 
-ROOT = Path(__file__).parents[2]
-PAGES = (
-    "README.md",
-    "docs/tutorial.md",
-    "docs/messages.md",
-    "docs/sessions.md",
-    "docs/two-phase-commit.md",
-    "docs/connection-consumers.md",
-    "docs/message-groups.md",
-    "docs/topics.md",
-    "docs/enlist.md",
-    "docs/worker.md",
-    "docs/redelivery.md",
-    "docs/history.md",
-    "docs/selectors.md",
+import jmsql
+from jmsql import tracing
+from jmsql.cli.application import app
+from jmsql.testing import wait_for
+from tests.documentation import (
+    EXAMPLES,
+    PAGES,
+    ROOT,
+    Block,
+    blocks,
+    commands,
+    inline_commands,
+    inline_options,
+    programs,
+    run,
+    unknown_fences,
 )
-PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-EXAMPLE_URL = "postgresql+psycopg://shop@db/shop"
+
+SHOWN_URL = "postgresql://shop@db/shop"
+SHOWN_ENGINE_URL = "postgresql+psycopg://shop@db/shop"
+
+PROGRAMS = [program for page in PAGES for program in programs(page)]
+# Tests that have a Spark run the programs of these pages.
+WITH_SPARK = {"docs/archive.md", "docs/spark.md", "docs/statistics.md"}
+# It would start the server of the user who runs the tests.
+ONLY_CHECKED = {"docs/embedded.md"}
+RUN_HERE = [program for program in PROGRAMS if program.page not in WITH_SPARK | ONLY_CHECKED]
+
+# The statements of the demonstration read the tables that it makes.
+STATEMENTS = [block for page in PAGES if page != "docs/demo.md" for block in blocks(page, "sql") if block.title is None]
+
+# Options of spark-submit that the text names.
+FOREIGN_OPTIONS = {"--archives", "--py-files"}
 
 
 @pytest.fixture
-def url(jmsql_clean_url: str) -> Iterator[str]:
+def url(jmsql_clean_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The database that the variable names. What the programs store of their own is dropped at the end."""
+    monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)
     yield jmsql_clean_url
-    engine = sqlalchemy.create_engine(sqlalchemy.make_url(jmsql_clean_url).set(drivername="postgresql+psycopg"))
-    with engine.begin() as database:
-        database.execute(sqlalchemy.text("drop table if exists orders, shipment"))
-    engine.dispose()
+    with psycopg.connect(jmsql_clean_url) as database:
+        database.execute("drop table if exists orders, shipment, purchase, sale")
+        database.execute("drop function if exists tell_of_sale")
+
+
+def driver_url(url: str) -> str:
+    return sqlalchemy.make_url(url).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+
+
+def is_for_pytest(value: object) -> bool:
+    return inspect.isfunction(value) and value.__name__.startswith("test_")
+
+
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES])
+def test_every_block_of_a_page_is_of_a_kind_that_is_tested(page: str) -> None:
+    assert unknown_fences(page) == []
+    titles = {block.title for block in blocks(page, "python", "sql", "sh", "console", "text", "json")}
+    assert titles <= {None, "continued", "DuckDB"}
+
+
+@pytest.mark.parametrize("program", RUN_HERE, ids=str)
+def test_a_program_runs(url: str, program: Block, request: pytest.FixtureRequest) -> None:
+    names: dict[str, Any] = {}
+    try:
+        names = run(program, {SHOWN_ENGINE_URL: driver_url(url), SHOWN_URL: url})
+        for test in filter(is_for_pytest, list(names.values())):
+            test(*(request.getfixturevalue(name) for name in inspect.signature(test).parameters))
+    finally:
+        tracing.uninstrument()
+        for value in names.values():
+            if isinstance(value, sqlalchemy.Engine):
+                value.dispose()
+
+
+def test_programs_pass_the_strict_type_checker(tmp_path: Path) -> None:
+    files = {}
+    for program in PROGRAMS:
+        file = tmp_path / f"{re.sub('[^a-z]', '_', program.page.lower())}_{program.line}.py"
+        file.write_text("\n" * (program.line - 1) + program.text)
+        files[file.name] = str(file)
+    command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", "--no-error-summary", *files.values()]
+    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert (checked.stdout, checked.stderr, checked.returncode) == ("", "", 0)
+
+
+@pytest.mark.parametrize("block", STATEMENTS, ids=str)
+def test_sql_runs(url: str, block: Block) -> None:
+    with jmsql.Administration(url) as administration:
+        for name in ("orders", "blue"):
+            administration.create_queue(name)
+    with psycopg.connect(url, autocommit=True) as database:
+        database.execute(block.text.encode())
+
+
+def test_the_readme_works_from_top_to_bottom_on_a_database_of_ones_own(
+    jmsql_server_url: str, url: str, tmp_path: Path
+) -> None:
+    """The programs are files, the commands are typed into a shell, and the database is empty."""
+    first, backend, worker = programs("README.md")
+    [migrate] = [block for block in blocks("README.md", "sh") if "migrate" in block.text]
+    [work] = [block for block in blocks("README.md", "sh") if "jmsql worker" in block.text]
+    name = "readme"
+    server = sqlalchemy.make_url(jmsql_server_url).set(drivername="postgresql")
+    own = server.set(database=name).render_as_string(hide_password=False)
+    environment = {key: value for key, value in os.environ.items() if key != "JMSQL_URL"}
+    environment["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), environment["PATH"]))
+    environment["PYTHONPATH"] = str(ROOT)
+
+    def shell(text: str) -> list[str]:
+        return ["bash", "-ec", text.replace(SHOWN_URL, shlex.quote(own))]
+
+    def written(file: str, program: Block) -> str:
+        (tmp_path / file).write_text(program.text.replace(SHOWN_ENGINE_URL, driver_url(own)))
+        return file
+
+    with psycopg.connect(server.render_as_string(hide_password=False), autocommit=True) as administrator:
+        administrator.execute(f"create database {name}")
+        try:
+            typed = migrate.text + f"python {written('first.py', first)}\npython {written('backend.py', backend)}\n"
+            subprocess.run(shell(typed), cwd=tmp_path, env=environment, check=True, timeout=100)
+            written("shop.py", worker)
+            environment["JMSQL_URL"] = own
+            with (
+                psycopg.connect(own, autocommit=True) as database,
+                subprocess.Popen(shell("exec " + work.text), cwd=tmp_path, env=environment) as process,
+            ):
+                shipped = "select goods from shipment order by goods desc"
+                wait_for(lambda: len(database.execute(shipped).fetchall()) == 2, 60.0)
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(60) == 0
+                assert [goods for (goods,) in database.execute(shipped)] == ["two kites", "a lantern"]
+        finally:
+            administrator.execute(f"drop database {name} with (force)")
+
+
+@functools.cache
+def jmsql_command() -> Any:
+    """The whole of `jmsql`, which takes long to build."""
+    return typer.main.get_command(app)
+
+
+def click_command(words: list[str]) -> tuple[Any, Any, list[str]]:
+    """The subcommand of `jmsql` that the words name, its context, and the words that are its own."""
+    command = jmsql_command()
+    context = command.context_class(command, info_name="jmsql")
+    rest = list(words)
+    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        name = rest.pop(0)
+        assert name in command.commands, f"jmsql has no {name!r} in {' '.join(words)!r}"
+        command = command.commands[name]
+        context = command.context_class(command, parent=context, info_name=name)
+    return command, context, rest
+
+
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES])
+def test_commands_are_understood(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in ("order.pdf", "order.json"):
+        (tmp_path / file).write_text("{}")
+    extras = {extra.lower() for extra in importlib.metadata.metadata("jmsql").get_all("Provides-Extra") or []}
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for words in commands(page):
+        match words:
+            case ["jmsql", *rest]:
+                command, _, own = click_command(rest)
+                with command.make_context("jmsql", own):  # which closes the files that the options name
+                    pass
+            case ["make", target, *_]:
+                assert target in targets
+            case ["pip", "install", package, *_]:
+                [named] = re.findall(r"^jmsql\[([a-z,]+)\]$", package)
+                assert set(named.split(",")) <= extras
+            case ["python", "-m", module, *_]:
+                assert importlib.util.find_spec(module) is not None
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_programs_of_a_page_run_one_after_the_other(url: str, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JMSQL_URL", url)
-    driver_url = sqlalchemy.make_url(url).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
-    programs = PROGRAM.findall((ROOT / page).read_text())
-    assert programs
-    names: dict[str, Any] = {"__name__": "documentation"}
-    for program in programs:
-        exec(compile(program.replace(EXAMPLE_URL, driver_url), page, "exec", dont_inherit=True), names)
-    for engine in names.values():
-        if isinstance(engine, sqlalchemy.Engine):
-            engine.dispose()
+def test_commands_and_options_in_the_text_exist(page: str) -> None:
+    for words in inline_commands(page):
+        command, context, rest = click_command(words[1:])
+        known = {
+            name for parameter in command.get_params(context) for name in parameter.opts + parameter.secondary_opts
+        }
+        assert {word for word in rest if word.startswith("--")} <= known, words
+    assert inline_options(page) <= all_options() | FOREIGN_OPTIONS
+
+
+def all_options() -> set[str]:
+    found: set[str] = set()
+    remaining: list[Any] = [jmsql_command()]
+    while remaining:
+        command = remaining.pop()
+        for parameter in command.params:
+            found |= {*parameter.opts, *parameter.secondary_opts}
+        remaining += getattr(command, "commands", {}).values()
+    return found | {"--help"}
+
+
+def test_the_page_of_the_command_lists_every_subcommand() -> None:
+    page = (ROOT / "docs/command.md").read_text()
+    listed = set(re.findall(r"^\| `jmsql ([a-z-]+)", page, re.MULTILINE))
+    assert listed == {name for name, command in jmsql_command().commands.items() if not command.hidden}
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    pages = "\n".join((ROOT / page).read_text() for page in PAGES)
+    documented = set(re.findall(r"^::: jmsql\.(\w+)$", pages, re.MULTILINE))
+    assert set(jmsql.__all__) <= documented

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import jmsql
 from jmsql.cli.application import app
 from jmsql.spark import ArchivedDay, archive
+from tests.documentation import blocks, programs, run
 from tests.integration.client.server import Server
 from tests.integration.history.conftest import SetClock, database, send, set_clock, take  # noqa: F401 - fixtures
 from tests.spark.conftest import SECRET
@@ -27,7 +28,6 @@ pytestmark = pytest.mark.timeout(600)
 
 NOON = datetime(2030, 3, 10, 12, tzinfo=UTC)
 FIRST, SECOND = NOON.date(), NOON.date() + timedelta(days=1)
-ROOT = Path(__file__).parents[2]
 
 ORDERS = jmsql.Queue("orders")
 PRICES = jmsql.Topic("prices")
@@ -238,14 +238,13 @@ def test_queries_of_the_documentation_run(
     send(jmsql_factory, "waits", destination=jmsql.Queue("other"))
     keep("a", "b")
     archive(spark, str(tmp_path), live=True)
-    page = (ROOT / "docs/archive.md").read_text().replace("/srv/archive", str(tmp_path))
-    queries = re.findall(r"^```sql\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     with duckdb.connect() as duck:
-        shown = [duck.execute(query).fetchall() for query in queries]
+        shown = [
+            duck.execute(query.text.replace("/srv/archive", str(tmp_path))).fetchall()
+            for query in blocks("docs/archive.md", "sql")
+        ]
     assert shown[0] == [("queue://orders", date.today(), 2, 2)]  # noqa: DTZ011
     assert len(shown) == 3
-    names: dict[str, Any] = {"spark": spark}
-    for program in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
-        exec(compile(program, "archive.md", "exec", dont_inherit=True), names)
-    assert names["history"].count() == 2
-    assert names["report"].messages == 0
+    reading, archiving = (run(program, {"/srv/archive": str(tmp_path)}) for program in programs("docs/archive.md"))
+    assert reading["history"].count() == 2
+    assert archiving["report"].messages == 0

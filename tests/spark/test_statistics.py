@@ -20,6 +20,7 @@ import jmsql
 from jmsql.cli.application import app
 from jmsql.spark.statistics import Results, Source, compute_statistics, write_statistics
 from jmsql.testing.database import SessionDatabase
+from tests.documentation import programs, run
 from tests.spark.past import MARKUP, archive_history, make_past
 
 pytestmark = pytest.mark.timeout(600)
@@ -233,8 +234,7 @@ def test_program_of_the_documentation_runs(
     jmsql_url: str, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[2] / "docs" / "statistics.md").read_text()
-    [program] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    exec(compile(program.replace("/srv/archive", str(archive)), "docs/statistics.md", "exec", dont_inherit=True), {})
+    [program] = programs("docs/statistics.md")
+    run(program, {"/srv/archive": str(archive)})
     assert (tmp_path / "statistics" / "report.html").is_file()
     assert (tmp_path / "statistics" / "parquet" / "by_hour" / "consumers").is_dir()

@@ -1,0 +1,122 @@
+"""The code blocks of the documentation.
+
+Each block of Python is a program of its own, unless its title is "continued": such a block continues the program
+before it on the page. Blocks of SQL are for jmsql's database, unless the title names another.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md")))
+EXAMPLES = tuple(sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("examples/*/README.md")))
+CONTINUED = "continued"
+
+_BLOCK = re.compile(
+    r'^```(?P<language>\w+)(?: title="(?P<title>[^"]*)")?\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL
+)
+_FENCE = re.compile(r"^ *```.+$", re.MULTILINE)
+_INLINE_COMMAND = re.compile(r"`(jmsql [^`]+)`")
+_BETWEEN_COMMANDS = re.compile(r"\|\|?|&&?|;|>")
+
+
+class Block(NamedTuple):
+    """A block of code on a page."""
+
+    page: str
+    line: int
+    language: str
+    title: str | None
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(page: str, *languages: str) -> list[Block]:
+    """The blocks of a page in these languages."""
+    text = (ROOT / page).read_text()
+    return [
+        Block(page, text.count("\n", 0, found.start("text")) + 1, found["language"], found["title"], found["text"])
+        for found in _BLOCK.finditer(text)
+        if found["language"] in languages
+    ]
+
+
+def programs(page: str) -> list[Block]:
+    """The programs of a page: its blocks of Python, each with those that continue it."""
+    found: list[Block] = []
+    for block in blocks(page, "python"):
+        if block.title == CONTINUED:
+            begun = found[-1]
+            # Empty lines keep the numbers of lines in tracebacks as they are on the page.
+            between = "\n" * (block.line - begun.line - begun.text.count("\n"))
+            found[-1] = begun._replace(text=begun.text + between + block.text)
+        else:
+            found.append(block)
+    return found
+
+
+def run(program: Block, places: Mapping[str, str]) -> dict[str, Any]:
+    """Run a program in this process, and return its names.
+
+    Args:
+        program: The program.
+        places: What stands on the page for a database or a directory, and where that is in the test.
+    """
+    text = program.text
+    for shown, real in places.items():
+        text = text.replace(shown, real)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile("\n" * (program.line - 1) + text, program.page, "exec", dont_inherit=True), names)
+    return names
+
+
+def commands(page: str) -> list[list[str]]:
+    """The words of each command in the blocks of a page that show a shell."""
+    found = []
+    for block in blocks(page, "sh", "console"):
+        lines = block.text.replace("\\\n", " ").splitlines()
+        if block.language == "console":
+            lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        found += [words for line in lines for words in _split(line)]
+    return found
+
+
+def inline_commands(page: str) -> Iterator[list[str]]:
+    """The words of each `jmsql` command in the text of a page, which may leave out some."""
+    for command in _INLINE_COMMAND.findall((ROOT / page).read_text()):
+        yield shlex.split(command.replace("…", " ").replace("[", " ").replace("]", " "))
+
+
+def inline_options(page: str) -> set[str]:
+    """The options of commands that the text of a page names."""
+    return set(re.findall(r"`(--[a-z][a-z-]+)", (ROOT / page).read_text()))
+
+
+def unknown_fences(page: str) -> list[str]:
+    """What begins a block and is not understood here, but for blocks inside of lists."""
+    text = (ROOT / page).read_text()
+    known = {found.start() for found in _BLOCK.finditer(text)}
+    return [found[0] for found in _FENCE.finditer(text) if found.start() not in known and found[0][0] != " "]
+
+
+def _split(line: str) -> Iterator[list[str]]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;>")
+    lexer.whitespace_split = True
+    lexer.commenters = "#"
+    command: list[str] = []
+    for word in lexer:
+        if _BETWEEN_COMMANDS.fullmatch(word):
+            if command:
+                yield command
+            command = []
+        else:
+            command.append(word)
+    if command:
+        yield command
