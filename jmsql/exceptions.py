@@ -106,8 +106,8 @@ class UnsupportedOperationException(JMSException):
 
 
 class NumberFormatException(ValueError):
-    """A string that is no number was read as one (Java's ``NumberFormatException``)."""
+    """A string that is no number was read as one, or a null as an integer (Java's ``NumberFormatException``)."""
 
 
 class NullValueError(TypeError):
-    """A null was read as a character, or given where JMS wants a value (Java's ``NullPointerException``)."""
+    """A null was read as a float, double or char, or given for a value (Java's ``NullPointerException``)."""

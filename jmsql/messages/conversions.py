@@ -51,8 +51,8 @@ class Conversion(Generic[T]):
 
         Raises:
             MessageFormatException: The table has no such conversion.
-            NumberFormatException: A string that is no number, or a null, is read as a number.
-            NullValueError: A null is read as a char.
+            NumberFormatException: A string that is no number is read as a number, or a null as an integer.
+            NullValueError: A null is read as a float, a double or a char.
         """
         reader = self._readers.get(type(value))
         if reader is None:
@@ -68,12 +68,16 @@ def _string_to_boolean(value: str) -> bool:
     return value.lower() == "true"
 
 
-def _null_to_number(_: None) -> NoReturn:
-    raise NumberFormatException("The value is null or was never set, so that it cannot be read as a number.")
+# A null is read as Java's valueOf(String) of the type reads it: to Integer and its like it is a wrong number, while Float
+# and Double raise a NullPointerException. A char has no valueOf(String), and JMS demands that exception for it too.
 
 
-def _null_to_char(_: None) -> NoReturn:
-    raise NullValueError("The value is null or was never set, so that it cannot be read as a char.")
+def _null_to_integer(_: None) -> NoReturn:
+    raise NumberFormatException("The value is null or was never set, so that it cannot be read as an integer.")
+
+
+def _null_to_value(_: None) -> NoReturn:
+    raise NullValueError("The value is null or was never set, so that it cannot be read as a float, double or char.")
 
 
 def _boolean_to_string(value: bool) -> str:
@@ -91,7 +95,7 @@ def _null_to_false(_: None) -> bool:
 def _integer(target: str, bits: int, *types: type[int]) -> Conversion[int]:
     """A column for integers: those types that fit it, and strings."""
     readers: dict[type, Callable[[Any], int]] = dict.fromkeys(types, int)
-    return Conversion(target, readers | {str: partial(parse_integer, bits=bits), NoneType: _null_to_number})
+    return Conversion(target, readers | {str: partial(parse_integer, bits=bits), NoneType: _null_to_integer})
 
 
 to_boolean: Conversion[bool] = Conversion("boolean", {bool: _same, str: _string_to_boolean, NoneType: _null_to_false})
@@ -99,11 +103,11 @@ to_byte = _integer("byte", 8, Byte)
 to_short = _integer("short", 16, Byte, Short)
 to_int = _integer("int", 32, Byte, Short, int)
 to_long = _integer("long", 64, Byte, Short, int, Long)
-to_float: Conversion[float] = Conversion("float", {Float: float, str: parse_float, NoneType: _null_to_number})
+to_float: Conversion[float] = Conversion("float", {Float: float, str: parse_float, NoneType: _null_to_value})
 to_double: Conversion[float] = Conversion(
-    "double", {Float: float, float: float, str: parse_double, NoneType: _null_to_number}
+    "double", {Float: float, float: float, str: parse_double, NoneType: _null_to_value}
 )
-to_char: Conversion[str] = Conversion("char", {Char: str.__str__, NoneType: _null_to_char})
+to_char: Conversion[str] = Conversion("char", {Char: str.__str__, NoneType: _null_to_value})
 to_string: Conversion[str | None] = Conversion(
     "String",
     {

@@ -30,8 +30,9 @@ class MapMessage(Message, MutableMapping[str, Value]):
     """A message whose body is a set of names, each with a value; letter case counts in names.
 
     Reading converts by table 3-7 of JMS. A pair that the table does not have raises MessageFormatException; a string
-    that is no number, and a null read as a number, raise NumberFormatException; a null read as a char raises
-    NullValueError, and as a boolean gives False. A name that was never set reads as null.
+    that is no number raises NumberFormatException. A null raises NumberFormatException when it is read as an integer,
+    and NullValueError as a float, a double or a char; as a boolean it is False. A name that was never set
+    reads as null.
 
     Writing raises MessageNotWriteableException on a received message until `clear_body`, ValueError if the name is
     empty or None, and MessageFormatException if the value does not fit the type.

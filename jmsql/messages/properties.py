@@ -89,8 +89,8 @@ class PropertyAccess:
     """The part of a message that reads and writes its properties.
 
     Reading converts by table 3-2 of JMS. A pair that the table does not have raises MessageFormatException; a string
-    that is no number, and a missing or null property read as a number, raise NumberFormatException; missing read as
-    a boolean is False.
+    that is no number raises NumberFormatException. A missing or null property raises NumberFormatException when it is
+    read as an integer, and NullValueError as a float or a double; as a boolean it is False.
 
     Writing raises MessageNotWriteableException on a received message until `clear_properties`, ValueError if the
     name is empty or None, and MessageFormatException if the name cannot be set or the value does not fit the type.

@@ -38,9 +38,10 @@ class StreamMessage(Message):
     received message is read.
 
     Reading converts by table 3-7 of JMS. A pair that the table does not have raises MessageFormatException; a string
-    that is no number, and a null read as a number, raise NumberFormatException; a null read as a char raises
-    NullValueError, and as a boolean gives False. Beyond the last field, reading raises MessageEOFException, and
-    before `reset` MessageNotReadableException. A read that fails leaves the position where it was.
+    that is no number raises NumberFormatException. A null raises NumberFormatException when it is read as an integer,
+    and NullValueError as a float, a double or a char; as a boolean it is False. Beyond the last field, reading
+    raises MessageEOFException, and before `reset` MessageNotReadableException. A read that fails leaves the position
+    where it was.
 
     Writing raises MessageNotWriteableException while the message is read, and MessageFormatException if the value
     does not fit the type.

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
+from jmsql.exceptions import NullValueError, NumberFormatException
+
 PRIMITIVES = ("boolean", "byte", "short", "char", "int", "long", "float", "double")
 NUMBERS = ("byte", "short", "int", "long", "float", "double")
 
@@ -57,6 +63,21 @@ TEXTS: list[tuple[str, object, str]] = [
 ]
 """Values with the text that Java writes for them, and reads as them."""
 
+NULL_READ_AS: dict[str, type[Exception] | bool | None] = {
+    "boolean": False,
+    "byte": NumberFormatException,
+    "short": NumberFormatException,
+    "int": NumberFormatException,
+    "long": NumberFormatException,
+    "float": NullValueError,
+    "double": NullValueError,
+    "char": NullValueError,
+    "string": None,
+    "bytes": None,
+    "object": None,
+}
+"""What comes of a null, or of a name that was never set: the outcome of Java's `valueOf((String) null)`."""
+
 NOT_NUMBERS = ("", "a", "--1", "0x1", "1_000", "1L", "one", "1 2")
 """Strings that Java reads as no number of any type."""
 
@@ -79,3 +100,13 @@ CONVERSIONS = [
     for value in VALUES[written]
 ]
 """All permitted conversions but those from and to String; the value stays the same."""
+
+
+def check_null(read: Callable[[str], object], kind: str) -> None:
+    """Check what reading a null as `kind` comes to; `read` does it."""
+    expected = NULL_READ_AS[kind]
+    if isinstance(expected, type):
+        with pytest.raises(expected, match="null or was never set"):
+            read(kind)
+    else:
+        assert read(kind) is expected

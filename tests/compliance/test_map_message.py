@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
-from jmsql.exceptions import MessageFormatException, NullValueError, NumberFormatException
+from jmsql.exceptions import MessageFormatException, NumberFormatException
 from jmsql.messages import Byte, Char, Float, Long, MapMessage, Short
 from tests.compliance.conversion_tables import (
     CONVERSIONS,
     FORBIDDEN,
     NOT_NUMBERS,
+    NULL_READ_AS,
     NUMBERS,
     OUT_OF_RANGE,
     READABLE_AS,
     TEXTS,
     VALUES,
+    check_null,
 )
 
 
@@ -159,19 +161,6 @@ def null_message() -> MapMessage:
         ),
     ],
 )
-class TestNull:
-    @pytest.mark.parametrize("kind", NUMBERS)
-    def test_is_no_number(self, message: MapMessage, kind: str) -> None:
-        with pytest.raises(NumberFormatException):
-            read(message, kind)
-
-    def test_is_no_char(self, message: MapMessage) -> None:
-        with pytest.raises(NullValueError):
-            read(message, "char")
-
-    def test_is_false_as_boolean(self, message: MapMessage) -> None:
-        assert read(message, "boolean") is False
-
-    @pytest.mark.parametrize("kind", ["string", "bytes", "object"])
-    def test_is_none_as_an_object(self, message: MapMessage, kind: str) -> None:
-        assert read(message, kind) is None
+@pytest.mark.parametrize("kind", NULL_READ_AS)
+def test_null_is_read_as_in_java(message: MapMessage, kind: str) -> None:
+    check_null(lambda as_type: read(message, as_type), kind)

@@ -12,11 +12,13 @@ from tests.compliance.conversion_tables import (
     CONVERSIONS,
     FORBIDDEN,
     NOT_NUMBERS,
+    NULL_READ_AS,
     NUMBERS,
     OUT_OF_RANGE,
     PROPERTY_TYPES,
     TEXTS,
     VALUES,
+    check_null,
 )
 
 pytestmark = pytest.mark.requirement("properties.conversion")
@@ -113,18 +115,10 @@ def test_string_that_is_no_such_number_is_refused(kind: str, text: str) -> None:
 
 @pytest.mark.requirement("properties.conversion.null")
 @pytest.mark.case("property-conversion-07")
-@pytest.mark.parametrize("kind", NUMBERS)
-def test_missing_property_is_no_number(kind: str) -> None:
-    with pytest.raises(NumberFormatException):
-        read(Message(), kind)
-
-
-@pytest.mark.requirement("properties.conversion.null")
-@pytest.mark.case("property-conversion-07")
-def test_missing_property_is_false_as_boolean_and_none_as_string_and_object() -> None:
-    assert read(Message(), "boolean") is False
-    assert read(Message(), "string") is None
-    assert read(Message(), "object") is None
+@pytest.mark.parametrize("message", [Message(), message_with("object", None)], ids=["missing", "null"])
+@pytest.mark.parametrize("kind", [kind for kind in NULL_READ_AS if kind not in ("char", "bytes")])
+def test_missing_or_null_property_is_read_as_in_java(message: Message, kind: str) -> None:
+    check_null(lambda as_type: read(message, as_type), kind)
 
 
 @pytest.mark.case("property-conversion-15")
