@@ -76,7 +76,7 @@ def _body(message: Message) -> Any:
         case TextMessage():
             return message.text
         case BytesMessage():
-            return message.get_body(bytes)
+            return message.get_body(bytes) or b""
         case MapMessage():
             return dict(message)
         case StreamMessage():

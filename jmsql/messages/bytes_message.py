@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
+from typing import Any, TypeVar
 
 from jmsql.exceptions import MessageEOFException, MessageNotReadableException, NullValueError
 from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
@@ -27,6 +27,8 @@ from jmsql.messages.values import (
 )
 
 __all__ = ["BytesMessage"]
+
+T = TypeVar("T")
 
 _BYTE = Struct(">b")
 _UNSIGNED_BYTE = Struct(">B")
@@ -240,8 +242,20 @@ class BytesMessage(Message):
         typed = value_of(value)
         _WRITERS[type(typed)](self, typed)
 
-    def _body(self) -> bytes:
-        return bytes(self._content)
+    def get_body(self, body_type: type[T]) -> T | None:
+        """Return the bytes if they are of this type; None, whatever the type, if there are none.
+
+        The message is reset: it is read from the first byte on.
+
+        Raises:
+            MessageFormatException: The body is of another type.
+        """
+        body = super().get_body(body_type)
+        self.reset()
+        return body
+
+    def _body(self) -> bytes | None:
+        return bytes(self._content) or None
 
     def _body_summary(self) -> str:
         return f"{len(self._content)} bytes"

@@ -68,7 +68,7 @@ def _string_to_boolean(value: str) -> bool:
     return value.lower() == "true"
 
 
-# A null is read as Java's valueOf(String) of the type reads it: to Integer and its like it is a wrong number, while Float
+# A null is read as Java's valueOf(String) of the type reads it: Integer and its like take it for a wrong number; Float
 # and Double raise a NullPointerException. A char has no valueOf(String), and JMS demands that exception for it too.
 
 

@@ -203,8 +203,8 @@ class MapMessage(Message, MutableMapping[str, Value]):
         self._map_values = {}
         self._received_map = None
 
-    def _body(self) -> dict[str, Value]:
-        return dict(self._values_to_read())
+    def _body(self) -> dict[str, Value] | None:
+        return dict(self._values_to_read()) or None
 
     def _body_summary(self) -> str:
         return "a map" if self._map_values is None else f"{len(self._map_values)} map entries"

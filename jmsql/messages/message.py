@@ -176,13 +176,13 @@ class Message(PropertyAccess):
         self._body_is_read_only = False
 
     def get_body(self, body_type: type[T]) -> T | None:
-        """Return the body if it is of this type; None if there is none.
+        """Return the body if it is of this type; None, whatever the type, if there is no body.
 
         The body is a `str` in a TextMessage, `bytes` in a BytesMessage, a `dict` in a MapMessage, and the object in
-        an ObjectMessage.
+        an ObjectMessage. By JMS's definition a BytesMessage without bytes and a MapMessage without entries have none.
 
         Raises:
-            MessageFormatException: The body is of another type, or this is a StreamMessage.
+            MessageFormatException: The body is of another type, or cannot be decoded, or this is a StreamMessage.
         """
         body = self._body()
         if body is None or isinstance(body, body_type):
@@ -192,15 +192,22 @@ class Message(PropertyAccess):
         )
 
     def is_body_assignable_to(self, body_type: type[object]) -> bool:
-        """Tell whether `get_body` would give the body, or None, for this type.
+        """Tell whether `get_body` gives the body, or None, for this type.
 
-        Raises:
-            MessageFormatException: The object of an ObjectMessage cannot be decoded.
+        False for a body that cannot be decoded, and for a StreamMessage.
         """
-        body = self._body()
+        try:
+            body = self._body()
+        except MessageFormatException:
+            return False
         return body is None or isinstance(body, body_type)
 
     def _body(self) -> object:
+        """Return what `get_body` gives for the right type.
+
+        Raises:
+            MessageFormatException: The body cannot be decoded, or not be had as a whole.
+        """
         return None
 
     def _body_summary(self) -> str:

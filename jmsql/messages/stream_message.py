@@ -236,10 +236,6 @@ class StreamMessage(Message):
         """
         self._write(value_of(value))
 
-    def is_body_assignable_to(self, body_type: type[object]) -> bool:  # noqa: ARG002 - whatever the type
-        """Tell that `get_body` never gives the body of a StreamMessage."""
-        return False
-
     def _body(self) -> NoReturn:
         raise MessageFormatException("A StreamMessage has no body as a whole; read its fields one by one.")
 

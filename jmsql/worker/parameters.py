@@ -15,7 +15,7 @@ import sqlalchemy
 from jmsql.client.context import JMSContext
 from jmsql.client.session import Session
 from jmsql.exceptions import MessageFormatException
-from jmsql.messages import Message, TextMessage
+from jmsql.messages import BytesMessage, MapMessage, Message, TextMessage
 from jmsql.messages.codecs import codec_of
 
 if TYPE_CHECKING:
@@ -167,6 +167,8 @@ def _body(kind: type, *, optional: bool) -> Callable[[Delivery], object]:
             body = _json(message.text, kind)
         else:
             body = message.get_body(kind)
+            if body is None and isinstance(empty := _empty_body(message), kind):
+                body = empty
         if body is None and not optional:
             raise MessageFormatException(f"The handler wants a {kind.__name__}, and the message has no body.")
         return body
@@ -188,6 +190,17 @@ def _json(text: str, kind: type) -> object:
             f"wants a {kind.__name__}."
         )
     return body
+
+
+def _empty_body(message: Message) -> object:
+    """Return the empty bytes or map that a message was sent with, which `get_body` takes for no body, as JMS does."""
+    match message:
+        case BytesMessage():
+            return b""
+        case MapMessage():
+            return {}
+        case _:
+            return None
 
 
 def _connection(delivery: Delivery) -> object:

@@ -14,7 +14,7 @@ def body_of(message: Message) -> object:
     if isinstance(message, TextMessage):
         return message.text
     if isinstance(message, BytesMessage):
-        return message.get_body(bytes)
+        return message.get_body(bytes) or b""
     if isinstance(message, MapMessage):
         return dict(message)
     if isinstance(message, StreamMessage):

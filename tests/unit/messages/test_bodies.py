@@ -70,13 +70,6 @@ class TestMap:
         message.set_object(name, name)
         assert dict(received(message)) == {name: name}
 
-    def test_body_taken_as_a_dict_is_a_copy(self) -> None:
-        message = MapMessage()
-        body = message.get_body(dict)
-        assert body is not None
-        body["a"] = 1
-        assert not message.item_exists("a")
-
     def test_messages_are_equal_to_themselves_only(self) -> None:
         message = MapMessage()
         assert message == message  # noqa: PLR0124

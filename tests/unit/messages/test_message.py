@@ -150,37 +150,6 @@ class TestAcknowledge:
         received(Message()).acknowledge()
 
 
-class TestBody:
-    @pytest.mark.parametrize(
-        ("message", "body_type", "body"),
-        [
-            (TextMessage("text"), str, "text"),
-            (TextMessage("text"), object, "text"),
-            (ObjectMessage([1]), list, [1]),
-            (TextMessage(), int, None),
-            (ObjectMessage(), int, None),
-            (Message(), int, None),
-            (BytesMessage(), bytes, b""),
-            (MapMessage(), dict, {}),
-        ],
-    )
-    def test_is_given_as_its_own_type(self, message: Message, body_type: type, body: object) -> None:
-        assert message.is_body_assignable_to(body_type)
-        assert message.get_body(body_type) == body
-        assert received(message).get_body(body_type) == body
-
-    @pytest.mark.parametrize("message", [TextMessage("text"), BytesMessage(), MapMessage(), ObjectMessage([1])])
-    def test_is_not_given_as_another(self, message: Message) -> None:
-        assert not message.is_body_assignable_to(float)
-        with pytest.raises(MessageFormatException, match="not a float"):
-            message.get_body(float)
-
-    def test_of_a_stream_is_never_given(self) -> None:
-        assert not StreamMessage().is_body_assignable_to(object)
-        with pytest.raises(MessageFormatException, match="one by one"):
-            StreamMessage().get_body(object)
-
-
 class TestRepresentation:
     @pytest.mark.parametrize(
         "message",

@@ -13,9 +13,11 @@ from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from jmsql import (
+    BytesMessage,
     InvalidDestinationException,
     InvalidSelectorException,
     JMSContext,
+    MapMessage,
     Message,
     MessageFormatException,
     Queue,
@@ -210,3 +212,19 @@ def test_only_an_optional_body_may_be_missing() -> None:
     assert arguments_for(optional, TextMessage()) == {"text": None}
     with pytest.raises(MessageFormatException, match="wants a str, and the message has no body"):
         arguments_for(required, TextMessage())
+
+
+@pytest.mark.parametrize(("message", "empty"), [(BytesMessage(), b""), (MapMessage(), {})], ids=["bytes", "map"])
+def test_an_empty_body_is_a_body(message: Message, empty: bytes | dict[str, object]) -> None:
+    """Unlike to JMS's `getBody`: what was sent as `b""` or `{}` reaches the handler as that."""
+
+    def of_bytes(content: bytes) -> None: ...
+    def of_map(content: dict) -> None: ...  # type: ignore[type-arg]
+    def of_any(body) -> None: ...  # type: ignore[no-untyped-def]
+    def of_text(text: str) -> None: ...
+
+    handler = of_bytes if isinstance(message, BytesMessage) else of_map
+    assert arguments_for(handler, message) == {"content": empty}
+    assert arguments_for(of_any, message) == {"body": empty}
+    with pytest.raises(MessageFormatException, match="wants a str, and the message has no body"):
+        arguments_for(of_text, message)
