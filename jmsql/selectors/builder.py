@@ -5,6 +5,7 @@ Each method of `ExpressionBuilder` serves the grammar's rule of its name.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 from lark import Token, Transformer, v_args
@@ -89,19 +90,19 @@ class ExpressionBuilder(Transformer[Token, Expression]):
         check_number(right)
         return Comparison(left.position, left, right, operator)
 
-    def in_list(self, operand: Expression, strings: list[Token]) -> Expression:
+    def in_list(self, operand: Expression, strings: list[Token]) -> In:
         identifier = check_string(operand)
         for token in strings:
             check_delivery_mode(identifier, parse_string(token), _position(token))
         return In(operand.position, identifier, tuple(map(parse_string, strings)))
 
     def not_in_list(self, operand: Expression, strings: list[Token]) -> Expression:
-        return Not(operand.position, self.in_list(operand, strings))
+        return replace(self.in_list(operand, strings), negated=True)
 
     def strings(self, *strings: Token) -> list[Token]:
         return list(strings)
 
-    def like(self, operand: Expression, pattern: Token, escape: Token | None) -> Expression:
+    def like(self, operand: Expression, pattern: Token, escape: Token | None) -> Like:
         identifier = check_string(operand)
         escape_character = None if escape is None else parse_string(escape)
         if escape is not None and escape_character is not None and len(escape_character) != 1:
@@ -117,7 +118,7 @@ class ExpressionBuilder(Transformer[Token, Expression]):
         return Like(operand.position, identifier, parsed)
 
     def not_like(self, operand: Expression, pattern: Token, escape: Token | None) -> Expression:
-        return Not(operand.position, self.like(operand, pattern, escape))
+        return replace(self.like(operand, pattern, escape), negated=True)
 
     def is_null(self, operand: Expression) -> Expression:
         if not isinstance(operand, Identifier):

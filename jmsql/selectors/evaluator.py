@@ -69,12 +69,11 @@ def truth(condition: Expression, values: Values) -> bool | None:
                     compare("<=", value, _value(condition.high, values)),
                 )
             )
-        case In():
+        case In() | Like():
             value = _value(condition.identifier, values)
-            return None if value is None else isinstance(value, str) and value in condition.strings
-        case Like():
-            value = _value(condition.identifier, values)
-            return None if value is None else isinstance(value, str) and _matches(value, condition.pattern)
+            if value is None:
+                return None
+            return isinstance(value, str) and _passes(value, condition) is not condition.negated
         case IsNull():
             return _value(condition.identifier, values) is None
         case Not():
@@ -177,6 +176,10 @@ def _calculate_approximate(sign: ArithmeticOperator, left: float, right: float) 
             return math.nan
         case "/":
             return math.copysign(math.inf, left) * math.copysign(1, right)
+
+
+def _passes(text: str, test: In | Like) -> bool:
+    return text in test.strings if isinstance(test, In) else _matches(text, test.pattern)
 
 
 def _matches(text: str, pattern: Pattern) -> bool:

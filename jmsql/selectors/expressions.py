@@ -1,7 +1,8 @@
 """The expressions that a selector is made of.
 
-What can be said by other expressions has none of its own: ``NOT IN`` is `Not` over `In`, and a bare identifier that
-stands as a condition is compared with true.
+What can be said by other expressions has none of its own: ``NOT BETWEEN`` is two comparisons, and a bare identifier
+that stands as a condition is compared with true. ``NOT IN`` and ``NOT LIKE`` cannot: they are false for what is no
+string, and so the opposite of ``IN`` and ``LIKE`` for strings alone.
 """
 
 from __future__ import annotations
@@ -149,16 +150,18 @@ class _Test(Expression):
 
 @dataclass(frozen=True, slots=True)
 class In(_Test):
-    """Whether a string is one of a list."""
+    """Whether a string is one of a list, or, negated, is none of it."""
 
     strings: tuple[str, ...]
+    negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Like(_Test):
-    """Whether a string matches a pattern."""
+    """Whether a string matches a pattern, or, negated, does not."""
 
     pattern: Pattern
+    negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

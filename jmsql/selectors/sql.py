@@ -153,11 +153,12 @@ class _Compiler:
         return f"({self._compared(value, '>=', low)} and {self._compared(value, '<=', high)})"
 
     def _in(self, expression: In) -> str:
+        value = self._plain_value(expression.identifier)
+        test = "<> all" if expression.negated else "= any"
         if _is_header(expression.identifier):
-            array = self._array(map(to_postgresql, expression.strings), "text")
-        else:
-            array = self._array(map(json_value, expression.strings), "jsonb")
-        return f"({self._plain_value(expression.identifier)} = any ({array}))"
+            return f"({value} {test} ({self._array(map(to_postgresql, expression.strings), 'text')}))"
+        condition = f"{value} {test} ({self._array(map(json_value, expression.strings), 'jsonb')})"
+        return f"({condition} and jsonb_typeof({value}) = 'string')" if expression.negated else f"({condition})"
 
     def _array(self, elements: Iterable[str], type_name: str) -> str:
         escaped = (element.replace("\\", "\\\\").replace('"', '\\"') for element in elements)
@@ -166,13 +167,14 @@ class _Compiler:
     def _like(self, expression: Like) -> str:
         value = self._plain_value(expression.identifier)
         if _is_header(expression.identifier):
-            return self._matches(value, expression.pattern)
+            return self._matches(value, expression)
         text = f"({value} #>> '{{}}')"
-        return f"(jsonb_typeof({value}) = 'string' and {self._matches(text, expression.pattern)})"
+        return f"(jsonb_typeof({value}) = 'string' and {self._matches(text, expression)})"
 
-    def _matches(self, text: str, pattern: Pattern) -> str:
-        like = f"{text} like {self._parameter(_like_pattern(pattern), 'text')}"
-        match = f"{text} ~ {self._parameter(_regular_expression(pattern), 'text')}"
+    def _matches(self, text: str, expression: Like) -> str:
+        sign = ("not ", "!") if expression.negated else ("", "")
+        like = f"{text} {sign[0]}like {self._parameter(_like_pattern(expression.pattern), 'text')}"
+        match = f"{text} {sign[1]}~ {self._parameter(_regular_expression(expression.pattern), 'text')}"
         return f"(case strpos({text}, chr(65534)) when 0 then {like} else {match} end)"
 
     # Comparisons of a header or property with a literal

@@ -99,12 +99,14 @@ def test_in() -> None:
     assert evaluate("x in ('UK', 'US', 'France')", x="UK") is True
     assert evaluate("x in ('UK', 'US', 'France')", x="Peru") is False
     assert evaluate("x not in ('UK', 'US', 'France')", x="Peru") is True
-    assert evaluate("x in ('1')", x=1) is False
 
 
-@pytest.mark.requirement("selector.operator.like")
-def test_like_is_false_for_what_is_no_string() -> None:
-    assert evaluate("x like '%'", x=1) is False
+@pytest.mark.requirement("selector.operator.in", "selector.operator.like")
+@pytest.mark.parametrize("test", ["in ('1')", "not in ('a')", "like '%'", "not like 'a'"])
+@pytest.mark.parametrize("value", [1, 0.5, True])
+def test_tests_of_strings_are_false_for_what_is_no_string(test: str, value: Value) -> None:
+    assert evaluate(f"x {test}", x=value) is False
+    assert evaluate(f"not (x {test})", x=value) is True
 
 
 def test_like_takes_time_in_proportion_to_the_two_lengths() -> None:

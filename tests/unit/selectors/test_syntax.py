@@ -110,7 +110,7 @@ def test_other_headers_are_refused(name: str) -> None:
             "(a between b and c) and d",
             marks=pytest.mark.requirement("selector.operator.between"),
         ),
-        pytest.param("a not in ('x')", "not a in ('x')", marks=pytest.mark.requirement("selector.operator.in")),
+        pytest.param("not a in ('x')", "not (a in ('x'))", marks=pytest.mark.requirement("selector.operator.in")),
         pytest.param("a is not null", "not a is null", marks=pytest.mark.requirement("selector.operator.is")),
         pytest.param("a", "a = true", marks=pytest.mark.requirement("selector.expression.condition")),
     ],
