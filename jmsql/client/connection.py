@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -71,6 +72,7 @@ class Connection:
         self._sessions: set[Session] = set()
         self._started = False
         self._closed = False
+        self._waiting_listener: threading.Thread | None = None
         self._used = False
         self._client_id: str | None = None
         self._exceptions = ExceptionListening(self)
@@ -244,11 +246,17 @@ class Connection:
     def stop(self) -> None:
         """Pause the delivery of messages, until `start`. Stopping a stopped connection does nothing.
 
-        It returns when no listener runs any more, unless it is called from one. Timeouts of `receive` run on.
+        It returns when no listener runs any more; called from a listener, when no other one does. Timeouts of `receive`
+        run on.
+
+        Raises:
+            IllegalStateException: The connection is closed; or it is called from a listener while another listener
+                stops or closes the connection, and waits for this one.
         """
         self._use()
-        self._started = False
-        self._wait_for_listeners()
+        with self._waiting_for_listeners("stop"):
+            self._started = False
+            self._wait_for_listeners()
 
     def close(self) -> None:
         """Close the connection, its sessions and all that they made. Closing again does nothing.
@@ -258,20 +266,22 @@ class Connection:
         call it too: its own session then closes when it returns. It waits until asynchronous sends are complete, too.
 
         Raises:
-            IllegalStateException: It is called from a completion listener of one of its sessions.
+            IllegalStateException: It is called from a completion listener of one of its sessions; or from a listener
+                while another listener stops the connection, and waits for this one.
         """
         for session in self._snapshot():
             session._sending.check_no_completion("close")
-        with self._lock:
-            if self._closed:
+        if self._closed:
+            return
+        with self._waiting_for_listeners("close"):
+            if not self._begin_to_close():
                 return
-            self._closed = True
-        self._started = False
-        self._wake_sessions()
-        self._wait_for_listeners()
-        while open_sessions := [session for session in self._snapshot() if not session._closed]:
-            for session in open_sessions:
-                session.close()
+            self._started = False
+            self._wake_sessions()
+            self._wait_for_listeners()
+            while open_sessions := [session for session in self._snapshot() if not session._closed]:
+                for session in open_sessions:
+                    session.close()
         self._close_if_unused()
 
     def __enter__(self) -> Self:
@@ -351,9 +361,38 @@ class Connection:
         """Whether the caller is a running listener of one of the sessions."""
         return any(session._receiving.is_used_by_listener for session in self._snapshot())
 
+    def _begin_to_close(self) -> bool:
+        """Note that the connection is closed, and return whether it was open."""
+        with self._lock:
+            was_open = not self._closed
+            self._closed = True
+        return was_open
+
+    @property
+    def _is_called_by_listener(self) -> bool:
+        return any(session._receiving.is_called_by_listener for session in self._snapshot())
+
+    @contextmanager
+    def _waiting_for_listeners(self, method: str) -> Iterator[None]:
+        """Refuse to a listener what waits for others while another listener does: they would wait for each other."""
+        thread = threading.current_thread()
+        if thread is self._waiting_listener or not self._is_called_by_listener:
+            yield
+            return
+        with self._lock:
+            if self._waiting_listener is not None:
+                raise IllegalStateException(
+                    f"{method}() would wait for another listener, which waits for this one: it stops or closes the "
+                    "connection, or closes a session."
+                )
+            self._waiting_listener = thread
+        try:
+            yield
+        finally:
+            self._waiting_listener = None
+
     def _wait_for_listeners(self) -> None:
-        if self._is_used_by_listener:
-            return  # two listeners that waited for each other would wait for ever
+        """Return when no listener runs, except those that the caller is called from, and no `receive` is under way."""
         for session in self._snapshot():
             with session._lock:
                 pass

@@ -244,12 +244,12 @@ class JMSContext:
         return self._session.create_browser(queue, selector)
 
     def start(self) -> None:
-        """Deliver messages from now on."""
+        """Deliver messages from now on. Starting again does nothing."""
         if self._connection is not None:
             self._connection.start()
 
     def stop(self) -> None:
-        """Pause the delivery of messages."""
+        """Pause the delivery of messages by the connection, until `start`; see `Connection.stop`."""
         if self._connection is not None:
             self._connection.stop()
 

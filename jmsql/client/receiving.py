@@ -218,8 +218,13 @@ class Receiving:
     @property
     def is_used_by_listener(self) -> bool:
         """Whether the caller is the session's running listener, for which even close() waits."""
+        return self.is_called_by_listener and not self._closed_by_listener
+
+    @property
+    def is_called_by_listener(self) -> bool:
+        """Whether the caller is the session's running listener."""
         thread = self.listener_thread
-        return thread is not None and thread.is_current and not self._closed_by_listener
+        return thread is not None and thread.is_current
 
     def call_listener(self, listener: MessageListener, message: Message) -> None:
         """Give a listener a message, and settle it."""

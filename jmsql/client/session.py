@@ -245,11 +245,19 @@ class Session(AbstractSession):
         Messages stay usable; only `acknowledge` on received ones raises IllegalStateException.
 
         Raises:
-            IllegalStateException: It is called from a completion listener of the session's.
+            IllegalStateException: It is called from a completion listener of the session's; or from a listener of
+                another session, for which a listener of this one waits, since it stops the connection, say.
         """
         if self._closed:
             return
         self._sending.check_no_completion("close")
+        if self._receiving.is_called_by_listener:
+            self._end()
+            return
+        with self._connection._waiting_for_listeners("close"):
+            self._end()
+
+    def _end(self) -> None:
         self._closed = True
         self._wake()
         self._receiving.end_listeners(self._release)
