@@ -8,6 +8,8 @@ from importlib.metadata import version
 
 __all__ = ["ConnectionMetaData"]
 
+_JMS_VERSION = (3, 1)
+
 
 @cache
 def _provider_version() -> str:
@@ -26,18 +28,18 @@ class ConnectionMetaData:
 
     @property
     def jms_version(self) -> str:
-        """The version of JMS."""
+        """The version of Jakarta Messaging that the provider supports, the latest one: "3.1"."""
         return f"{self.jms_major_version}.{self.jms_minor_version}"
 
     @property
     def jms_major_version(self) -> int:
-        """The first number of JMS's version."""
-        return 1
+        """The first number of `jms_version`."""
+        return _JMS_VERSION[0]
 
     @property
     def jms_minor_version(self) -> int:
-        """The second number of JMS's version."""
-        return 1
+        """The second number of `jms_version`."""
+        return _JMS_VERSION[1]
 
     @property
     def jms_provider_name(self) -> str:
