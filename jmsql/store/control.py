@@ -1,7 +1,8 @@
 """The connection that each client keeps to PostgreSQL beside its sessions: sign of life, wake-ups and upkeep.
 
 It holds an advisory lock for as long as the client lives, so that the server itself knows when the client is gone. It
-listens for messages, tells others of messages sent, and one of all such connections does the upkeep of the store.
+listens for messages, tells others of messages sent, and one of all such connections, which has the lease, does the
+maintenance of the store.
 
 Through a pooler it can neither hold a lock nor listen: there it sends heartbeats, and wakes its own client alone.
 """
@@ -51,6 +52,9 @@ Where the whole queue was paused, resumed or deleted, or may have been, the key'
 
 _NOTIFY_INTERVAL = 0.01
 """Seconds between two notifications. Each takes a lock that all of the server's notifications share."""
+
+_PAUSE_AFTER_FAILURE = 5.0
+"""Seconds before the next attempt to notify."""
 
 _REPORT_INTERVAL = 1.0
 """Seconds between two times that it is written down what the client does."""
@@ -338,7 +342,13 @@ class ControlConnection:
         with self._lock:
             announced, self._announced = self._announced, set()
         payloads = [notification.payload() for notification in combine(announced)]
-        driver.execute(self._statements.notify, {"channel": self._schema, "payloads": payloads})
+        try:
+            driver.execute(self._statements.notify, {"channel": self._schema, "payloads": payloads})
+        except psycopg.errors.LockNotAvailable as error:  # somebody's notifying commit does not end
+            logger.warning("%s", translate(error, "notifying"))
+            self._announce(announced)
+            self._next_notification = now + _PAUSE_AFTER_FAILURE
+            return
         self._next_notification = now + _NOTIFY_INTERVAL
         if self._pooled and maintenance is not None:  # the client does not hear what it says itself
             for notification in announced:

@@ -8,6 +8,9 @@ from jmsql.store.identifier import quote_identifier
 
 __all__ = ["ControlStatements", "control_statements"]
 
+_TIMEOUT = "5s"
+"""Less than the lease of the client that does the maintenance."""
+
 
 class ControlStatements:
     """The statements for one schema.
@@ -18,11 +21,13 @@ class ControlStatements:
 
     def __init__(self, schema_name: str) -> None:
         schema = quote_identifier(schema_name)
+        # No longer does a statement wait for a lock, or a transaction that was left open hold up others.
+        self.configure = f"""
+            select set_config('synchronous_commit', 'off', false), set_config('lock_timeout', '{_TIMEOUT}', false),
+                   set_config('idle_in_transaction_session_timeout', '{_TIMEOUT}', false)"""
         self.listen = f"listen {schema}"
         self.notify = "select pg_notify(%(channel)s, payload) from unnest(%(payloads)s::text[]) as payload"
-        self.connect = f"""
-            insert into {schema}.connection (host, process_id) values (%(host)s, %(process_id)s)
-            returning connection_id"""
+        self.connect = f"select {schema}.connect_client(%(host)s, %(process_id)s)"
         self.connect_with_heartbeat = f"""
             insert into {schema}.connection (host, process_id, heartbeat_at)
             values (%(host)s, %(process_id)s, clock_timestamp())
@@ -33,9 +38,6 @@ class ControlStatements:
             update {schema}.connection c set heartbeat_at = clock_timestamp()
             from commit
             where c.connection_id = %(connection_id)s and c.heartbeat_at is not null"""
-        self.lock_connection = f"""
-            select pg_try_advisory_lock(
-                {schema}.advisory_class(), (%(connection_id)s::bigint %% 2147483647)::integer)"""
         self.disconnect = f"delete from {schema}.connection where connection_id = %(connection_id)s"
         # The rest of it stays for the same client to take over; upkeep forgets what nobody wants.
         self.free_client_id = f"""

@@ -117,9 +117,9 @@ class Diagnosis:
         """Return whether a client does the upkeep, and what waits for it."""
         return UpkeepFacts._make(
             self._rows(
-                f"""select {self._schema}.is_connected(0) or exists (
-                               select from {self._schema}.connection
-                               where heartbeat_at > statement_timestamp() - {self._schema}.heartbeat_timeout()),
+                f"""select exists (select from {self._schema}.leadership
+                                   where expires_at > statement_timestamp()
+                                     and {self._schema}.is_connected(connection_id)),
                            (select count(*) from {self._schema}.message
                             where jms_expiration < {self._schema}.current_milliseconds() - 60000)"""
             )[0]

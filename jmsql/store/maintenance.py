@@ -7,9 +7,10 @@ import random
 import time
 
 from jmsql.store.delay_statements import delay_statements
-from jmsql.store.driver import Driver
+from jmsql.store.driver import Driver, PsycopgDriver
 from jmsql.store.due_messages import DueMessages
 from jmsql.store.history_upkeep import HistoryUpkeep
+from jmsql.store.leadership import LeadershipLostError, LeadingDriver, Lease
 from jmsql.store.message_key import MessageKey
 from jmsql.store.redelivery import LostClaim, Redelivery, Release
 from jmsql.store.spark_prepared import PreparedAttempts
@@ -36,24 +37,23 @@ _EXPIRED = "the client held the message for longer than the time limit for claim
 class Maintenance:
     """Frees what dead clients held, and removes what has expired and what was in queues that are gone.
 
-    Every client offers to do it; the one that gets the lock first does it, until its connection ends. One instance
+    Every client offers to do it; the one that gets the lease does it, for as long as it renews that. One instance
     serves one connection.
 
     Args:
         schema: The name of the schema.
-        pooled: Whether the connection cannot hold a lock.
+        pooled: Whether a pooler lends the connection.
     """
 
     def __init__(self, schema: str, *, pooled: bool = False) -> None:
         self._schema = schema
-        self._pooled = pooled
         self._statements = upkeep_statements(schema)
         self._topics = topic_statements(schema)
         self._delays = delay_statements(schema)
         self._due_messages = DueMessages(schema)
         self._history = HistoryUpkeep(schema, pooled=pooled)
         self._prepared_attempts = PreparedAttempts(schema)
-        self._leading = False
+        self._lease: Lease | None = None
         self._next_run = 0.0
         self._next_orphans = 0.0
         self._next_pages = 0.0
@@ -63,7 +63,7 @@ class Maintenance:
     def seconds_to_next(self) -> float:
         """Return how many seconds there are until something is to be done."""
         seconds = max(0.0, self._next_run - time.monotonic())
-        return min(seconds, self._due_messages.seconds_to_next()) if self._leading else seconds
+        return min(seconds, self._due_messages.seconds_to_next()) if self._lease is not None else seconds
 
     def message_delayed(self) -> None:
         """Note that somebody has sent a message which is delivered later, perhaps before those that are known."""
@@ -74,17 +74,22 @@ class Maintenance:
         self._next_run = time.monotonic() + _PAUSE_AFTER_FAILURE
         self._due_messages.postpone(_PAUSE_AFTER_FAILURE)
 
-    def move_due(self, driver: Driver) -> list[int]:
+    def move_due(self, driver: PsycopgDriver) -> list[int]:
         """Move some of the delayed messages that are due now; return the numbers of all queues with moved messages.
 
         Args:
             driver: The control connection, in autocommit mode.
         """
+        if self._lease is not None:
+            try:
+                self._moved += self._due_messages.run(LeadingDriver(driver, self._lease))
+            except LeadershipLostError:
+                self._lease = None
         moved, self._moved = self._moved, []
-        return moved + (self._due_messages.run(driver) if self._leading else [])
+        return moved
 
-    def run(self, driver: Driver, connection_id: int) -> list[MessageKey]:
-        """Do what is due, in small steps, and return the messages that dead clients held.
+    def run(self, driver: PsycopgDriver, connection_id: int) -> list[MessageKey]:
+        """Do what is due if the client has the lease, and return the messages that dead clients held.
 
         Args:
             driver: The control connection, in autocommit mode.
@@ -93,12 +98,34 @@ class Maintenance:
         now = time.monotonic()
         if now < self._next_run:
             return []
-        self._leading = self._may_lead(driver, connection_id)
-        if not self._leading:
+        lease = Lease(self._schema, connection_id)
+        self._lease = lease if lease.renew(driver) else None
+        if self._lease is None:
             self._next_run = now + _INTERVAL * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
             return []
+        self._next_run = now + _INTERVAL
+        released: list[MessageKey] = []
+        try:
+            if self.do_all(LeadingDriver(driver, self._lease), connection_id, released):
+                self._next_run = now
+        except LeadershipLostError:
+            self._lease = None
+            logger.info("Another client does the maintenance now.")
+        return released
+
+    def do_all(self, driver: Driver, connection_id: int, released: list[MessageKey]) -> bool:
+        """Do what is due, in small steps, each of which is right also while another client does the same.
+
+        Args:
+            driver: Runs the statements, outside any transaction.
+            connection_id: The number of a client that lives.
+            released: Gets the messages that dead clients held.
+
+        Returns:
+            Whether there is more to do.
+        """
         driver.execute(self._statements.forget_dead_connections, {"connection_id": connection_id})
-        released = self._release_lost_claims(driver)
+        self._release_lost_claims(driver, released)
         self._moved += Redelivery(driver, self._schema).bury()
         reaped: int = driver.execute(self._statements.reap_expired, {"limit": _REAP_LIMIT}).rows[0][0]
         self._end_abandoned(driver)
@@ -109,13 +136,13 @@ class Maintenance:
         bodies = {"after": self._last_body, "limit": _BODY_LIMIT}
         self._last_body, forgotten = driver.execute(self._statements.forget_bodies, bodies).rows[0]
         staged: int = driver.execute(self._statements.forget_staged, {"limit": _PURGE_LIMIT}).rows[0][0]
-        if now >= self._next_orphans:
+        if time.monotonic() >= self._next_orphans:
             driver.execute(self._statements.forget_orphans)
             driver.execute(self._statements.find_lost)
-            self._next_orphans = now + _ORPHAN_INTERVAL
-        if now >= self._next_pages:
+            self._next_orphans = time.monotonic() + _ORPHAN_INTERVAL
+        if time.monotonic() >= self._next_pages:
             self._restore_pages(driver)
-            self._next_pages = now + _PAGES_INTERVAL
+            self._next_pages = time.monotonic() + _PAGES_INTERVAL
         self._history.run(driver)
         self._prepared_attempts.finish(driver)
         steps = (
@@ -126,22 +153,14 @@ class Maintenance:
             (staged, _PURGE_LIMIT),
             (len(released), _RELEASE_LIMIT),
         )
-        more = any(count == limit for count, limit in steps)
-        self._next_run = now if more else now + _INTERVAL
-        return released
+        return any(count == limit for count, limit in steps)
 
-    def _may_lead(self, driver: Driver, connection_id: int) -> bool:
-        if self._pooled:
-            allowed = driver.execute(self._statements.lead_by_heartbeat, {"connection_id": connection_id})
-            return bool(allowed.rows[0][0])
-        return self._leading or bool(driver.execute(self._statements.lead).rows[0][0])
-
-    def _release_lost_claims(self, driver: Driver) -> list[MessageKey]:
+    def _release_lost_claims(self, driver: Driver, released: list[MessageKey]) -> None:
         """Free what dead clients have claimed, and what was claimed for too long: it counts as a failed delivery."""
         redelivery = Redelivery(driver, self._schema)
         lost = redelivery.lost_claims(_RELEASE_LIMIT)
         redelivery.release([_release(claim) for claim in lost])
-        return [claim.key for claim in lost]
+        released += [claim.key for claim in lost]
 
     def _restore_pages(self, driver: Driver) -> None:
         """Give tables back the pages with which every plan is to count, if somebody has taken them away."""
@@ -158,6 +177,7 @@ class Maintenance:
         for (queue_id,) in driver.execute(self._statements.find_abandoned).rows:
             subscription = {"queue_id": queue_id}
             driver.execute("begin")
+            driver.execute(self._statements.limit_idleness)
             driver.execute(self._topics.lock_subscription, subscription)
             if driver.execute(self._topics.is_abandoned, subscription).row_count:  # nobody has joined it meanwhile
                 driver.execute(self._topics.remove_subscription, subscription)

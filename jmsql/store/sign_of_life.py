@@ -46,6 +46,8 @@ class SignOfLife(Protocol):
 class AdvisoryLock:
     """A lock that the server drops with the connection. It asks for a server process of the client's own.
 
+    Its key cannot be guessed, and it counts only for that process: nobody else can take it before, or hold it after.
+
     Args:
         statements: The schema's.
     """
@@ -54,9 +56,8 @@ class AdvisoryLock:
         self._statements = statements
 
     def begin(self, driver: Driver, former_id: int) -> int:  # noqa: ARG002 - the former went with its connection
-        driver.execute("set synchronous_commit = off")
+        driver.execute(self._statements.configure)
         connection_id: int = driver.execute(self._statements.connect, _this_process()).rows[0][0]
-        driver.execute(self._statements.lock_connection, {"connection_id": connection_id})
         driver.execute(self._statements.listen)
         return connection_id
 

@@ -31,27 +31,21 @@ class UpkeepStatements:
         }
         moved = ", ".join(own.get(name, f"e.{name}") for name in names)
 
-        # Who gets this lock does it, if policies hide nothing from it.
-        self.lead = f"""
-            select case when {schema}.may_administer(current_user)
-                   then pg_try_advisory_lock({schema}.advisory_class(), 0) else false end"""
-        # Where nobody can hold it, the oldest of the living does it. Now and then that may be two, for a moment: they
-        # do not see the same heartbeats. Each step is right beside itself.
-        self.lead_by_heartbeat = f"""
-            select {schema}.may_administer(current_user) and not {schema}.is_connected(0) and not exists (
-                select from {schema}.connection c
-                where c.connection_id < %(connection_id)s and {schema}.may_administer(c.user_name)
-                  and c.heartbeat_at > statement_timestamp() - {schema}.heartbeat_timeout())"""
+        # Of the transaction: a client that is frozen in it holds up others no longer than that.
+        self.limit_idleness = "set local idle_in_transaction_session_timeout = '5s'"
+        # A client's row is seen only once its lock is held.
         self.forget_dead_connections = f"""
             delete from {schema}.connection c
             where c.connection_id <> %(connection_id)s
-              and (c.heartbeat_at is null and c.started_at < statement_timestamp() - interval '2 seconds'
+              and (c.heartbeat_at is null
                    or c.heartbeat_at < statement_timestamp() - {schema}.heartbeat_timeout())
-              and c.connection_id %% 2147483647 not in (
-                select l.objid::bigint from pg_catalog.pg_locks l
-                where l.locktype = 'advisory' and l.granted and l.objsubid = 2
+              and not exists (
+                select from pg_catalog.pg_locks l
+                where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.mode = 'ExclusiveLock'
                   and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
-                  and l.classid::bigint = (select {schema}.advisory_class()))"""
+                  and l.classid::bigint = (c.lock_key >> 32) & 4294967295
+                  and l.objid::bigint = c.lock_key & 4294967295
+                  and l.pid = c.server_process_id)"""
         self.forget_orphans = f"""
             delete from {schema}.delivery d
             where d.claim_id is null

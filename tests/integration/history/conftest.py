@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy
 
 import jmsql
-from jmsql.testing import wait_for
+from tests.leadership import SUSPEND_MAINTENANCE
 
 SetClock = Callable[[datetime | None], None]
 
@@ -51,8 +51,7 @@ def set_clock(database: psycopg.Connection[Any]) -> Iterator[SetClock]:
             f"return {moment}".encode()
         )
 
-    lead = "select pg_try_advisory_lock(jmsql.advisory_class(), 0)"
-    wait_for(lambda: database.execute(lead).fetchone() == (True,))
+    database.execute(SUSPEND_MAINTENANCE)
     _drop_days(database)
     yield set_clock
     set_clock(None)

@@ -12,13 +12,12 @@ import pytest
 import jmsql
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.history_partitions import HistoryPartitions
-from jmsql.store.maintenance import Maintenance
 from jmsql.testing import wait_for
 from tests.integration.history.conftest import SetClock, send, take
+from tests.leadership import maintain
 
 NOON = datetime(2030, 3, 10, 12, tzinfo=UTC)
 MIDNIGHT = datetime(2030, 3, 11, tzinfo=UTC)
-LEADER = 4711
 
 
 def _days(administration: jmsql.Administration) -> list[date]:
@@ -50,10 +49,10 @@ def test_upkeep_makes_partitions_ahead_where_a_queue_keeps_history(
     administration: jmsql.Administration, database: psycopg.Connection[Any], set_clock: SetClock
 ) -> None:
     set_clock(NOON)
-    Maintenance("jmsql").run(PsycopgDriver(database), LEADER)
+    maintain(PsycopgDriver(database))
     assert _days(administration) == []
     administration.create_queue("orders", history=True)
-    Maintenance("jmsql").run(PsycopgDriver(database), LEADER)
+    maintain(PsycopgDriver(database))
     assert _days(administration) == [NOON.date() + timedelta(days=number) for number in range(4)]
 
 
@@ -205,7 +204,7 @@ def test_upkeep_applies_the_retention(
     _keep(jmsql_factory, queue, "old")
     set_clock(NOON + timedelta(days=2))
 
-    Maintenance("jmsql").run(PsycopgDriver(database), LEADER)
+    maintain(PsycopgDriver(database))
 
     assert _days(administration)[0] == (NOON + timedelta(days=2)).date()
 
@@ -344,7 +343,7 @@ def test_a_drop_that_was_interrupted_is_finished_later(
             list(hurried.apply_retention())
         assert database.execute("select from pg_inherits where inhdetachpending").fetchone() is not None
         # The upkeep leaves it at that, and does the rest of its work.
-        Maintenance("jmsql").run(PsycopgDriver(database), LEADER)
+        maintain(PsycopgDriver(database))
 
     assert list(administration.history.prune()) == []
     left = "select from pg_class where relname = 'message_history_20300310'"

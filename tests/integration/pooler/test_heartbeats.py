@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 
-import psycopg
 import pytest
 
 from jmsql import (
@@ -22,13 +20,12 @@ from jmsql import (
     Topic,
 )
 from jmsql.store import sign_of_life
-from jmsql.store.driver import PsycopgDriver
-from jmsql.store.upkeep_statements import upkeep_statements
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 from tests.integration.pooler.pgbouncer import PgBouncer
 from tests.integration.topics.remote_client import RemoteClient, remote_client
 from tests.integration.topics.rows import count, wait_until_empty
+from tests.leadership import LEADER
 from tests.texts import receive, receive_texts, send_texts
 
 TOPIC = Topic("news")
@@ -231,33 +228,26 @@ def test_client_of_a_pooler_that_restarts_keeps_what_it_has(
 # Upkeep
 
 
-@pytest.fixture
-def leads(jmsql_clean_url: str) -> Iterator[Callable[[int], bool]]:
-    """Tells whether the client of that number is to do the upkeep."""
-    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
-        statement = upkeep_statements("jmsql").lead_by_heartbeat
-
-        def ask(connection_id: int) -> bool:
-            [(answer,)] = PsycopgDriver(connection).execute(statement, {"connection_id": connection_id}).rows
-            return bool(answer)
-
-        yield ask
-
-
-def test_upkeep_is_done_by_the_oldest_client_alone(
-    connection: Connection, other_connection: Connection, server: Server, leads: Callable[[int], bool]
+def test_maintenance_is_done_by_one_client_until_it_closes(
+    jmsql_factory: ConnectionFactory, connection: Connection, server: Server
 ) -> None:
-    older, younger = clients(server)
-    assert [leads(older), leads(younger)] == [True, False]
-    let_heartbeats_be_missed(server, older)
-    assert leads(younger)
+    [(first,)] = wait_for(lambda: server.rows(LEADER))
+    assert [first] == clients(server)
+    with jmsql_factory.create_connection() as other:
+        other.start()
+        wait_for(lambda: len(clients(server)) == 2)
+        assert server.rows(LEADER) == [(first,)]
+        connection.close()
+        wait_for(lambda: server.rows(LEADER) not in ([], [(first,)]))
 
 
-def test_upkeep_is_left_to_a_client_that_can_hold_the_lock(
-    connection: Connection, direct_session: Session, server: Server, leads: Callable[[int], bool]
+def test_maintenance_is_left_to_a_client_that_has_a_server_process_of_its_own(
+    connection: Connection, jmsql_clean_url: str, server: Server
 ) -> None:
-    wait_for(lambda: server.rows("select from jmsql.connection where jmsql.is_connected(0)"))
-    assert not any(leads(client) for client in clients(server))
+    wait_for(lambda: server.rows(LEADER))
+    direct = "select connection_id from jmsql.connection where heartbeat_at is null"
+    with ConnectionFactory(jmsql_clean_url).create_connection():
+        wait_for(lambda: server.rows(LEADER) == server.rows(direct) != [])
 
 
 def test_upkeep_removes_what_has_expired_and_moves_what_is_due(connection: Connection, server: Server) -> None:

@@ -21,6 +21,7 @@ from jmsql.store.driver import PsycopgDriver
 from jmsql.store.history_partitions import HistoryPartitions
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
+from tests.leadership import SUSPEND_MAINTENANCE
 
 SCHEMA = StructType([StructField("text_body", StringType())])
 ALL = ReadAllAvailable()
@@ -318,8 +319,7 @@ def test_rows_that_vanish_from_a_batch_are_told_unless_that_is_allowed(
 @pytest.fixture
 def old_days(history: psycopg.Connection[Any], server: Server) -> Iterator[None]:
     """Two days of history that no destination keeps any longer; nobody else does the upkeep."""
-    lead = "select pg_try_advisory_lock(jmsql.advisory_class(), 0)"
-    wait_for(lambda: server.rows(lead) == [(True,)])
+    server.rows(SUSPEND_MAINTENANCE)
     for ago in (9, 8):
         server.rows(
             "select jmsql.make_history_partition((jmsql.history_clock() at time zone 'UTC')::date - %s::integer)", ago

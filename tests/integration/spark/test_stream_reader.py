@@ -447,8 +447,8 @@ def test_stream_stays_the_active_consumer_when_its_connection_was_lost(
         start = reader.initialOffset()
         first = reader.latestOffset(start, ALL)
         ((former, _),) = server.rows(
-            "select s.connection_id, pg_terminate_backend(l.pid, 10000) from jmsql.subscriber s "
-            "join pg_locks l on l.locktype = 'advisory' and l.objid = s.connection_id"
+            "select s.connection_id, pg_terminate_backend(c.server_process_id, 10000) from jmsql.subscriber s "
+            "join jmsql.connection c using (connection_id)"
         )
 
         def is_attached_again() -> bool:

@@ -1,10 +1,9 @@
-"""The upkeep of the store: one client does it, and another when that one is gone."""
+"""The maintenance of the store: what the client does that has the lease."""
 
 from __future__ import annotations
 
 from jmsql.store.maintenance import Maintenance
-from jmsql.testing import wait_for
-from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, key, send
+from tests.integration.store.conftest import FROM_THE_FRONT, Client, bodies, key, send
 
 LONG_AGO = 1
 DEAD = 4711
@@ -54,29 +53,6 @@ def test_claims_of_the_dead_come_back_counted(client: Client, queue_id: int) -> 
 
     assert released == [key(queue_id, row) for row in claimed]
     assert [row.delivery_count for row in client.store.take(queue_id, None, FROM_THE_FRONT, 1)] == [1]
-
-
-def test_one_client_does_the_upkeep(client: Client, open_client: OpenClient) -> None:
-    follower = open_client()
-    Maintenance("jmsql").run(client.driver, LEADER)
-    send(client, "expired", expiration=LONG_AGO)
-
-    Maintenance("jmsql").run(follower.driver, LEADER + 1)
-
-    assert client.rows("select count(*) from jmsql.message") == [(1,)]
-
-
-def test_another_client_takes_over_when_the_leader_is_gone(client: Client, open_client: OpenClient) -> None:
-    leader = open_client()
-    Maintenance("jmsql").run(leader.driver, LEADER)
-    send(client, "expired", expiration=LONG_AGO)
-    leader.connection.close()
-
-    def is_done() -> bool:
-        Maintenance("jmsql").run(client.driver, LEADER + 1)
-        return client.rows("select count(*) from jmsql.message") == [(0,)]
-
-    wait_for(is_done)
 
 
 def test_what_is_known_of_messages_that_are_gone_is_forgotten(client: Client, queue_id: int) -> None:

@@ -12,6 +12,7 @@ from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.integration.client.server import CONTROL, SESSIONS, Server
 from tests.integration.topics.rows import count, wait_until_empty
+from tests.leadership import SUSPEND_MAINTENANCE
 from tests.texts import receive_texts, send_texts, texts_of
 
 NAME = "subscription"
@@ -60,7 +61,7 @@ def interrupt(server: Server) -> Interruption:
 @pytest.fixture
 def no_upkeep(server: Server) -> None:
     """No client leads, so that nobody takes a client for gone in the moment between two connections."""
-    assert server.rows("select pg_try_advisory_lock(jmsql.advisory_class(), 0)") == [(True,)]
+    server.rows(SUSPEND_MAINTENANCE)
 
 
 def make_all(session: Session, topic: Topic) -> dict[str, MessageConsumer]:

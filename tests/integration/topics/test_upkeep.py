@@ -9,12 +9,12 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, Topic
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.maintenance import Maintenance
 from jmsql.store.topic_statements import topic_statements
 from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.integration.client.server import Server
 from tests.integration.topics.rows import count, wait_until_empty
+from tests.leadership import SUSPEND_MAINTENANCE, maintain
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
 NAME = "subscription"
@@ -30,14 +30,12 @@ GIVEN_UP = "delete from jmsql.subscriber"
 def upkeep(jmsql_clean_url: str) -> Iterator[psycopg.Connection]:
     """A connection that does the upkeep, when a test says so; no client does it."""
     with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
-        assert PsycopgDriver(connection).execute("select pg_try_advisory_lock(jmsql.advisory_class(), 0)").rows == [
-            (True,)
-        ]
+        connection.execute(SUSPEND_MAINTENANCE)
         yield connection
 
 
 def run(upkeep: psycopg.Connection) -> None:
-    Maintenance("jmsql").run(PsycopgDriver(upkeep), 0)
+    maintain(PsycopgDriver(upkeep))
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.CLIENT, AcknowledgeMode.TRANSACTED])

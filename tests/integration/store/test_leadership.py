@@ -1,0 +1,221 @@
+"""The lease: one client does the maintenance, and another as soon as that one is gone, frozen or has lost it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import LiteralString
+
+import pytest
+
+from jmsql.store import leadership
+from jmsql.store.control_statements import control_statements
+from jmsql.store.leadership import LeadershipLostError, LeadingDriver, Lease
+from jmsql.store.maintenance import Maintenance
+from jmsql.testing import wait_for
+from tests.integration.store.conftest import Client, OpenClient, send
+from tests.leadership import SUSPEND_MAINTENANCE
+
+LONG_AGO = 1
+STATEMENTS = control_statements("jmsql")
+PASS: LiteralString = "update jmsql.leadership set expires_at = expires_at - jmsql.lease_duration()"
+
+
+def connect(client: Client) -> int:
+    """Make a client known, as control connections do."""
+    parameters = {"host": "here", "process_id": 1}
+    number: int = client.driver.execute(STATEMENTS.connect, parameters).rows[0][0]
+    return number
+
+
+def lead(client: Client, connection_id: int) -> bool:
+    return Lease("jmsql", connection_id).renew(client.driver)
+
+
+def test_one_client_has_the_lease_and_renews_it(client: Client, open_client: OpenClient) -> None:
+    other = open_client()
+    first, second = connect(client), connect(other)
+    assert lead(client, first)
+    assert not lead(other, second)
+    expires_at = client.rows("select expires_at from jmsql.leadership")
+    assert lead(client, first)
+    assert client.rows("select expires_at from jmsql.leadership") > expires_at
+
+
+def test_asking_for_a_lease_that_another_has_writes_nothing(client: Client, open_client: OpenClient) -> None:
+    other = open_client()
+    first, second = connect(client), connect(other)
+    assert lead(client, first)
+    before = client.rows("select xmin::text, xmax::text, ctid::text from jmsql.leadership")
+    assert not lead(other, second)
+    assert client.rows("select xmin::text, xmax::text, ctid::text from jmsql.leadership") == before
+
+
+def test_another_takes_over_at_once_from_a_client_that_has_closed(client: Client, open_client: OpenClient) -> None:
+    other = open_client()
+    assert lead(other, connect(other))
+    other.connection.execute("delete from jmsql.connection")
+    assert lead(client, connect(client))
+
+
+def test_another_takes_over_soon_from_a_client_that_was_killed(client: Client, open_client: OpenClient) -> None:
+    other = open_client()
+    assert lead(other, connect(other))
+    other.connection.close()
+    successor = connect(client)
+    wait_for(lambda: lead(client, successor), timeout=2.5)
+
+
+def test_another_takes_over_from_a_client_that_does_not_renew_it(client: Client, open_client: OpenClient) -> None:
+    frozen = open_client()
+    first, second = connect(frozen), connect(client)
+    assert lead(frozen, first)
+    client.connection.execute(PASS)
+    assert lead(client, second)
+    assert not lead(frozen, first)
+
+
+def test_clock_set_back_leaves_no_lease_that_lasts_for_hours(client: Client, open_client: OpenClient) -> None:
+    other = open_client()
+    first, second = connect(other), connect(client)
+    assert lead(other, first)
+    client.connection.execute("update jmsql.leadership set expires_at = expires_at + interval '2 hours'")
+    assert lead(client, second)
+
+
+def test_maintenance_can_be_suspended(client: Client) -> None:
+    number = connect(client)
+    client.connection.execute(SUSPEND_MAINTENANCE)
+    assert not lead(client, number)
+    client.connection.execute("delete from jmsql.leadership")
+    assert lead(client, number)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease is looked at before each statement."""
+    monkeypatch.setattr(leadership, "_RENEWED_LATELY", -1.0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_frozen_leader_finds_out_before_its_next_step(client: Client, open_client: OpenClient) -> None:
+    frozen = open_client()
+    first, second = connect(frozen), connect(client)
+    lease = Lease("jmsql", first)
+    assert lease.renew(frozen.driver)
+    driver = LeadingDriver(frozen.driver, lease)
+    assert driver.execute("select 1").rows == [(1,)]
+    client.connection.execute(PASS)
+    assert lead(client, second)
+    with pytest.raises(LeadershipLostError):
+        driver.execute("select 1")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_leader_that_loses_the_lease_in_the_middle_stops_there(client: Client, open_client: OpenClient) -> None:
+    frozen = open_client()
+    first, second = connect(frozen), connect(client)
+    maintenance = Maintenance("jmsql")
+
+    class Interrupted(type(frozen.driver)):  # type: ignore[misc]
+        """Another client takes over before the leader comes to what has expired."""
+
+        def execute(self, statement: str, parameters: object = None) -> object:
+            if "order by died_at" in statement or "dead_letter" in statement:
+                client.connection.execute(PASS)
+                lead(client, second)
+            return super().execute(statement, parameters)
+
+    send(client, "expired", expiration=LONG_AGO)
+    assert maintenance.run(Interrupted(frozen.connection), first) == []
+    assert client.rows("select count(*) from jmsql.message") == [(1,)]
+    assert maintenance.run(frozen.driver, first) == []
+    Maintenance("jmsql").run(client.driver, second)
+    assert client.rows("select count(*) from jmsql.message") == [(0,)]
+
+
+# Strangers
+
+
+@pytest.fixture
+def stranger(client: Client, open_client: OpenClient) -> Iterator[Client]:
+    """A connection of a role that has no privilege at all."""
+    client.connection.execute("create role maintaining_stranger")
+    stranger = open_client()
+    stranger.connection.execute("set role maintaining_stranger")
+    yield stranger
+    stranger.connection.close()
+    client.connection.execute("drop role maintaining_stranger")
+
+
+LOCKS = "select classid::bigint, objid::bigint, objsubid from pg_locks where locktype = 'advisory' and granted"
+TAKE = "select pg_advisory_lock(%(high)s::bigint << 32 | %(low)s::bigint)"
+
+
+def test_stranger_does_not_keep_a_dead_client_alive_by_its_lock(
+    client: Client, open_client: OpenClient, stranger: Client
+) -> None:
+    victim = open_client()
+    number = connect(victim)
+    is_connected = f"select jmsql.is_connected({number})"
+    assert client.rows(is_connected) == [(True,)]
+    [(high, low, kind)] = client.rows(LOCKS)
+    assert kind == 1
+    victim.connection.close()
+    stranger.connection.execute(TAKE, {"high": high, "low": low})
+    assert client.rows(LOCKS) == [(high, low, kind)], "the stranger has it"
+    assert client.rows(is_connected) == [(False,)]
+    Maintenance("jmsql").run(client.driver, connect(client))
+    assert client.rows(f"select from jmsql.connection where connection_id = {number}") == []
+
+
+def test_locks_that_strangers_take_first_hinder_no_client_and_no_maintenance(
+    client: Client, stranger: Client, open_client: OpenClient
+) -> None:
+    last = connect(open_client())
+    [(table,)] = client.rows("select 'jmsql.connection'::regclass::oid::bigint % 2147483647")
+    for number in (0, *range(last, last + 20)):
+        stranger.connection.execute("select pg_advisory_lock(%s, %s), pg_advisory_lock(%s)", [table, number, number])
+    number = connect(client)
+    assert client.rows(f"select jmsql.is_connected({number})") == [(True,)]
+    send(client, "expired", expiration=LONG_AGO)
+    Maintenance("jmsql").run(client.driver, number)
+    assert client.rows("select count(*) from jmsql.message") == [(0,)]
+    assert client.rows(f"select jmsql.is_connected({number})") == [(True,)]
+
+
+def test_role_that_may_not_administer_gets_no_lease(client: Client, open_client: OpenClient) -> None:
+    user = open_client()
+    client.connection.execute("create role leading_user")
+    try:
+        client.connection.execute("select jmsql.create_queue('granted', '{}')")
+        client.connection.execute("select jmsql.grant_access('granted', 'leading_user', 'send', 'receive')")
+        user.connection.execute("set role leading_user")
+        assert not lead(user, connect(user))
+        assert client.rows("select from jmsql.leadership") == []
+        for change in (
+            "insert into jmsql.leadership values (true, null, 'infinity')",
+            "delete from jmsql.leadership",
+            "select from jmsql.leadership for update",
+            "truncate jmsql.leadership",
+        ):
+            with pytest.raises(Exception, match="permission denied"):
+                user.connection.execute(change.encode())
+    finally:
+        user.connection.close()
+        client.connection.execute("select jmsql.revoke_access('granted', 'leading_user', 'send', 'receive')")
+        client.connection.execute("drop owned by leading_user; drop role leading_user")
+
+
+def test_row_of_a_client_is_seen_only_once_its_lock_is_held(client: Client, open_client: OpenClient) -> None:
+    """However much time passes in between: the client that maintains the store takes it for dead at no moment."""
+    slow = open_client(transactions=True)
+    number = connect(slow)
+    leader = connect(client)
+    assert client.rows("select connection_id from jmsql.connection") == [(leader,)]
+    [(held,)] = client.rows("select count(*) from pg_locks where locktype = 'advisory' and granted")
+    assert held == 2, "the lock is there before the row"
+    Maintenance("jmsql").run(client.driver, leader)
+    slow.connection.commit()
+    Maintenance("jmsql").run(client.driver, leader)
+    assert client.rows(f"select jmsql.is_connected({number})") == [(True,)]
+    assert client.rows("select count(*) from jmsql.connection") == [(2,)]

@@ -1,0 +1,26 @@
+"""Who does the maintenance: nobody, where a test wants to do it itself, or wants none."""
+
+from __future__ import annotations
+
+from typing import LiteralString
+
+from jmsql.store.driver import Driver
+from jmsql.store.maintenance import Maintenance
+from jmsql.store.message_key import MessageKey
+
+__all__ = ["LEADER", "SUSPEND_MAINTENANCE", "maintain"]
+
+LEADER: LiteralString = """
+    select l.connection_id from jmsql.leadership l join jmsql.connection using (connection_id)
+    where l.expires_at > clock_timestamp()"""
+
+SUSPEND_MAINTENANCE: LiteralString = """
+    insert into jmsql.leadership (connection_id, expires_at) values (null, 'infinity')
+    on conflict (singleton) do update set connection_id = excluded.connection_id, expires_at = excluded.expires_at"""
+
+
+def maintain(driver: Driver) -> list[MessageKey]:
+    """Do what is due, whoever has the lease; return the messages that dead clients held."""
+    released: list[MessageKey] = []
+    Maintenance("jmsql").do_all(driver, 0, released)
+    return released
