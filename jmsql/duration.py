@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-__all__ = ["seconds"]
+__all__ = ["LONGEST", "seconds"]
 
-_LONGEST = 100 * 365 * 86_400
+LONGEST = 100 * 365 * 86_400
 """Seconds in about a hundred years; clocks and threads can bear little more."""
 
 
@@ -23,9 +23,9 @@ def seconds(duration: float | timedelta, name: str) -> float:
     """
     value = duration.total_seconds() if isinstance(duration, timedelta) else duration
     try:
-        is_valid = 0 <= value <= _LONGEST
+        is_valid = 0 <= value <= LONGEST
     except TypeError as error:
         raise TypeError(f"{name} is a number of seconds or a timedelta, not {duration!r}.") from error
     if not is_valid:
-        raise ValueError(f"{name} is a number of seconds from 0 to {_LONGEST} (a hundred years), not {duration!r}.")
+        raise ValueError(f"{name} is a number of seconds from 0 to {LONGEST} (a hundred years), not {duration!r}.")
     return value

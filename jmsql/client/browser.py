@@ -48,11 +48,18 @@ class QueueBrowser:
 
     @property
     def enumeration(self) -> Iterator[Message]:
-        """A new iteration (JMS's `getEnumeration`)."""
+        """A new iteration (JMS's `getEnumeration`).
+
+        Raises:
+            IllegalStateException: The browser is closed, as the iteration does once it is.
+        """
         return iter(self)
 
     def __iter__(self) -> Iterator[Message]:
-        self._check_open()
+        self._check_open()  # now, and not with the first message
+        return self._messages()
+
+    def _messages(self) -> Iterator[Message]:
         after = (-1, 0)
         while True:
             self._check_open()

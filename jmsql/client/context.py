@@ -50,8 +50,13 @@ class JMSContext:
         self.auto_start = True
         """Whether making a consumer starts the connection."""
 
+    def _check_open(self) -> None:
+        """Make sure that the context is open, or that its listener runs, which keeps the use of it."""
+        self._own_session._check_open()
+
     @property
     def _session(self) -> Session | EnlistedSession:
+        self._check_open()
         if self._connection is not None:
             self._connection._use()
         return self._own_session
@@ -77,7 +82,7 @@ class JMSContext:
             session_mode: How the session acknowledges what it receives; TRANSACTED for one with transactions.
 
         Raises:
-            IllegalStateException: The context has no connection of its own.
+            IllegalStateException: The context is closed, or has no connection of its own.
         """
         connection = self._require_connection()
         return JMSContext(connection.create_session(acknowledge_mode=session_mode), connection, self._siblings)
@@ -89,7 +94,8 @@ class JMSContext:
         It can be set once, before anything else is done with the context.
 
         Raises:
-            IllegalStateException: The context has no connection of its own, or is in use, or has an identifier already.
+            IllegalStateException: The context is closed, has no connection of its own, is in use, or has an identifier
+                already.
             InvalidClientIDException: The identifier is empty, or another live connection has it.
         """
         return self._require_connection().client_id
@@ -100,7 +106,11 @@ class JMSContext:
 
     @property
     def metadata(self) -> ConnectionMetaData:
-        """Facts about the provider."""
+        """Facts about the provider.
+
+        Raises:
+            IllegalStateException: The context is closed, or has no connection of its own.
+        """
         return self._require_connection().metadata
 
     @property
@@ -113,6 +123,7 @@ class JMSContext:
         self._require_connection().exception_listener = listener
 
     def _require_connection(self) -> Connection:
+        self._check_open()
         if self._connection is None:
             raise IllegalStateException("This context is part of a session of someone else's, and has no connection.")
         return self._connection
@@ -244,12 +255,23 @@ class JMSContext:
         return self._session.create_browser(queue, selector)
 
     def start(self) -> None:
-        """Deliver messages from now on. Starting again does nothing."""
+        """Deliver messages from now on. Starting again does nothing.
+
+        Raises:
+            IllegalStateException: The context is closed.
+        """
+        self._check_open()
         if self._connection is not None:
             self._connection.start()
 
     def stop(self) -> None:
-        """Pause the delivery of messages by the connection, until `start`; see `Connection.stop`."""
+        """Pause the delivery of messages by the connection, until `start`.
+
+        Raises:
+            IllegalStateException: The context is closed, or it is called from a listener that another one waits for;
+                see [`Connection.stop`][jmsql.Connection.stop].
+        """
+        self._check_open()
         if self._connection is not None:
             self._connection.stop()
 

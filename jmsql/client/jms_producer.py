@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from jmsql.client.completion import CompletionListener, require_completion_listener
 from jmsql.destinations import Destination
+from jmsql.exceptions import InvalidDestinationException
 from jmsql.messages import BytesMessage, DeliveryMode, MapMessage, Message, ObjectMessage, PropertyValue, TextMessage
 from jmsql.messages.properties import PropertyAccess
 
@@ -74,6 +75,8 @@ class JMSProducer(PropertyAccess):
             MessageNotWriteableException: It is a received message, and the producer has properties to set.
             JMSException: It was not sent; the message says why.
         """
+        if destination is None:
+            raise InvalidDestinationException("None is no destination; send to a Queue or a Topic.")
         is_message = isinstance(body, Message) or hasattr(body, "get_object_property")
         message: Any = body if is_message else message_of(body)
         for name, value in self.properties.items():
@@ -117,7 +120,7 @@ class JMSProducer(PropertyAccess):
 
     @property
     def time_to_live(self) -> float:
-        """After how many seconds messages expire; 0: never. May be set to a `timedelta`."""
+        """After how many seconds messages expire; 0, and all above a hundred years: never. May be a `timedelta`."""
         return self._producer.time_to_live
 
     @time_to_live.setter

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from jmsql.client import observation
 from jmsql.client.completion import AsynchronousSend, CompletionListener, require_completion_listener
 from jmsql.destinations import Destination
-from jmsql.duration import seconds
+from jmsql.duration import LONGEST, seconds
 from jmsql.exceptions import (
     IllegalStateException,
     JMSException,
@@ -27,7 +27,6 @@ __all__ = ["MessageProducer"]
 
 _DEFAULT_PRIORITY = 4
 _HIGHEST_PRIORITY = 9
-_LATEST_EXPIRATION = 2**63 - 1
 
 
 def _new_uuid() -> str:
@@ -92,7 +91,7 @@ class MessageProducer:
     def time_to_live(self) -> float:
         """How many seconds messages live if the send does not say: 0, for ever, at first.
 
-        It can be set to seconds or a `timedelta`.
+        It can be set to seconds or a `timedelta`. More than a hundred years, such as `math.inf`, mean for ever, too.
         """
         self._check_open()
         return self._time_to_live
@@ -156,16 +155,18 @@ class MessageProducer:
         (JMS 1.1, chapter 3.4.11).
 
         With a completion listener the message is sent asynchronously: the method returns before the server has it, and
-        the listener is told what became of it, on a thread of the session's (Jakarta Messaging 3.1, chapter 7.3).
-        Messages that are sent so go out in batches, in their order, each with one commit. The method waits while
-        10,000 messages or 64 MiB are on their way.
+        the listener is told what became of it, on a thread of the session's (Jakarta Messaging 3.1, chapter 7.3). It
+        gets the message itself: a BytesMessage or StreamMessage is reset, to be read. Messages that are sent so go out
+        in batches, in their order, each with one commit. The method waits while 10,000 messages or 64 MiB are on their
+        way.
 
         Args:
             message: A message of jmsql's, or of any other provider that has the same attributes.
             destination: Where to send it, for a producer that was made without a destination.
             delivery_mode: PERSISTENT or NON_PERSISTENT; None: the producer's.
             priority: 0 (lowest) to 9; None: the producer's.
-            time_to_live: After how many seconds (or a `timedelta`) it expires, 0: never; None: the producer's.
+            time_to_live: After how many seconds (or a `timedelta`) it expires, 0 and all above a hundred years: never;
+                None: the producer's.
             completion_listener: What is told that the message was sent, or why it was not: a callable that takes the
                 message and None or the error, or an object with `on_completion` and `on_exception`. None: wait.
 
@@ -185,12 +186,11 @@ class MessageProducer:
             require_completion_listener(completion_listener)
         encoded = encode_message(as_jms_message(message))
         now = self._session._clock.milliseconds()
-        expiration = now + round(lifetime * 1000) if lifetime else 0
-        if expiration > _LATEST_EXPIRATION:
-            expiration = 0
+        expiration = now + round(lifetime * 1000) if 0 < lifetime <= LONGEST else 0
         uuid = None if self._disable_message_id else _new_uuid()
         timestamp = 0 if self._disable_message_timestamp else now
-        delivery_time = now + round(self._delivery_delay * 1000) if self._delivery_delay else now
+        delay = round(self._delivery_delay * 1000)
+        delivery_time = now + delay if delay else timestamp  # which is all that consumers know then
         outgoing = OutgoingMessage(
             target.name,
             _HIGHEST_PRIORITY - urgency,
@@ -199,7 +199,7 @@ class MessageProducer:
             expiration or None,
             int(mode),
             *encoded,
-            delivery_time if delivery_time > now else None,
+            delivery_time if delay else None,
         )
         outgoing.check_size()
         follower = observation.observer
@@ -231,6 +231,8 @@ class MessageProducer:
         sent.jms_destination = target
         if completion_listener is not None:
             self._sends_asynchronously = True
+            if hasattr(sent, "reset"):
+                sent.reset()  # now: after the send it belongs to the listener
             send = AsynchronousSend(target, outgoing, sent, completion_listener, outgoing.size)
             self._session._send_asynchronously(send)
 
@@ -298,4 +300,8 @@ def _priority(priority: int) -> int:
 
 
 def _time_to_live(time_to_live: float | timedelta) -> float:
+    """Return the seconds; more than `LONGEST` are kept as they are, and mean for ever."""
+    duration = time_to_live.total_seconds() if isinstance(time_to_live, timedelta) else time_to_live
+    if isinstance(duration, int | float) and duration > LONGEST:
+        return duration
     return seconds(time_to_live, "time_to_live")

@@ -76,7 +76,7 @@ class Message(PropertyAccess):
     jms_delivery_time: int
     """The earliest time of delivery, that of the send if it had no delay: milliseconds since the epoch.
 
-    0 on a received message that was not delayed and has no timestamp.
+    0 if the message was not delayed and has no timestamp.
     """
 
     def __init__(self) -> None:

@@ -119,7 +119,26 @@ def test_expiration_is_that_of_the_send_and_not_of_the_commit_or_of_a_message_se
     assert receive(session.create_consumer(onward)).jms_expiration == received.jms_expiration
 
 
-@pytest.mark.parametrize("time_to_live", [-1, -0.001, float("nan"), float("inf"), timedelta(seconds=-1)])
+# The second is Java's Long.MAX_VALUE, which is in milliseconds.
+@pytest.mark.parametrize(
+    "time_to_live", [36_500 * 86_400 + 1, (2**63 - 1) / 1000, 10**400, float("inf"), timedelta.max]
+)
+def test_a_time_to_live_of_more_than_a_hundred_years_is_for_ever(
+    session: Session, queue: Queue, time_to_live: float | timedelta
+) -> None:
+    producer = session.create_producer(queue)
+    message = Message()
+    producer.send(message, time_to_live=time_to_live)
+    assert message.jms_expiration == 0
+    producer.time_to_live = time_to_live
+    assert timedelta(days=36_500).total_seconds() < producer.time_to_live
+    producer.send(message)
+    assert message.jms_expiration == 0
+    consumer = session.create_consumer(queue)
+    assert [receive(consumer).jms_expiration for _ in range(2)] == [0, 0]
+
+
+@pytest.mark.parametrize("time_to_live", [-1, -0.001, float("nan"), timedelta(seconds=-1)])
 def test_time_to_live_that_is_none_is_refused(session: Session, queue: Queue, time_to_live: float | timedelta) -> None:
     producer = session.create_producer(queue)
     with pytest.raises((ValueError, JMSException)):
