@@ -34,6 +34,7 @@ from jmsql.cli import (
     worker,
 )
 from jmsql.cli.demo.command import demo
+from jmsql.cli.options import advice_for
 from jmsql.exceptions import InvalidSelectorException, JMSException
 
 __all__ = ["app", "run"]
@@ -54,7 +55,7 @@ class Commands(typer.core.TyperGroup):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except JMSException as error:
-            _report(error, verbose=ctx.params["verbose"])
+            _report(ctx, error, verbose=ctx.params["verbose"])
             raise typer.Exit(USAGE_ERROR if isinstance(error, InvalidSelectorException) else JMS_ERROR) from error
         except BrokenPipeError as error:
             # Whoever read the output has gone. Python would try to write the rest of it at exit.
@@ -63,8 +64,8 @@ class Commands(typer.core.TyperGroup):
         return result
 
 
-def _report(error: BaseException, *, verbose: bool) -> None:
-    typer.echo(f"jmsql: {error}", err=True)
+def _report(context: typer.Context, error: BaseException, *, verbose: bool) -> None:
+    typer.echo(f"jmsql: {advice_for(context, str(error))}", err=True)
     cause = error.__cause__
     while verbose and cause is not None:
         typer.echo(f"  caused by {type(cause).__module__}.{type(cause).__qualname__}: {str(cause).strip()}", err=True)

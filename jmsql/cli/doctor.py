@@ -10,7 +10,7 @@ from rich.text import Text
 from jmsql.cli.finding import Finding, Health
 from jmsql.cli.health import examine
 from jmsql.cli.message_health import Limits
-from jmsql.cli.options import Json, Schema, Url, open_database
+from jmsql.cli.options import Json, Schema, Url, advice_for, open_database
 from jmsql.cli.output import console, counted, print_json, table, working
 from jmsql.store.diagnosis import Diagnosis
 
@@ -21,6 +21,7 @@ _STYLES = {Health.ok: "green", Health.note: "yellow", Health.problem: "bold red"
 
 
 def doctor(
+    context: typer.Context,
     oldest_snapshot: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="For how long a transaction may hold vacuum back.")
     ] = 60.0,
@@ -44,7 +45,10 @@ def doctor(
     """
     database = open_database(url, schema)
     with Diagnosis(database.url, schema) as diagnosis, working("Examining ..."):
-        findings = list(examine(diagnosis, Limits(oldest_snapshot, longest_transaction, longest_claim)))
+        findings = [
+            finding._replace(advice=None if finding.advice is None else advice_for(context, finding.advice))
+            for finding in examine(diagnosis, Limits(oldest_snapshot, longest_transaction, longest_claim))
+        ]
     problems = sum(finding.health is Health.problem for finding in findings)
     if as_json:
         print_json({"healthy": not problems, "findings": [finding._asdict() for finding in findings]})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.output import console, print_json, working
 from jmsql.store import migration
-from jmsql.store.inspection import schema_version
 
 __all__ = ["migrate"]
 
@@ -13,15 +12,15 @@ __all__ = ["migrate"]
 def migrate(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
     """Make the schema in the database, or bring it to the version that this release works with.
 
-    Safe to run twice, and by several at once. It needs no superuser, only the right to create a schema.
+    Safe to run twice, and by several at once. It needs no superuser, only the right to create a schema: CREATE on
+    the database. A schema that is there is brought up to date by its owner.
 
     Example: `jmsql migrate --url postgresql://app@db/shop`
     """
     database = open_database(url, schema)
-    before = schema_version(database.url, schema)
     with working(f"Migrating the schema {schema!r} ..."):
-        migration.migrate(database.url, schema)
-    after = schema_version(database.url, schema)
+        before = migration.migrate(database.url, schema)
+    after = migration.newest_version()
     if as_json:
         print_json({"schema": schema, "from": before, "to": after})
     elif before == after:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import Annotated, NamedTuple
 
 import typer
@@ -12,6 +14,7 @@ from jmsql.client.factory import ConnectionFactory
 from jmsql.duration import seconds
 from jmsql.selectors import Selector as ParsedSelector
 from jmsql.store.engine import parse_url
+from jmsql.store.migration import DEFAULT_SCHEMA
 
 __all__ = [
     "Database",
@@ -21,12 +24,31 @@ __all__ = [
     "Selector",
     "SparkSettings",
     "Url",
+    "advice_for",
     "check_duration",
     "check_optional_duration",
     "open_database",
     "parse_selector",
     "spark_settings",
 ]
+
+
+_SCHEMA = "jmsql.schema"
+_COMMAND = re.compile(r"`(jmsql [^`]*)`")
+
+
+def advice_for(context: typer.Context, text: str) -> str:
+    """Return a text in which each command of jmsql that it advises works with the schema that this command was given.
+
+    Args:
+        context: The command's, or one around it.
+        text: The text, with commands in backticks.
+    """
+    schema: str = context.meta.get(_SCHEMA, DEFAULT_SCHEMA)
+    if schema == DEFAULT_SCHEMA:
+        return text
+    option = f"--schema {shlex.quote(schema)}"
+    return _COMMAND.sub(lambda found: found[0] if option in found[1] else f"`{found[1]} {option}`", text)
 
 
 def _without_password(context: typer.Context, parameter: typer.CallbackParam, url: str | None) -> str | None:
@@ -49,7 +71,17 @@ Url = Annotated[
         help="The database; without it, the embedded server.",
     ),
 ]
-Schema = Annotated[str, typer.Option(envvar="JMSQL_SCHEMA", show_envvar=False, help="The schema of jmsql's tables.")]
+
+
+def _note_schema(context: typer.Context, schema: str) -> str:
+    context.meta[_SCHEMA] = schema
+    return schema
+
+
+Schema = Annotated[
+    str,
+    typer.Option(envvar="JMSQL_SCHEMA", show_envvar=True, callback=_note_schema, help="The schema of jmsql's tables."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The name of the queue.", show_default=False)]
 Selector = Annotated[

@@ -21,6 +21,7 @@ from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.redelivery import Redelivery
 from jmsql.client.session import Session
 from jmsql.client.side_connection import SideConnection
+from jmsql.client.start_reminder import StartReminder
 from jmsql.destinations import Destination, require_destination
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
 from jmsql.store.access import is_restricted
@@ -71,6 +72,7 @@ class Connection:
         self._lock = threading.RLock()
         self._sessions: set[Session] = set()
         self._started = False
+        self._start_reminder = StartReminder()
         self._closed = False
         self._waiting_listener: threading.Thread | None = None
         self._used = False
@@ -241,6 +243,7 @@ class Connection:
         """Deliver messages from now on. Starting a started connection does nothing."""
         self._use()
         self._started = not self._closed
+        self._start_reminder.settle()
         self._wake_sessions()
 
     def stop(self) -> None:

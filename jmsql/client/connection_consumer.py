@@ -110,7 +110,8 @@ class ConnectionConsumer:
             if dispatched:
                 poll.reset()
             else:
-                session._wake_ups.wait(news, poll.next() if self._connection._started else None)
+                reminder = self._connection._start_reminder
+                session._wake_ups.wait(news, poll.next() if self._connection._started else reminder.look(self))
 
     def _dispatch(self) -> bool:
         """Have a server session deliver what is there, and return whether that was anything."""

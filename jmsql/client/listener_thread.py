@@ -55,8 +55,14 @@ class ListenerThread:
             if delivered:
                 poll.reset()
             else:
-                session._wake_ups.wait(news, poll.next() if session._connection._started else None)
+                session._wake_ups.wait(news, poll.next() if session._connection._started else self._remind())
         self._at_end()
+
+    def _remind(self) -> float | None:
+        """Say that nobody has started the connection, if that has taken long; return how long to wait before a look."""
+        for consumer in self._session._receiving.listening_consumers:
+            return self._session._connection._start_reminder.look(consumer)
+        return None
 
     def _deliver_round(self) -> bool:
         """Deliver one message to each listener that has one, and return whether there was any."""

@@ -141,10 +141,10 @@ class Receiving:
                 return message
             if session._closed or self._connection._closed:
                 return None  # a listener gets what is there, and does not make close() wait for what may come
+            pause = poll.next() if started else self._connection._start_reminder.look(consumer)
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 return None
-            pause = poll.next() if started else None
             session._wake_ups.wait(
                 news, remaining if pause is None or (remaining is not None and remaining < pause) else pause
             )

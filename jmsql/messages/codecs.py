@@ -40,7 +40,7 @@ def codec_of(cls: type[T]) -> Codec[T]:
     if codec is None:
         raise MessageFormatException(
             f"An ObjectMessage holds no {_full_name(cls)} unless it is registered: call "
-            f"jmsql.messages.codecs.register_type({cls.__qualname__}), or register_codec for a class that is no "
+            f"jmsql.register_type({cls.__qualname__}), or jmsql.register_codec for a class that is no "
             "dataclass, enumeration, pydantic model or msgspec struct."
         )
     return codec
@@ -56,7 +56,7 @@ def codec_named(name: object) -> Codec[Any]:
     if codec is None:
         raise MessageFormatException(
             f"The message holds an object of the type {name!r}, which this program does not allow: call "
-            f"jmsql.messages.codecs.register_type(cls, name={name!r}) with the class if it should."
+            f"jmsql.register_type(cls, name={name!r}) with the class if it should."
         )
     return codec
 

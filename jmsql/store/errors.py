@@ -19,7 +19,7 @@ from jmsql.exceptions import (
 
 __all__ = ["from_sqlstate", "is_connection_lost", "jms_errors", "translate"]
 
-_SCHEMA = "run `jmsql migrate`, or jmsql.migrate(), with the rights to make it"
+_SCHEMA = "run `jmsql migrate`, with its --schema if that is not jmsql, or jmsql.migrate(), with the rights to make it"
 
 # By SQLSTATE, whole or its class (the first two characters): the exception and what to do.
 _ADVICE: dict[str, tuple[type[JMSException], str]] = {

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+import psycopg
 import sqlalchemy
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
-from jmsql.exceptions import JMSException
+from jmsql.exceptions import JMSException, JMSSecurityException
 from jmsql.store.engine import open_engine
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
 
 # Alembic is imported where it is used: it takes longer than all else that clients import.
 
-__all__ = ["check_schema", "check_version", "current_version", "migrate", "newest_version", "target_schema"]
+__all__ = [
+    "DEFAULT_SCHEMA",
+    "check_schema",
+    "check_version",
+    "current_version",
+    "migrate",
+    "migrate_command",
+    "newest_version",
+    "target_schema",
+]
 
 DEFAULT_SCHEMA = "jmsql"
 _MIGRATION_LOCK = 0x6A6D73716C  # "jmsql": two runs at once wait for each other
 _LONGEST_NAME = 63
 """How many bytes of a name PostgreSQL keeps."""
 _UNFIT = set("'$%{}")
+_RIGHTS = sqlalchemy.text(
+    """
+    select current_user::text, current_database()::text,
+           (select pg_get_userbyid(n.nspowner)::text from pg_namespace n where n.nspname = :schema)"""
+)
 
 
 def target_schema() -> str:
@@ -55,6 +73,11 @@ def current_version(connection: Connection, schema: str = DEFAULT_SCHEMA) -> str
     return version
 
 
+def migrate_command(schema: str) -> str:
+    """Return the command that makes the schema or brings it up to date, for advice."""
+    return "`jmsql migrate`" if schema == DEFAULT_SCHEMA else f"`jmsql migrate --schema {shlex.quote(schema)}`"
+
+
 def check_schema(connection: Connection, schema: str = DEFAULT_SCHEMA) -> None:
     """Make sure that the schema is there and of the right version.
 
@@ -74,11 +97,11 @@ def check_version(found: str | None, schema: str) -> None:
         return
     if found is None:
         raise JMSException(
-            f"The database has no schema {schema!r}: run `jmsql migrate`, or jmsql.migrate(), to make it.",
+            f"The database has no schema {schema!r}: run {migrate_command(schema)}, or jmsql.migrate(), to make it.",
             "3F000",
         )
     if found < newest_version():
-        advice = "run `jmsql migrate`, or jmsql.migrate(), to bring it up to date"
+        advice = f"run {migrate_command(schema)}, or jmsql.migrate(), to bring it up to date"
     else:
         advice = "it was made by a newer release: upgrade jmsql"
     raise JMSException(
@@ -96,7 +119,7 @@ def _check_name(schema: str) -> None:
         )
 
 
-def migrate(url: str, schema: str = DEFAULT_SCHEMA, version: str = "head") -> None:
+def migrate(url: str, schema: str = DEFAULT_SCHEMA, version: str = "head") -> str | None:
     """Make the schema, or bring it to the newest version.
 
     Safe to run twice, and by several processes at once. Needs no superuser: the right to create a schema in the
@@ -107,20 +130,54 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA, version: str = "head") -> No
         schema: The schema's name.
         version: The version to bring it to.
 
+    Returns:
+        The version that it had; None if it was not there.
+
     Raises:
+        JMSSecurityException: The role lacks a right; the message says which, and who can give it.
         JMSException: The database cannot be reached, or the migration failed; then nothing has changed. Or the name
             has a character that cannot be in it.
     """
     _check_name(schema)
     engine = open_engine(url)
     try:
-        with jms_errors(f"migrating the schema {schema!r}"), engine.begin() as connection:
+        with (
+            jms_errors(f"migrating the schema {schema!r}"),
+            _sufficient_rights(engine, schema),
+            engine.begin() as connection,
+        ):
             lock = sqlalchemy.func.pg_advisory_xact_lock(_MIGRATION_LOCK, type_=sqlalchemy.Text())
             connection.execute(sqlalchemy.select(lock))
-            if version != "head" or current_version(connection, schema) != newest_version():
+            former = current_version(connection, schema)
+            if version != "head" or former != newest_version():
                 _upgrade(connection, schema, version)
+            return former
     finally:
         engine.dispose()
+
+
+@contextmanager
+def _sufficient_rights(engine: Engine, schema: str) -> Iterator[None]:
+    """Say which right is missing, where one is, and who gives it."""
+    try:
+        yield
+    except sqlalchemy.exc.DBAPIError as error:
+        if not isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
+            raise
+        with engine.connect() as connection:
+            role, database, owner = connection.execute(_RIGHTS, {"schema": schema}).one()
+        if owner is None:
+            advice = (
+                f"{role!r} may not create a schema in the database {database!r}. Have its owner or a superuser run "
+                f"`grant create on database {quote_identifier(database)} to {quote_identifier(role)}`"
+            )
+        elif owner != role:
+            advice = f"{owner!r} owns it, and {role!r} may not change it. Run {migrate_command(schema)} as {owner!r}"
+        else:
+            advice = f"something in it belongs to a role other than {role!r}"
+        raise JMSSecurityException(
+            f"migrating the schema {schema!r}: {advice} ({error.orig.diag.message_primary}).", error.orig.sqlstate
+        ) from error
 
 
 def _upgrade(connection: Connection, schema: str, version: str) -> None:

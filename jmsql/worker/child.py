@@ -83,7 +83,8 @@ class Child:
 
     def _refuse(self, error: Exception, exit_code: int) -> int:
         logger.debug("Refused.", exc_info=error)
-        send_report(self._channel, Refusal(" ".join(str(error).split()), exit_code))
+        traceback = error.traceback if isinstance(error, RefusalError) else None
+        send_report(self._channel, Refusal(str(error), exit_code, traceback))
         return exit_code
 
     def _open(self, connection: Connection, application: Application) -> list[HandlerThread]:

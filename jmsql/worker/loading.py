@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import importlib
+import traceback
 
+from jmsql.exceptions import JMSException
 from jmsql.worker.application import Application
 
 __all__ = ["RefusalError", "load_application"]
 
 
 class RefusalError(Exception):
-    """Why a worker cannot run, in a line."""
+    """Why a worker cannot run, in a line.
+
+    Args:
+        reason: Why.
+        traceback: Where the application has failed, if it has.
+    """
+
+    def __init__(self, reason: str, traceback: str | None = None) -> None:
+        super().__init__(reason)
+        self.traceback = traceback
 
 
 def load_application(reference: str) -> Application:
@@ -32,9 +43,9 @@ def load_application(reference: str) -> Application:
             raise RefusalError(
                 f"There is no module {error.name!r} here; run the command where it can be imported, or set PYTHONPATH."
             ) from error
-        raise RefusalError(f"{module_name} cannot be imported: {error}") from error
-    except Exception as error:
-        raise RefusalError(f"{module_name} cannot be imported: {type(error).__name__}: {error}") from error
+        raise _failed_import(module_name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _failed_import(module_name, error) from error
     application = getattr(module, name, None)
     if not isinstance(application, Application):
         found = "has no" if application is None else "has another"
@@ -47,3 +58,22 @@ def load_application(reference: str) -> Application:
             "leave it out. Subscriptions are shared by their names."
         )
     return application
+
+
+def _failed_import(module_name: str, error: BaseException) -> RefusalError:
+    says = str(error).partition("\n")[0]
+    kind = "" if isinstance(error, ModuleNotFoundError) else f"{type(error).__name__}: "
+    return RefusalError(f"{module_name} cannot be imported: {kind}{says}", _traceback(error))
+
+
+def _traceback(error: BaseException) -> str:
+    """Return the traceback of an application's own lines, without those that have imported it."""
+    frames = error.__traceback__
+    while frames is not None and _imports(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    chain = not isinstance(error, JMSException)  # which says it all: what caused it are lines of jmsql's
+    return "".join(traceback.format_exception(type(error), error, frames, chain=chain)).rstrip()
+
+
+def _imports(file: str) -> bool:
+    return file in {__file__, importlib.__file__} or file.startswith("<frozen importlib")

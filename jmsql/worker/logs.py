@@ -55,6 +55,23 @@ class JSONFormatter(logging.Formatter):
         return json.dumps(document, default=str)
 
 
+class TextFormatter(logging.Formatter):
+    """Writes a record as a line, and below it the traceback that another process has reported, if one has.
+
+    Args:
+        process: The name of the process.
+    """
+
+    def __init__(self, process: str) -> None:
+        name = process.replace("%", "%%")
+        super().__init__(f"%(asctime)s %(levelname)s {name}: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        reported = getattr(record, "exception", None)
+        return line if reported is None else f"{line}\n{reported}"
+
+
 def start_log(form: LogFormat, process: str, level: LogLevel = LogLevel.info) -> None:
     """Write the log to the standard error.
 
@@ -67,8 +84,7 @@ def start_log(form: LogFormat, process: str, level: LogLevel = LogLevel.info) ->
     if form is LogFormat.json:
         handler.setFormatter(JSONFormatter(process))
     else:
-        name = process.replace("%", "%%")
-        handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s {name}: %(message)s"))
+        handler.setFormatter(TextFormatter(process))
     number = logging.getLevelNamesMapping()[level.upper()]
     logging.basicConfig(level=max(number, logging.INFO), handlers=[handler], force=True)
     logging.getLogger("jmsql").setLevel(number)

@@ -55,10 +55,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Refusal:
-    """It cannot begin: why, in a line, and the exit code that says so."""
+    """It cannot begin: why, in a line, the exit code that says so, and where the application has failed, if it has."""
 
     reason: str
     exit_code: int
+    traceback: str | None = None
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> Refusal:

@@ -161,12 +161,14 @@ class Supervisor:
             logger.info("%s has ended.", child.name)
             return
         reason = _reason(child, exit_code)
+        traceback = None if child.refusal is None else child.refusal.traceback
+        failure = {} if traceback is None else {"exception": traceback}
         if not (self._has_begun or child.is_ready):
-            logger.error("%s", reason)
+            logger.error("%s", reason, extra=failure)
             self._drain(1 if child.refusal is None else child.refusal.exit_code)
             return
         is_successor = any(place.successor is child for place in self._places)
-        logger.error("%s", f"The old processes go on: {reason}" if is_successor else reason)
+        logger.error("%s", f"The old processes go on: {reason}" if is_successor else reason, extra=failure)
         if is_successor:
             self._to_renew.clear()
         for place in self._places:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -107,7 +109,7 @@ def test_a_url_of_no_postgresql_database(jmsql: Command, url: str) -> None:
 def test_a_schema_that_is_missing(jmsql: Command, arguments: tuple[str, ...]) -> None:
     outcome = jmsql(*arguments, "--schema", "nowhere")
     assert outcome.exit_code == 3
-    assert "jmsql migrate" in outcome.errors
+    assert "run `jmsql migrate --schema nowhere`" in outcome.errors
     assert len(outcome.errors.splitlines()) == 1
 
 
@@ -117,6 +119,56 @@ def test_a_queue_that_does_not_exist(jmsql: Command, arguments: tuple[str, ...])
     assert outcome.exit_code == 3
     assert outcome.errors == "jmsql: There is no queue 'nowhere'. `jmsql destination list` lists those there are.\n"
     assert jmsql("queues", "--json").document == []
+
+
+def test_advice_is_for_the_schema_that_was_named(jmsql: Command) -> None:
+    assert jmsql("migrate", "--schema", "other shop").exit_code == 0
+    outcome = jmsql("browse", "nowhere", "--schema", "other shop")
+    assert "`jmsql destination list --schema 'other shop'` lists those there are" in outcome.errors
+    doctor = jmsql("doctor", "--schema", "nowhere", "--json").document
+    assert {"Run `jmsql migrate --schema nowhere`."} == {
+        finding["advice"] for finding in doctor["findings"] if finding["check"] == "schema"
+    }
+
+
+@pytest.fixture
+def reader(url_with_password: sqlalchemy.URL) -> Iterator[tuple[psycopg.Connection, str]]:
+    """A superuser's connection to a database, and the URL of the database for a role without rights in it."""
+    superuser = url_with_password.set(drivername="postgresql", username="postgres", password=None)
+    with psycopg.connect(superuser.render_as_string(), autocommit=True) as connection:
+        connection.execute("create role reader login password 'reading'")
+        try:
+            yield connection, url_with_password.set(username="reader", password="reading").render_as_string(False)
+        finally:
+            connection.execute("drop schema if exists stock cascade")
+            connection.execute("drop owned by reader cascade")
+            connection.execute("drop role reader")
+
+
+def test_migrating_without_the_right_to_make_a_schema(jmsql: Command, reader: tuple[psycopg.Connection, str]) -> None:
+    superuser, url = reader
+    outcome = jmsql("migrate", "--schema", "stock", url=url)
+    assert outcome.exit_code == 3
+    [line] = outcome.errors.splitlines()
+    assert "'reader' may not create a schema in the database 'shop'" in line
+    [advice] = re.findall("`(grant .*?)`", line)
+    assert advice == 'grant create on database "shop" to "reader"'
+    superuser.execute(advice.encode())
+    assert jmsql("migrate", "--schema", "stock", url=url).exit_code == 0
+
+
+@pytest.mark.parametrize("rights", ["", "grant usage on schema stock to reader"], ids=["none", "usage"])
+def test_migrating_a_schema_of_another_owner(
+    jmsql: Command, reader: tuple[psycopg.Connection, str], rights: LiteralString
+) -> None:
+    superuser, url = reader
+    superuser.execute("create schema stock authorization clerk")
+    if rights:
+        superuser.execute(rights)
+    outcome = jmsql("migrate", "--schema", "stock", url=url)
+    assert outcome.exit_code == 3
+    [line] = outcome.errors.splitlines()
+    assert "'clerk' owns it, and 'reader' may not change it. Run `jmsql migrate --schema stock` as 'clerk'" in line
 
 
 @pytest.mark.parametrize("arguments", [("receive",), ("browse",), ("purge", "--yes")], ids=lambda words: words[0])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import pytest
 
 from tests.integration.worker.conftest import StartWorker
@@ -16,8 +19,6 @@ def handle(message):
 @pytest.mark.parametrize(
     ("source", "options", "exit_code", "reason"),
     [
-        ("raise SystemError('broken')", [], 2, "messaging cannot be imported: SystemError: broken"),
-        ("import surely_missing", [], 2, "messaging cannot be imported: No module named 'surely_missing'"),
         ("del app", [], 2, "messaging has no 'app'; make it a jmsql.worker.Application."),
         ("app = 5", [], 2, "messaging has another 'app'; make it a jmsql.worker.Application."),
         ("", [], 2, "messaging:app has no listeners; register some with @app.listener('…')."),
@@ -27,23 +28,14 @@ def handle(message):
             2,
             "The factory of messaging:app has a client identifier",
         ),
-        (
-            "@app.listener('orders')\ndef handle(order): pass",
-            [],
-            2,
-            "TypeError: The handler messaging.handle has the parameter order",
-        ),
         (LISTENER, ["--schema", "nowhere"], 3, "nowhere"),
         (LISTENER, ["--health-port", "1", "--health-host", "256.0.0.1"], 2, "The health endpoint cannot listen"),
     ],
     ids=[
-        "error in the module",
-        "missing import",
         "no application",
         "another object",
         "no listeners",
         "client identifier",
-        "bad signature",
         "no schema",
         "no port",
     ],
@@ -56,6 +48,39 @@ def test_a_worker_that_cannot_begin_says_why(
     assert reason in worker.log
     assert "Traceback" not in worker.log
     assert len(worker.log.splitlines()) == 1
+
+
+BROKEN = "def shape():\n    raise SystemError('broken')\n\nshape()"
+
+
+def test_an_application_that_fails_shows_its_own_lines(start_worker: StartWorker) -> None:
+    """Once, though two processes have met it."""
+    worker = start_worker(BROKEN, "--processes", "2")
+    assert worker.exit_code() == 2
+    assert "messaging cannot be imported: SystemError: broken" in worker.log.splitlines()[0]
+    assert worker.log.count("Traceback (most recent call last)") == 1
+    assert "in shape\n    raise SystemError('broken')" in worker.log
+    assert "importlib" not in worker.log
+
+
+def test_in_json_the_traceback_is_a_field(start_worker: StartWorker) -> None:
+    worker = start_worker(BROKEN, "--log-format", "json")
+    assert worker.exit_code() == 2
+    record = json.loads(worker.log.splitlines()[0])
+    assert record["message"] == "messaging cannot be imported: SystemError: broken"
+    assert record["exception"].startswith("Traceback (most recent call last):\n  File ")
+    assert record["exception"].endswith("SystemError: broken")
+
+
+def test_new_code_that_cannot_be_imported_shows_its_lines_while_the_old_works(
+    start_worker: StartWorker, write_application: Callable[[str], None]
+) -> None:
+    worker = start_worker(LISTENER, "--reload")
+    worker.wait_until_ready()
+    write_application(BROKEN)
+    worker.wait_for_log("The old processes go on: messaging cannot be imported: SystemError: broken")
+    worker.wait_for_log("in shape\n")
+    assert worker.stop() == 0
 
 
 def test_a_module_that_is_not_there_is_named(start_worker: StartWorker, tmp_path: object) -> None:

@@ -164,9 +164,26 @@ def test_errors_show_the_line_of_a_long_selector() -> None:
     with pytest.raises(InvalidSelectorException) as caught:
         parsed("x = 1 and\n" + "y" * 100 + "\t = 'z' + 2\nor z = 1")
     assert str(caught.value).split("\n")[1:] == [
-        "    " + "y" * 56 + "  = 'z' + 2",
-        " " * 64 + "^",
+        "    " + "y" * 32 + "  = 'z' + 2",
+        " " * 40 + "^",
     ]
+
+
+def test_errors_fit_into_a_terminal_of_80_columns() -> None:
+    with pytest.raises(InvalidSelectorException) as caught:
+        parsed(" and ".join(["color = 'blue'"] * 20) + " = 5 and " + "z" * 100)
+    _, line, caret = str(caught.value).split("\n")
+    assert len(line) == 76
+    assert line[caret.index("^") :].startswith("5 and")
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"), [("名前 = 'はい' = 5", 16), ("e\u0301 = 'e\u0301' = 5", 10)], ids=["wide", "combining"]
+)
+def test_the_caret_stands_under_characters_of_any_width(text: str, columns: int) -> None:
+    with pytest.raises(InvalidSelectorException) as caught:
+        parsed(text)
+    assert str(caught.value).split("\n")[2] == " " * (4 + columns) + "^"
 
 
 @pytest.mark.parametrize("value", [1, True, b"x = 1", ["x = 1"]])

@@ -1,0 +1,53 @@
+"""Saying that consumers wait for messages of a connection that nobody has started."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+__all__ = ["StartReminder"]
+
+logger = logging.getLogger("jmsql")
+
+PATIENCE = 5.0
+"""After how many seconds it is said."""
+
+
+class StartReminder:
+    """Warns, once, of consumers that receive nothing since their connection was never started.
+
+    It has no thread: those that wait ask it. Its methods may be called from any thread.
+
+    Args:
+        clock: Tells the time, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._due: float | None = None
+        self._is_settled = False
+
+    def settle(self) -> None:
+        """Warn no more: the connection was started."""
+        self._is_settled = True
+
+    def look(self, waiting: object) -> float | None:
+        """Warn if it is time; return for how many seconds at most to wait before the next look, None: for ever.
+
+        Args:
+            waiting: What waits for messages, for the log.
+        """
+        if self._is_settled:
+            return None
+        now = self._clock()
+        if self._due is None:
+            self._due = now + PATIENCE
+        if now < self._due:
+            return self._due - now
+        self._is_settled = True
+        logger.warning(
+            "%r receives nothing: its connection was never started. Call start() of the connection, or of the context.",
+            waiting,
+        )
+        return None

@@ -1,0 +1,43 @@
+"""What waits for messages of a connection that nobody has started says so once, after a while."""
+
+from __future__ import annotations
+
+import pytest
+
+from jmsql.client.start_reminder import PATIENCE, StartReminder
+
+
+class Clock:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_it_warns_once_when_the_time_has_come(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    reminder = StartReminder(clock)
+    assert reminder.look("a consumer") == PATIENCE
+    clock.now += PATIENCE - 1
+    assert reminder.look("another") == 1
+    assert caplog.messages == []
+    clock.now += 1
+    assert reminder.look("a consumer") is None
+    [message] = caplog.messages
+    assert message.startswith("'a consumer' receives nothing: its connection was never started. Call start()")
+    clock.now += 1000
+    assert reminder.look("another") is None
+    assert len(caplog.messages) == 1
+
+
+def test_it_does_not_warn_once_the_connection_was_started(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    reminder = StartReminder(clock)
+    reminder.look("a consumer")
+    reminder.settle()
+    clock.now += 1000
+    assert reminder.look("a consumer") is None
+    assert caplog.messages == []
