@@ -229,3 +229,47 @@ def test_every_public_name_is_in_the_reference() -> None:
     pages = "\n".join((ROOT / page).read_text() for page in PAGES)
     documented = set(re.findall(r"^::: jmsql\.(\w+)$", pages, re.MULTILINE))
     assert set(jmsql.__all__) <= documented
+
+
+def sections_of_views() -> dict[str, str]:
+    """What the page about SQL says of each view."""
+    text = (ROOT / "docs/sql.md").read_text()
+    return dict(re.findall(r"^## jmsql\.(\w+)\n(.*?)(?=^## )", text, re.MULTILINE | re.DOTALL))
+
+
+def test_the_page_about_sql_names_every_column_of_every_view(jmsql_clean_url: str, jmsql_schema: str) -> None:
+    with psycopg.connect(jmsql_clean_url) as database:
+        rows = database.execute(
+            """
+            select c.relname, array_agg(a.attname::text)
+            from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
+            where c.relnamespace = %s::regnamespace and c.relkind = 'v' group by c.relname
+            """,
+            (jmsql_schema,),
+        ).fetchall()
+    views = {name: set(columns) for name, columns in rows}
+    sections = sections_of_views()
+    assert sections.keys() == views.keys()
+    missing = {}
+    for view, section in sections.items():
+        named = set(re.findall(r"`([a-z_]+)`", re.sub(r"^```.*?^```$", "", section, flags=re.MULTILINE | re.DOTALL)))
+        missing[view] = views[view] - named
+        cells = "".join(re.findall(r"^\| (?!column)([^|]*) \|", section, re.MULTILINE))
+        assert set(re.findall(r"`([a-z_]+)`", cells)) <= views[view], view
+    assert {view: names for view, names in missing.items() if names} == {}
+
+
+def test_the_page_about_sql_lists_functions_with_their_parameters(jmsql_clean_url: str, jmsql_schema: str) -> None:
+    text = (ROOT / "docs/sql.md").read_text()
+    [table] = re.findall(r"^## Functions\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    shown = re.findall(r"`jmsql\.(\w+)\(([^)]*)\)`", re.sub(r"default '[^']*'|default \w+", "", table))
+    assert len(shown) > 10
+    with psycopg.connect(jmsql_clean_url) as database:
+        rows = database.execute(
+            "select proname, proargnames from pg_proc where pronamespace = %s::regnamespace", (jmsql_schema,)
+        ).fetchall()
+    functions = {(name, *(parameters or ())) for name, parameters in rows}
+    for name, parameters in shown:
+        names = tuple(parameter.strip() for parameter in parameters.split(",") if parameter.strip() not in {"…", ""})
+        assert any(function[: len(names) + 1] == (name, *names) for function in functions), (name, names)
+        assert "…" in parameters or (name, *names) in functions, (name, names)

@@ -94,6 +94,17 @@ def test_each_metric_is_on_the_dashboard(exported: dict[str, set[str]]) -> None:
     assert families - {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown} == set()
 
 
+def test_the_page_about_metrics_names_each_metric_and_its_labels(exported: dict[str, set[str]]) -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in exported}
+    named = dict(re.findall(r"`(jmsql_\w+[a-z])(?:\{([^}]*)\})?`", page))
+    assert named.keys() == families
+    for name, labels in named.items():
+        assert set(labels.replace(",", " ").split()) <= exported.get(name, exported.get(f"{name}_count", set())), name
+    operations = METRIC.findall((ROOT / "docs" / "operations.md").read_text())
+    assert set(operations) <= families
+
+
 def test_prometheus_scrapes_services_that_there_are(compose: dict[str, Any]) -> None:
     prometheus = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
     for job in prometheus["scrape_configs"]:
