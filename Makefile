@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is made on first use from requirements.lock. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test java lint types format docs benchmarks lock clean
+.PHONY: help setup demo test packages java lint types format docs benchmarks lock clean
 
 # Every command, and every process that the tests start, would compile anew all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,14 +28,36 @@ $(SETUP): requirements.lock pyproject.toml
 demo: $(SETUP) ## run the demonstration on an embedded PostgreSQL (ARGS="--all" for the whole input)
 	@$(BIN)/jmsql demo $(ARGS)
 
-test: lint docs java ## run every check and all tests (ARGS go to pytest)
+test: lint docs packages ## run every check and all tests (ARGS go to pytest)
 	@$(BIN)/python -m pytest --numprocesses logical $(ARGS)
 
+# What tests need beside Python: a pooler, a clock that can be set, a network that can swallow packets, a browser, Java.
+packages: WANTED := pgbouncer libfaketime iproute2 chromium chromium-driver default-jre-headless
+packages: $(SETUP) ## find what the tests need beside Python, or install it (Debian, as root)
+java: WANTED := default-jre-headless
 java: $(SETUP) ## find Java 17 or newer, which Spark needs, or install it (Debian, as root)
-	@$(BIN)/python -m jmsql.spark.java >/dev/null 2>&1 || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || { \
-		echo "Installing Java ..."; apt-get update -qq; \
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends default-jre-headless >/dev/null; }
-	@$(BIN)/python -m jmsql.spark.java >/dev/null
+
+packages java:
+	@missing=; \
+	for package in $(WANTED); do \
+		case $$package in \
+			pgbouncer) command -v pgbouncer || test -x /usr/sbin/pgbouncer ;; \
+			libfaketime) ls /usr/lib/*/faketime/libfaketimeMT.so.1 ;; \
+			iproute2) command -v ip ;; \
+			chromium) command -v chromium ;; \
+			chromium-driver) command -v chromedriver ;; \
+			default-jre-headless) $(BIN)/python -m jmsql.spark.java ;; \
+		esac >/dev/null 2>&1 || missing="$$missing $$package"; \
+	done; \
+	if test -z "$$missing"; then exit 0; fi; \
+	if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+		echo "Installing$$missing ..."; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends $$missing >/dev/null && exit 0; \
+	fi; \
+	if test $@ = java; then $(BIN)/python -m jmsql.spark.java >/dev/null; exit; fi; \
+	echo "Not installed:$$missing. Without them, tests behind a pooler, of clocks, of networks and of reports are" \
+		"skipped, and those of Spark fail without Java; as root on Debian, apt-get install$$missing brings them." >&2
 
 lint: $(SETUP) ## check style, types and layers
 	$(BIN)/ruff check --quiet $(SOURCES)

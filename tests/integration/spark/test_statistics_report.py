@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -67,6 +68,9 @@ def _tables(rows: dict[str, list[dict[str, Any]]]) -> dict[str, pa.Table]:
     return {name: pa.Table.from_pylist(each) for name, each in rows.items()}
 
 
+CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a few destinations, whose names mean something in HTML."""
@@ -77,13 +81,16 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
     """Chromium, as Debian packages it."""
+    if not (Path(CHROMIUM).exists() and Path(DRIVER).exists()):
+        reason = "Chromium is not installed (Debian: apt-get install chromium chromium-driver)"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
     options = webdriver.ChromeOptions()
-    options.binary_location = "/usr/bin/chromium"
+    options.binary_location = CHROMIUM
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     with tempfile.TemporaryDirectory(prefix="jmsql-chromium-", ignore_cleanup_errors=True) as profile:
         for argument in (*ARGUMENTS, f"--user-data-dir={profile}"):
             options.add_argument(argument)
-        driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+        driver = webdriver.Chrome(options=options, service=Service(DRIVER))
         yield driver
         driver.quit()
 
