@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from jmsql.client.inbox import Inbox
@@ -97,7 +97,7 @@ class ImmediateDelivery:
         return []
 
 
-def count_outcome(delivered: Sequence[tuple[Inbox, MessageRow]], outcome: str) -> None:
+def count_outcome(delivered: Iterable[tuple[Inbox, MessageRow]], outcome: str) -> None:
     """Count deliveries that have ended."""
     counts: dict[Inbox, list[int]] = {}
     for inbox, row in delivered:

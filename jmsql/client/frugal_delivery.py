@@ -30,15 +30,14 @@ class FrugalDelivery(LockedDelivery):
         self, database: SessionConnection, sending: AbstractContextManager[bool], redelivery: Redelivery
     ) -> None:
         super().__init__(database, redelivery)
-        self._database = database
         self._sending = sending
 
-    def next(self, inbox: Inbox) -> MessageRow | None:
+    def _next(self, inbox: Inbox) -> MessageRow | None:
         row = self.next_held(inbox)
         if row is not None:
             return row
         self.flush()  # not within the savepoint, which may be undone
-        with self._sending, jms_errors("receiving"), self._database.sqlalchemy.begin_nested() as savepoint:
+        with self._sending, jms_errors("receiving"), self._database.savepoint() as savepoint:
             self.fetch(inbox, 1)
             row = self.next_held(inbox)
             if row is None:

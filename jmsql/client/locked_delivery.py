@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
-from jmsql.client.delivery import StoreAccess, count_outcome
+from jmsql.client.delivery import count_outcome
 from jmsql.client.inbox import Inbox
 from jmsql.client.redelivery import Redelivery
 from jmsql.exceptions import JMSException
@@ -13,6 +15,10 @@ from jmsql.store.message_store import MessageStore
 from jmsql.store.reader import Fetch
 from jmsql.store.redelivery import Release, Rules
 from jmsql.store.rows import MessageRow
+from jmsql.store.savepoints import SavepointCommand, SavepointStep
+
+if TYPE_CHECKING:
+    from jmsql.store.session_connection import SessionConnection
 
 __all__ = ["LockedDelivery"]
 
@@ -27,21 +33,28 @@ class LockedDelivery:
     count. Those made for the first time are recorded together, since most end well; a message that was delivered
     before is recorded for itself, so that it alone is blamed if it is delivered in vain once more.
 
+    Once the application has had the connection, it may set savepoints, of which the driver tells nobody. Then only the
+    first fetch of a transaction, before which no savepoint can be set, brings more than one message, and each is
+    deleted when it is delivered: a rollback to a savepoint brings it back. Which came back is seen before the commit.
+
     Args:
-        access: The transaction.
+        database: The transaction.
         redelivery: Records deliveries outside of it.
     """
 
     operation: Fetch = staticmethod(MessageStore.lock)
 
-    def __init__(self, access: StoreAccess, redelivery: Redelivery) -> None:
-        self._access = access
+    def __init__(self, database: SessionConnection, redelivery: Redelivery) -> None:
+        self._database = database
         self._redelivery = redelivery
         self._inboxes: list[Inbox] = []
         self._undeleted: list[MessageRow] = []
         self._undeleted_from: set[int] = set()
         self._recorded: list[MessageKey] = []
-        self._delivered: list[tuple[Inbox, MessageRow]] = []
+        self._delivered: dict[MessageKey, tuple[Inbox, MessageRow]] = {}
+        self._savepoints: list[tuple[str, set[MessageKey]]] = []
+        self._came_back: list[MessageKey] = []
+        self._may_come_back = False
         self._claims: dict[MessageKey, int] = {}
         self._are_counted = False
         self._are_forgotten = False
@@ -54,10 +67,27 @@ class LockedDelivery:
 
     def next(self, inbox: Inbox) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none."""
+        if not self._database.is_lent:
+            return self._next(inbox)
+        is_first = not self._database.has_begun
+        if is_first or self._database.was_committed:
+            for other in self._inboxes:
+                other.give_up()  # what it holds was locked in a transaction that the application has ended
+        row = self._next(inbox)
+        if is_first:
+            self._may_come_back = False
+        elif row is None and self._notice_what_came_back():
+            row = self._next(inbox)
+        return row
+
+    def _next(self, inbox: Inbox) -> MessageRow | None:
         while True:
             row = self.next_held(inbox)
-            if row is not None or not self.fetch(inbox, inbox.prefetch.size()):
+            if row is not None or not self.fetch(inbox, self._limit(inbox)):
                 return row
+
+    def _limit(self, inbox: Inbox) -> int:
+        return 1 if self._database.is_lent and self._database.has_begun else inbox.prefetch.size()
 
     def next_held(self, inbox: Inbox) -> MessageRow | None:
         """Return the next message that was fetched before, now delivered, or None if there is none."""
@@ -65,6 +95,9 @@ class LockedDelivery:
         rules = self._redelivery.rules(inbox) if len(inbox) else None
         while (row := inbox.next()) is not None:
             key = inbox.key(row)
+            if key in self._delivered:  # a savepoint was rolled back
+                self._bring_back([key])
+                row = row._replace(delivery_count=(row.delivery_count or 0) + 1)
             if rules is not None:
                 if rules.is_exhausted(key, row.delivery_count or 0):
                     self._condemn(key, rules)
@@ -74,7 +107,10 @@ class LockedDelivery:
             self._undeleted_from.add(inbox.queue_id)
             if row.delivery_count is not None or rules is not None:
                 self._recorded.append(key)
-            self._delivered.append((inbox, row))
+            self._delivered[key] = inbox, row
+            if self._database.is_lent:
+                self.flush()
+                self._may_come_back = True
             return row
         return None
 
@@ -101,20 +137,24 @@ class LockedDelivery:
         if inbox not in self._inboxes:
             self._inboxes.append(inbox)
         own_claims = {claim_id for key, claim_id in self._claims.items() if key.group_hash is not None}
-        rows = inbox.fetch(self._access.store, limit + len(held), own_claims)
+        rows = inbox.fetch(self._database.store, limit + len(held), own_claims)
         if held:
             groups = {group for other in others for group in other.groups}
             for row in rows:
                 if row.group_hash in groups:
                     inbox.returned(inbox.key(row))  # it comes after those that the other inbox holds
             rows = [row for row in rows if row.group_hash not in groups and inbox.key(row) not in held]
+        if self._database.is_lent and limit == 1:
+            for row in rows[1:]:
+                inbox.returned(inbox.key(row))
+            rows = rows[:1]
         inbox.keep(rows)
         return bool(rows)
 
     def flush(self) -> None:
         """Delete what was delivered, still in the open transaction."""
         if self._undeleted:
-            self._access.store.delete_locked(self._undeleted, self._undeleted_from)
+            self._database.store.delete_locked(self._undeleted, self._undeleted_from)
             self._undeleted.clear()
             self._undeleted_from.clear()
 
@@ -124,9 +164,10 @@ class LockedDelivery:
         No sooner: a rollback counts the deliveries through another connection, which this transaction would hold up.
         """
         self.flush()
+        self._notice_what_came_back()
         if self._recorded:
             self._are_forgotten = True
-            self._access.store.forget_deliveries(self._recorded)
+            self._database.store.forget_deliveries(self._recorded)
 
     def committed(self) -> list[MessageKey]:
         """Note that the transaction is over: what was delivered is gone.
@@ -134,10 +175,10 @@ class LockedDelivery:
         Returns:
             The rest, which is unlocked, and what was delivered of groups, which are free again.
         """
-        count_outcome(self._delivered, "acknowledged")
-        for key in self.delivered:
+        count_outcome(self._delivered.values(), "acknowledged")
+        for key in self._delivered:
             self._claims.pop(key, None)
-        freed = [(inbox, inbox.key(row)) for inbox, row in self._delivered if row.group_hash is not None]
+        freed = [(inbox, key) for key, (inbox, _) in self._delivered.items() if key.group_hash is not None]
         for inbox, key in freed:
             inbox.returned(key)
         return [key for _, key in freed] + self._ended()
@@ -152,7 +193,9 @@ class LockedDelivery:
         self._undeleted.clear()
         self._undeleted_from.clear()
         self._recorded.clear()
-        unlocked = []
+        self._savepoints.clear()
+        self._may_come_back = False
+        unlocked, self._came_back = self._came_back, []
         for inbox in self._inboxes:
             unlocked += [inbox.key(row) for row in inbox.give_up()]
             inbox.prefetch.transaction_ended()
@@ -173,17 +216,16 @@ class LockedDelivery:
             error: Why they failed, if that is known.
         """
         if self._delivered and not self._are_counted and not self._are_forgotten:
-            self._count_failures(error)
+            self._count_failures(self._delivered, error)
+            self._are_counted = True
 
-    def _count_failures(self, error: str | None = None) -> None:
-        releases = [
-            self._redelivery.failure(
-                inbox, inbox.key(row), self._claims.get(inbox.key(row)), (row.delivery_count or 0) + 1, error
-            )
-            for inbox, row in self._delivered
-        ]
+    def _count_failures(self, keys: Collection[MessageKey], error: str | None = None) -> None:
+        releases = []
+        for key in keys:
+            inbox, row = self._delivered[key]
+            failures = (row.delivery_count or 0) + 1
+            releases.append(self._redelivery.failure(inbox, key, self._claims.get(key), failures, error))
         self._redelivery.release(releases)
-        self._are_counted = True
         self._has_condemned |= any(release.dead_letter_queue_id is not None for release in releases)
         for release in releases:
             self._claims.pop(release.key, None)
@@ -195,27 +237,71 @@ class LockedDelivery:
         known of the deliveries goes later: the prepared transaction would hold up who counts.
         """
         self.flush()
+        self._notice_what_came_back()
         self.before_rollback()
 
     @property
     def delivered(self) -> list[MessageKey]:
         """The messages that the transaction has delivered."""
-        return [inbox.key(row) for inbox, row in self._delivered]
+        return list(self._delivered)
 
     def rolled_back(self) -> list[MessageKey]:
         """Note that the transaction is undone, and return the messages that it had locked."""
         if self._delivered and not self._are_counted:  # the transaction was in the way until now
             try:
-                self._count_failures()
+                self._count_failures(self._delivered)
             except JMSException as error:
                 logger.warning("The deliveries that are rolled back could not be counted: %s", error)
-        returned = []
-        for inbox, row in self._delivered:
-            key = inbox.key(row)
+        returned = list(self._delivered)
+        for key, (inbox, _) in self._delivered.items():
             inbox.returned(key)
-            returned.append(key)
-        count_outcome(self._delivered, "rolled_back")
+        count_outcome(self._delivered.values(), "rolled_back")
         return returned + self._ended()
+
+    # Savepoints of the application's
+
+    def heed(self, step: SavepointStep) -> None:
+        """Note what the application is about to do with a savepoint.
+
+        With a rollback, what was received since comes back. The deliveries are counted while it is still locked, so
+        that no other consumer sees it without its redelivered flag.
+        """
+        if step.command is SavepointCommand.SET:
+            self._savepoints.append((step.name, set(self._delivered)))
+            return
+        place = next(
+            (place for place, (name, _) in reversed([*enumerate(self._savepoints)]) if name == step.name), None
+        )
+        if place is None:
+            return
+        if step.command is SavepointCommand.ROLLBACK:
+            before = self._savepoints[place][1]
+            self._bring_back([key for key in self._delivered if key not in before])
+            place += 1
+        del self._savepoints[place:]
+
+    def _notice_what_came_back(self) -> bool:
+        """Look for delivered messages that a rollback to a savepoint has brought back; return whether there are any."""
+        if not (self._may_come_back and self._delivered):
+            return False
+        keys = self._database.store.present(list(self._delivered))
+        self._bring_back(keys)
+        return bool(keys)
+
+    def _bring_back(self, keys: Collection[MessageKey]) -> None:
+        """Count the deliveries of messages that are delivered again, though the transaction goes on."""
+        if not keys:
+            return
+        try:
+            self._count_failures(keys)
+        except JMSException as error:
+            logger.warning("The deliveries that are rolled back could not be counted: %s", error)
+        delivered = [self._delivered.pop(key) for key in keys]
+        count_outcome(delivered, "rolled_back")
+        for key, (inbox, _) in zip(keys, delivered, strict=True):
+            inbox.returned(key)
+        self._recorded = [key for key in self._recorded if key not in keys]
+        self._came_back += keys
 
     def closed(self, inbox: Inbox) -> list[MessageKey]:  # noqa: ARG002 - it is the other strategy's concern
         """End the deliveries to an inbox: what it holds stays locked until the transaction ends."""

@@ -52,8 +52,11 @@ class Outbox:
 
     def truncate(self, length: int) -> None:
         """Forget all but the first `length` of the messages that are collected."""
-        for destination, _ in self._messages[length:]:
+        for destination, message in self._messages[length:]:
+            self._bytes -= message.size
             self._destinations[destination] -= 1
+            if not self._destinations[destination]:
+                del self._destinations[destination]
         del self._messages[length:]
 
     def add(self, destination: Destination, message: OutgoingMessage) -> None:

@@ -162,8 +162,11 @@ class Receiving:
     def end_unused_transaction(self) -> None:
         """Keep no transaction open, while the session waits, in which nothing has happened."""
         session = self._session
+        database = session._database
+        if database.is_lent and not database.is_ours:
+            return  # the application may have done something in it
         if not (self.locked.has_delivered or session._sending.has_part_in_transaction):
-            session._database.end_unused()
+            database.end_unused()
             self._connection._returned(self.locked.committed())
 
     def _deliver_next(self, consumer: MessageConsumer, check: MessageCheck | None) -> Message | None:
@@ -276,6 +279,9 @@ class Receiving:
             )
             lost.__cause__ = error
             error = lost
+        elif isinstance(error, TransactionRolledBackException):
+            with session._lock:
+                session._roll_back()
         logger.warning("The listeners of %r wait: %s", session, error)
         self._connection._failed(error)
 

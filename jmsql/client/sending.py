@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
     from jmsql.client.connection import Connection
     from jmsql.store.rows import OutgoingMessage
+    from jmsql.store.savepoints import SavepointListener
     from jmsql.store.session_connection import SessionConnection
 
 __all__ = ["Sending"]
@@ -49,7 +50,7 @@ class Sending:
 
     @property
     def has_part_in_transaction(self) -> bool:
-        """Whether the transaction has sent something, or is shared with the application."""
+        """Whether the transaction has sent something, or the application has asked for it."""
         return bool(self._outbox.destinations) or self._is_shared
 
     @property
@@ -78,8 +79,6 @@ class Sending:
         if self._transacted:
             self._database.sqlalchemy  # noqa: B018 - begins the transaction, so that the sender finds it
             self._collect(send.destination, send.outgoing)
-            if self._is_shared:
-                self.flush()  # here, and not in the midst of what the application does meanwhile
         if self._sender is None:
             self._sender = AsynchronousSender(
                 TransactionInsertion(self._flush_unshared) if self._transacted else BatchInsertion(self._connection)
@@ -93,12 +92,15 @@ class Sending:
             if self._outbox:  # else there need not even be a connection
                 self._insert(lambda: self._outbox.flush(self._database.store, publisher), self._outbox.destinations)
 
-    def share(self, before: Callable[[], None]) -> sqlalchemy.Connection:
-        """Return the transaction, for the application to take part in it, after doing what is to be done before."""
+    def share(self, before: Callable[[], None], on_savepoint: SavepointListener) -> sqlalchemy.Connection:
+        """Return the transaction, for the application to take part in it, after doing what is to be done before.
+
+        From now on messages are inserted when they are sent: the application may set savepoints, unseen.
+        """
         with self.lock:
             before()
             self._is_shared = True
-            return self._database.sqlalchemy
+            return self._database.lend(on_savepoint)
 
     def transaction_ended(self) -> News:
         """Forget the transaction, and return what it has sent."""
@@ -125,12 +127,17 @@ class Sending:
     def _collect(self, destination: Destination, message: OutgoingMessage) -> None:
         with self.lock:
             self._outbox.add(destination, message)
-            if self._outbox.is_full:
+            if self._database.is_lent:
+                try:
+                    self.flush()
+                finally:
+                    self._outbox.truncate(0)  # a message that failed does not go out with the next
+            elif self._outbox.is_full:
                 self.flush()
 
     def _flush_unshared(self) -> None:
         with self.lock:
-            if not self._is_shared:
+            if not self._database.is_lent:
                 self.flush()
 
     def _insert(self, insert: Callable[[], None], destinations: Iterable[Destination]) -> None:

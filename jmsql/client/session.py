@@ -91,17 +91,18 @@ class Session(AbstractSession):
     def database(self) -> sqlalchemy.Connection:
         """The SQLAlchemy connection of the session's transaction, for the application's own SQL.
 
-        What the session has sent and received so far is visible through it. Leave committing and rolling back to the
-        session.
+        What the session has sent and received so far is visible through it. Savepoints take back what is sent and
+        received after them. Leave committing, rolling back and closing it to the session.
 
         Raises:
             IllegalStateException: The session is not transacted, or is closed.
+            TransactionRolledBackException: It was closed, or rolled back, with what the session had done.
         """
         self._check_open()
         if not self._is_transacted:
             raise IllegalStateException("Only a transacted session has a transaction to share.")
         with self._lock:
-            return self._sending.share(self._flush)
+            return self._sending.share(self._flush, self._receiving.locked.heed)
 
     # For application servers
 
@@ -161,10 +162,7 @@ class Session(AbstractSession):
         """Insert what is to be sent, then call both; roll back if anything fails."""
         self._check_open()  # once more: it may have been closed while the caller waited for its use
         try:
-            if self._database.is_lost:
-                raise TransactionRolledBackException(
-                    "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
-                )
+            self._database.require_transaction()
             self._sending.flush()
             before()
             end()

@@ -14,7 +14,10 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from jmsql.exceptions import JMSException
 from jmsql.store.pooler import is_pooled, keeps_prepared_statements
 
-__all__ = ["POOLED", "open_engine", "parse_url"]
+__all__ = ["LENT", "POOLED", "open_engine", "parse_url"]
+
+LENT = "jmsql.lent"
+"""Says, in the `info` of a pool's connection, that the application had it: the pool closes it when it comes back."""
 
 POOLED = "jmsql.pooled"
 """Says, in the `info` of a pool's connection, whether it leads through a pooler such as PgBouncer."""
@@ -73,6 +76,7 @@ def open_engine(url: str | URL, **options: Any) -> Engine:
         parsed = parsed.difference_update_query(["sslpassword"])
     engine = sqlalchemy.create_engine(parsed, hide_parameters=True, connect_args=arguments, **options)
     sqlalchemy.event.listen(engine, "connect", _look_where_it_leads)
+    sqlalchemy.event.listen(engine, "checkin", _close_if_lent)
     return engine
 
 
@@ -82,3 +86,12 @@ def _look_where_it_leads(connection: psycopg.Connection[Any], entry: ConnectionP
     if entry.info[POOLED] and not keeps_prepared_statements(connection):
         connection.prepare_threshold = None
     connection.autocommit = False
+
+
+def _close_if_lent(_: object, entry: ConnectionPoolEntry) -> None:
+    """Keep what an application has set on a connection (a role, a time limit, a lock) from its next user.
+
+    `discard all` would undo most of it, but with it all prepared statements.
+    """
+    if entry.info.pop(LENT, False):
+        entry.invalidate()

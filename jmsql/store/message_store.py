@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from jmsql.destinations import Queue, TemporaryTopic, Topic
-from jmsql.exceptions import IllegalStateException, InvalidDestinationException
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException, TransactionRolledBackException
 from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.access import Action
@@ -329,6 +329,10 @@ class MessageStore:
         Args:
             rows: The messages.
             queue_ids: The queues that they are in.
+
+        Raises:
+            TransactionRolledBackException: Some of them are not there any more: the locks were lost. Nothing that was
+                done with the messages may be committed.
         """
         known = self._statements_for(queue_ids)
         parameters: dict[str, object] = {"addresses": '{"' + '","'.join([row.handle for row in rows]) + '"}'}
@@ -339,7 +343,19 @@ class MessageStore:
                 "connection_id": self._connection_id,
             }
         with jms_errors("acknowledging"):
-            self._driver.execute(known.delete_locked, parameters)
+            deleted = self._driver.execute(known.delete_locked, parameters).row_count
+        if deleted != len(rows):
+            raise TransactionRolledBackException(
+                f"{len(rows) - deleted} of {len(rows)} messages were taken away from the transaction that had locked "
+                "them: part of it was rolled back, or ended, by other means than the session's. Call rollback(), and "
+                "do the work again."
+            )
+
+    def present(self, keys: Sequence[MessageKey]) -> list[MessageKey]:
+        """Return those of some messages that the open transaction sees."""
+        with jms_errors("acknowledging"):
+            found = {tuple(row) for row in self._driver.execute(self._statements.present, key_parameters(keys)).rows}
+        return [key for key in keys if (key.queue_id, key.inverse_priority, key.sequence) in found]
 
     def forget_deliveries(self, keys: Sequence[MessageKey]) -> None:
         """Forget how often messages were delivered before that the open transaction has deleted."""

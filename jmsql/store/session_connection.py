@@ -10,12 +10,14 @@ from typing import Any
 import psycopg
 import sqlalchemy
 from psycopg.pq import TransactionStatus
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, NestedTransaction, event
 
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.driver import PsycopgDriver
+from jmsql.store.engine import LENT
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.message_store import Client, MessageStore
+from jmsql.store.savepoints import SavepointListener, read_savepoint_step
 
 __all__ = ["SessionConnection"]
 
@@ -41,6 +43,15 @@ class SessionConnection:
         self._connection: sqlalchemy.Connection | None = None
         self._store: MessageStore | None = None
         self._driver_connection: psycopg.Connection[Any] | None = None
+        self.is_lent = False
+        """Whether the application has the connection. It may keep it for later transactions, and set savepoints."""
+        self.is_ours = False
+        """Whether the session has begun the open transaction, and the application has not been seen to do anything."""
+        self.was_committed = False
+        """Whether the application has committed the transaction, which is for the session to do."""
+        self._is_in_use = False
+        self._has_worked = False
+        self._was_rolled_back = False
 
     @property
     def is_lost(self) -> bool:
@@ -48,8 +59,10 @@ class SessionConnection:
         return self._driver_connection is not None and self._driver_connection.closed
 
     @property
-    def _in_transaction(self) -> bool:
-        return self._transacted and self._connection is not None and self._connection.in_transaction()
+    def has_begun(self) -> bool:
+        """Whether a transaction is open at the server."""
+        connection = self._driver_connection
+        return connection is not None and connection.pgconn.transaction_status != TransactionStatus.IDLE
 
     @property
     def sqlalchemy(self) -> sqlalchemy.Connection:
@@ -57,11 +70,13 @@ class SessionConnection:
 
         Raises:
             IllegalStateException: It was closed, by another thread that did not wait for this one.
+            TransactionRolledBackException: The application has closed it, or rolled its transaction back.
         """
         if self._closed:
             raise IllegalStateException("The session is closed.")
-        if self.is_lost and not self._in_transaction:
+        if self.is_lost and not self._is_in_use:
             self.discard()
+        self._require_whole()
         if self._connection is None:
             with jms_errors("connecting"):
                 connection = self._engine.connect()
@@ -71,8 +86,10 @@ class SessionConnection:
                 assert isinstance(driver_connection, psycopg.Connection)
             self._connection, self._driver_connection = connection, driver_connection
             self._store = MessageStore(PsycopgDriver(driver_connection), self._schema, self._client)
-        if self._transacted and not self._connection.in_transaction():
-            self._connection.begin()
+        if self._transacted:
+            self._is_in_use = True
+            if not self._connection.in_transaction():
+                self._connection.begin()
         return self._connection
 
     @property
@@ -80,7 +97,86 @@ class SessionConnection:
         """The store, through the connection and in its transaction."""
         self.sqlalchemy  # noqa: B018 - connects, and begins the transaction
         assert self._store is not None
+        if self._transacted and not self.has_begun:
+            self.is_ours = True
+        self._has_worked = True
         return self._store
+
+    def lend(self, on_savepoint: SavepointListener) -> Connection:
+        """Return the connection for the application to use in the transaction.
+
+        What the application sets on it (a role, a time limit) is not for others: its pool will close it.
+
+        Args:
+            on_savepoint: Called before the application sets, releases or rolls back to a savepoint, unless it does so
+                through the driver.
+        """
+        connection = self.sqlalchemy
+        if not self.is_lent:
+            self.is_lent = True
+            connection.info[LENT] = True
+
+            def heed(_: object, __: object, statement: str, *___: object) -> None:
+                self.is_ours = False
+                step = read_savepoint_step(statement)
+                if step is not None:
+                    on_savepoint(step)
+
+            def note_commit(_: object) -> None:
+                self.was_committed = True
+
+            def note_rollback(_: object) -> None:
+                self._was_rolled_back = self._has_worked
+
+            event.listen(connection, "before_cursor_execute", heed)
+            event.listen(connection, "commit", note_commit)
+            event.listen(connection, "rollback", note_rollback)
+        return connection
+
+    @contextlib.contextmanager
+    def savepoint(self) -> Iterator[NestedTransaction]:
+        """Run statements of the session's own in a savepoint."""
+        self.store  # noqa: B018 - begins the transaction
+        is_ours = self.is_ours
+        with self.sqlalchemy.begin_nested() as savepoint:
+            yield savepoint
+        self.is_ours = is_ours
+
+    def require_transaction(self) -> None:
+        """Make sure that what the session did in the transaction is there to be committed.
+
+        Raises:
+            TransactionRolledBackException: The connection was lost, or the application has closed it or rolled its
+                transaction back.
+            JMSException: The application has ended the transaction, and nobody knows how.
+        """
+        if self.is_lost:
+            self._require_whole()
+            raise TransactionRolledBackException(
+                "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
+            )
+        self._require_whole()
+        if self.is_lent and self._has_worked and not (self.has_begun or self.was_committed):
+            raise JMSException(
+                "The session's transaction was ended through session.database, and whether it took effect is not "
+                "known. Leave its end to the session.",
+                "08007",
+            )
+
+    def _require_whole(self) -> None:
+        if self._connection is not None and self._connection.closed:
+            raise TransactionRolledBackException(
+                "session.database was closed, which rolled the transaction back. Leave closing it to the session; "
+                "call rollback(), and do the work again."
+            )
+        if self._was_rolled_back:
+            raise TransactionRolledBackException(
+                "session.database was rolled back, and with it what the session had done. Leave rolling back to the "
+                "session; call rollback(), and do the work again."
+            )
+
+    def _ended(self) -> None:
+        self._is_in_use = self._has_worked = self._was_rolled_back = self.was_committed = self.is_ours = False
 
     def commit(self) -> None:
         """Commit the transaction, if one is open.
@@ -130,6 +226,7 @@ class SessionConnection:
             failure = translate(error, doing)
             self.rollback()
             raise TransactionRolledBackException(str(failure), failure.error_code) from error
+        self._ended()
 
     def rollback(self) -> None:
         """Roll the transaction back, if one is open; a lost connection has done so already."""
@@ -140,6 +237,9 @@ class SessionConnection:
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             logger.info("%s", translate(error, "rolling back"))
             self.discard()
+        if self._connection is not None and self._connection.closed:
+            self.discard()
+        self._ended()
 
     def end_unused(self) -> None:
         """End the transaction, which has changed nothing, if one is open.
@@ -155,6 +255,7 @@ class SessionConnection:
             except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
                 logger.info("%s", translate(error, "ending a transaction"))
                 self.discard()
+            self._ended()
         else:
             self.rollback()
 
@@ -206,8 +307,9 @@ class SessionConnection:
 
     def discard(self) -> None:
         """Give the connection up; the next use takes another one."""
-        connection, self._connection, self._store, self._driver_connection = self._connection, None, None, None
-        if connection is not None:
+        connection = self._connection
+        self._forget_connection()
+        if connection is not None and not connection.closed:
             connection.invalidate()
             connection.close()
 
@@ -220,4 +322,9 @@ class SessionConnection:
         self.rollback()
         if self._connection is not None:
             self._connection.close()
+        self._forget_connection()
+
+    def _forget_connection(self) -> None:
         self._connection = self._store = self._driver_connection = None
+        self.is_lent = False
+        self._ended()

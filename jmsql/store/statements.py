@@ -86,6 +86,9 @@ class Statements:
         self.delete_locked = f"""
             {"with" if record else ""} {kept.rstrip(",")}
             delete from {schema}.message where ctid = any(%(addresses)s::tid[]) {recorded}"""
+        self.present = f"""
+            select k.* from {KEYS}) as k (queue_id, inverse_priority, sequence)
+            cross join {by_key(self._schema, "message", "m", "k")}"""
         self.forget_deliveries = f"""
             delete from {schema}.delivery where ctid = any(array(
                 select d.address from {KEYS}) as k (queue_id, inverse_priority, sequence)

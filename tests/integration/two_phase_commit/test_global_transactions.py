@@ -48,6 +48,28 @@ def test_sends_receives_and_sql_take_effect_with_the_second_phase(
     assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
 
 
+def test_what_a_savepoint_takes_back_is_not_prepared(
+    xa_session: XASession, others: Session, server: Server, queue: Queue
+) -> None:
+    send_texts(others, queue, "a", "b")
+    replies = Queue("replies")
+    consumer = xa_session.create_consumer(queue)
+    xa_session.tpc_begin(XID)
+    database = xa_session.database
+    assert receive_texts(consumer, 1) == ["a"]
+    send(xa_session, replies, "A")
+    savepoint = database.begin_nested()
+    assert receive_texts(consumer, 1) == ["b"]
+    send(xa_session, replies, "B")
+    savepoint.rollback()
+    xa_session.tpc_prepare()
+    xa_session.tpc_commit()
+    assert texts_there(others, replies) == ["A"]
+    message = receive(others.create_consumer(queue))
+    assert (message.get_body(str), message.jms_redelivered) == ("b", True)
+    assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
+
+
 def test_one_phase_is_enough_for_one_participant(
     xa_session: XASession, others: Session, queue: Queue, prepared: Callable[[], list[str]]
 ) -> None:

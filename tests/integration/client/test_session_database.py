@@ -1,0 +1,215 @@
+"""What an application does to a session's database connection beside its own rows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from sqlalchemy import orm, text
+
+from jmsql import Connection, ConnectionFactory, JMSException, Message, Queue, Session, TransactionRolledBackException
+from tests.integration.client.server import Server
+from tests.texts import receive, send_texts, texts_left
+
+QUEUE = Queue("database")
+
+
+@pytest.fixture
+def connection(jmsql_factory: ConnectionFactory) -> Iterator[Connection]:
+    with jmsql_factory.create_connection() as connection:
+        connection.start()
+        yield connection
+
+
+@pytest.fixture
+def session(connection: Connection) -> Session:
+    return connection.create_session(transacted=True)
+
+
+def send(session: Session, name: str) -> None:
+    session.create_producer(QUEUE).send(session.create_text_message(name))
+
+
+SETTINGS = [
+    "set role pg_read_all_data",
+    "set session authorization pg_read_all_data",
+    "set statement_timeout = '1ms'",
+    "set default_transaction_read_only = on",
+    "set search_path = pg_temp",
+    "set default_transaction_isolation = 'serializable'",
+    "create temporary table leaked ()",
+    "select pg_advisory_lock(4711)",
+    "listen leaked",
+    "prepare leaked as select 1",
+    "declare leaked cursor with hold for select 1",
+]
+STATE = text(
+    """
+    select current_user, session_user, current_setting('statement_timeout'),
+           current_setting('default_transaction_read_only'), current_setting('search_path'),
+           current_setting('default_transaction_isolation'), to_regclass('pg_temp.leaked'),
+           (select count(*) from pg_locks where pid = pg_backend_pid() and objid = 4711 and locktype = 'advisory'),
+           (select count(*) from pg_listening_channels()),
+           (select count(*) from pg_prepared_statements where name = 'leaked'),
+           (select count(*) from pg_cursors where name = 'leaked')"""
+)
+
+
+@pytest.mark.parametrize("statement", SETTINGS)
+@pytest.mark.parametrize("closed_by", ["session", "application"])
+def test_what_is_set_on_it_does_not_reach_the_next_session(
+    connection: Connection, session: Session, statement: str, closed_by: str
+) -> None:
+    with connection.create_session(transacted=True) as untouched:
+        before = untouched.database.execute(STATE).one()
+    database = session.database
+    database.exec_driver_sql(statement)
+    session.commit()
+    if closed_by == "session":
+        session.close()
+    else:
+        database.close()
+    with connection.create_session(transacted=True) as following:
+        assert following.database.execute(STATE).one() == before
+        send(following, "one")
+        following.commit()
+
+
+def test_a_session_whose_database_was_never_asked_for_gives_its_connection_back(
+    connection: Connection, server: Server
+) -> None:
+    processes = text("select pg_backend_pid()")
+    with connection.create_session(transacted=True) as session:
+        send(session, "one")
+        session.commit()
+        first = session._database.sqlalchemy.scalar(processes)
+    with connection.create_session(transacted=True) as session:
+        assert session._database.sqlalchemy.scalar(processes) == first
+    assert server.rows("select count(*) from jmsql.messages") == [(1,)]
+
+
+class TestClosed:
+    def test_after_the_commit_the_session_works_again(self, session: Session, jmsql_factory: ConnectionFactory) -> None:
+        with session.database as database:
+            database.execute(text("select 1"))
+            send(session, "one")
+            session.commit()
+        send(session, "two")
+        session.commit()
+        assert session.database.scalar(text("select 2")) == 2
+        session.close()
+        assert texts_left(jmsql_factory, QUEUE) == ["one", "two"]
+
+    def test_before_the_commit_nothing_took_effect_and_the_commit_says_so(
+        self, session: Session, jmsql_factory: ConnectionFactory
+    ) -> None:
+        send(session, "one")
+        session.database.close()
+        with pytest.raises(TransactionRolledBackException, match=r"session\.database was closed"):
+            send(session, "two")
+        with pytest.raises(TransactionRolledBackException, match=r"session\.database was closed"):
+            session.commit()
+        send(session, "three")
+        session.commit()
+        assert texts_left(jmsql_factory, QUEUE) == ["three"]
+
+    def test_a_receive_says_so_too_and_the_messages_come_again(self, session: Session) -> None:
+        consumer = session.create_consumer(QUEUE)
+        send_texts(session, QUEUE, "one", "two")
+        assert receive(consumer).get_body(str) == "one"
+        session.database.close()
+        with pytest.raises(TransactionRolledBackException, match=r"session\.database was closed"):
+            consumer.receive(timeout=0)
+        session.rollback()
+        message = receive(consumer)
+        assert (message.get_body(str), message.jms_redelivered) == ("one", True)
+
+
+class TestEndedByTheApplication:
+    def test_a_rollback_takes_the_sends_with_it_and_the_commit_says_so(
+        self, session: Session, jmsql_factory: ConnectionFactory
+    ) -> None:
+        send(session, "one")
+        session.database.rollback()
+        with pytest.raises(TransactionRolledBackException, match=r"session\.database was rolled back"):
+            session.commit()
+        send(session, "two")
+        session.commit()
+        assert texts_left(jmsql_factory, QUEUE) == ["two"]
+
+    def test_a_rollback_of_an_orm_session_does_too(self, session: Session, jmsql_factory: ConnectionFactory) -> None:
+        send(session, "one")
+        with orm.Session(session.database) as joined:
+            joined.execute(text("select 1"))
+            joined.rollback()
+        with pytest.raises(TransactionRolledBackException, match=r"session\.database was rolled back"):
+            session.commit()
+        assert texts_left(jmsql_factory, QUEUE) == []
+
+    def test_a_rollback_before_the_session_did_anything_does_no_harm(
+        self, session: Session, jmsql_factory: ConnectionFactory
+    ) -> None:
+        session.database.execute(text("select 1"))
+        session.database.rollback()
+        send(session, "one")
+        session.commit()
+        assert texts_left(jmsql_factory, QUEUE) == ["one"]
+
+    def test_a_commit_lets_go_of_what_was_fetched_ahead(self, connection: Connection, session: Session) -> None:
+        consumer = session.create_consumer(QUEUE)
+        for _ in range(2):  # so that it expects many
+            send_texts(session, QUEUE, *(str(number) for number in range(10)))
+            for _ in range(10):
+                receive(consumer)
+            session.commit()
+        send_texts(session, QUEUE, *(str(number) for number in range(10)))
+        assert session.database is not None
+        received = [receive(consumer).get_body(str)]
+        database = session.database
+        database.commit()
+        database.execute(text("select 1"))
+        other = connection.create_session()
+        theirs = other.create_consumer(QUEUE)
+        received += [receive(theirs).get_body(str) for _ in range(9)]
+        assert consumer.receive(timeout=0) is None
+        session.commit()
+        assert sorted(map(str, received)) == [str(number) for number in range(10)]
+
+    def test_through_the_driver_the_outcome_is_not_known(
+        self, session: Session, jmsql_factory: ConnectionFactory
+    ) -> None:
+        send(session, "one")
+        driver_connection = session.database.connection.driver_connection
+        assert isinstance(driver_connection, psycopg.Connection)
+        driver_connection.rollback()
+        with pytest.raises(JMSException, match="whether it took effect is not known") as raised:
+            session.commit()
+        assert raised.value.error_code == "08007"
+        send(session, "two")
+        session.commit()
+        assert texts_left(jmsql_factory, QUEUE) == ["two"]
+
+
+def test_a_listener_whose_transaction_was_rolled_back_goes_on(
+    connection: Connection, session: Session, jmsql_factory: ConnectionFactory
+) -> None:
+    with connection.create_session() as sender:
+        send_texts(sender, QUEUE, "one")
+    told: list[tuple[str | None, bool]] = []
+    done = threading.Event()
+
+    def listen(message: Message) -> None:
+        told.append((message.get_body(str), message.jms_redelivered))
+        if len(told) == 1:
+            session.database.rollback()
+        else:
+            session.commit()
+            done.set()
+
+    session.create_consumer(QUEUE).message_listener = listen
+    assert done.wait(30)
+    assert told == [("one", False), ("one", True)]
+    session.close()
+    assert texts_left(jmsql_factory, QUEUE) == []
