@@ -119,8 +119,7 @@ class TestSetting:
         assert producer.completion_listener is told
         producer.send(QUEUE, "b")
         wait_for(lambda: told.number == 1)
-        producer.set_async(None)
-        assert producer.completion_listener is None
+        assert producer.set_async(None).completion_listener is None
         producer.send(QUEUE, "c")
         assert bodies(other) == ["b", "c"]
         assert told.number == 1
