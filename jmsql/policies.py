@@ -90,12 +90,12 @@ class RedeliveryPolicy:
         return min(delay, _LONGEST) * (1 + self.jitter * random.uniform(-1, 1))  # noqa: S311 - jitter
 
 
-def delay_after_error(failures: int) -> float:
-    """Return how many seconds a message waits for which no policy says it, and whose listener has failed so often.
+def delay_after_error(errors: int) -> float:
+    """Return how many seconds a message waits for which no policy says it, after so many errors.
 
-    It comes again at once after the first failure, which may have been the moment's, and then ever later.
+    It comes again at once after the first error, which may have been the moment's, and then ever later.
     """
-    return _DELAYS_AFTER_ERRORS[min(failures, len(_DELAYS_AFTER_ERRORS)) - 1]
+    return _DELAYS_AFTER_ERRORS[min(errors, len(_DELAYS_AFTER_ERRORS)) - 1]
 
 
 def claim_duration(limit: float | timedelta) -> float:

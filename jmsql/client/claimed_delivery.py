@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jmsql.client.delivery import Accept, Announce, StoreAccess, count_outcome
 from jmsql.client.inbox import Inbox
-from jmsql.client.redelivery import Redelivery
+from jmsql.client.redelivery import FailedDelivery, Redelivery
 from jmsql.exceptions import JMSException
 from jmsql.store.message_key import MessageKey
 from jmsql.store.message_store import MessageStore
@@ -171,12 +171,11 @@ class ClaimedDelivery:
         # What the session holds of the same groups comes after these.
         groups = {row.group_hash for _, _, row in delivered if row.group_hash is not None}
         held = [(inbox, row) for inbox in self._inboxes for row in inbox.give_up_groups(groups)] if groups else []
+        failed = [
+            FailedDelivery(inbox, key, row.handle, (row.delivery_count or 0) + 1) for inbox, key, row in delivered
+        ]
         self._give_up(
-            [
-                self._redelivery.failure(inbox, key, row.handle, (row.delivery_count or 0) + 1, error)
-                for inbox, key, row in delivered
-            ]
-            + [Release(inbox.key(row), row.handle) for inbox, row in held]
+            self._redelivery.failures(failed, error) + [Release(inbox.key(row), row.handle) for inbox, row in held]
         )
         count_outcome([(inbox, row) for inbox, _, row in delivered], "rolled_back")
         for inbox, key, _ in delivered:

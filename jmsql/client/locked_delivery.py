@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jmsql.client.delivery import count_outcome
 from jmsql.client.inbox import Inbox
-from jmsql.client.redelivery import Redelivery
+from jmsql.client.redelivery import FailedDelivery, Redelivery
 from jmsql.exceptions import JMSException
 from jmsql.store.message_key import MessageKey
 from jmsql.store.message_store import MessageStore
@@ -220,11 +220,11 @@ class LockedDelivery:
             self._are_counted = True
 
     def _count_failures(self, keys: Collection[MessageKey], error: str | None = None) -> None:
-        releases = []
+        failed = []
         for key in keys:
             inbox, row = self._delivered[key]
-            failures = (row.delivery_count or 0) + 1
-            releases.append(self._redelivery.failure(inbox, key, self._claims.get(key), failures, error))
+            failed.append(FailedDelivery(inbox, key, self._claims.get(key), (row.delivery_count or 0) + 1))
+        releases = self._redelivery.failures(failed, error)
         self._redelivery.release(releases)
         self._has_condemned |= any(release.dead_letter_queue_id is not None for release in releases)
         for release in releases:

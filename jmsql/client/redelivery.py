@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from jmsql.client.connection_destinations import ConnectionDestinations
 from jmsql.client.inbox import Inbox
@@ -16,9 +17,26 @@ from jmsql.store.control import ControlConnection
 from jmsql.store.message_key import MessageKey
 from jmsql.store.redelivery import QueuePolicy, Release, Rules
 
-__all__ = ["Redelivery"]
+__all__ = ["FailedDelivery", "Redelivery"]
 
 logger = logging.getLogger("jmsql")
+
+
+class FailedDelivery(NamedTuple):
+    """A delivery that was in vain.
+
+    Args:
+        inbox: Where the message came to.
+        key: The message.
+        claim_id: The claim that holds it; None: a transaction alone does.
+        number: How often it was delivered and not acknowledged, this time included.
+    """
+
+    inbox: Inbox
+    key: MessageKey
+    claim_id: int | None
+    number: int
+
 
 _KEPT = 5.0
 """Seconds after which a queue's settings are looked up again."""
@@ -71,20 +89,37 @@ class Redelivery:
             self._policies[queue_id] = now, policy
         return policy
 
-    def failure(self, inbox: Inbox, key: MessageKey, claim_id: int | None, failures: int, error: str | None) -> Release:
-        """Say what becomes of a message whose delivery has failed, for the so-manyth time.
+    def failures(self, failed: Sequence[FailedDelivery], error: str | None) -> list[Release]:
+        """Say what becomes of messages whose deliveries have failed together.
 
         Args:
-            inbox: Where it came to.
-            key: The message.
-            claim_id: The claim that holds it; None: a transaction alone does.
-            failures: How often it was delivered and not acknowledged, this time included.
+            failed: The deliveries.
             error: Why, if that is known.
         """
-        rules = self.rules(inbox)
-        if rules is not None:
-            return rules.after_failure(key, claim_id, failures, error)
-        return Release(key, claim_id, 1, 0.0 if error is None else delay_after_error(failures), error)
+        rules = {each.inbox: self.rules(each.inbox) for each in failed}
+        errors: dict[MessageKey, int] = {}
+        if error is not None:
+            errors = self._earlier_errors([each for each in failed if rules[each.inbox] is None and each.number > 1])
+        releases = []
+        for inbox, key, claim_id, number in failed:
+            own = rules[inbox]
+            if own is not None:
+                releases.append(own.after_failure(key, claim_id, number, error))
+            else:
+                delay = 0.0 if error is None else delay_after_error(errors.get(key, 0) + 1)
+                releases.append(Release(key, claim_id, 1, delay, error))
+        return releases
+
+    def _earlier_errors(self, failed: Sequence[FailedDelivery]) -> dict[MessageKey, int]:
+        """Return with how many errors deliveries of messages have failed before."""
+        if not failed:
+            return {}
+        keys = [each.key for each in failed]
+        try:
+            return self._side.run(lambda store: store.redelivery.errors(keys))
+        except JMSException as error:
+            logger.warning("Messages pause as if each delivery before had failed with an error: %s", error)
+            return {each.key: each.number - 1 for each in failed}
 
     def record(self, keys: Sequence[MessageKey]) -> int:
         """Record that a transaction delivers messages that it has locked; return the number of the claim on them."""

@@ -146,6 +146,12 @@ class Redelivery:
             if locked:
                 self._driver.execute(self._statements.record_attempts, _outcomes(locked))
 
+    def errors(self, keys: Sequence[MessageKey]) -> dict[MessageKey, int]:
+        """Return with how many errors deliveries of the messages have failed before, of those with any."""
+        with jms_errors("looking up errors"):
+            rows = self._driver.execute(self._statements.find_errors, key_parameters(keys)).rows
+        return {keys[position - 1]: count for position, count in rows}
+
     def extend_claims(self, claims: Sequence[ExtendedClaim]) -> int:
         """Make claims last longer, and return how many there still were."""
         parameters = {

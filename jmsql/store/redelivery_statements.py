@@ -88,6 +88,7 @@ class RedeliveryStatements:
             update {schema}.delivery d
             set claim_id = null, connection_id = null, claimed_at = null, claim_expires_at = null,
                 delivery_count = d.delivery_count + r.attempts,
+                error_count = d.error_count + (r.error is not null)::integer,
                 next_attempt = {_NEXT_ATTEMPT.format(outcome="r")},
                 last_error = coalesce(r.error, d.last_error),
                 first_failed_at = coalesce(d.first_failed_at, case when r.attempts > 0 then statement_timestamp() end),
@@ -98,16 +99,17 @@ class RedeliveryStatements:
         # Recorded while the caller's open transaction still locks the messages, which it then gives back.
         self.record_attempts = f"""
             insert into {schema}.delivery as d
-                (queue_id, inverse_priority, sequence, group_hash, delivery_count, next_attempt, last_error,
-                 first_failed_at, dead_letter_queue_id)
+                (queue_id, inverse_priority, sequence, group_hash, delivery_count, error_count, next_attempt,
+                 last_error, first_failed_at, dead_letter_queue_id)
             select k.queue_id, k.inverse_priority, k.sequence, m.group_hash, k.attempts,
-                   {_NEXT_ATTEMPT.format(outcome="k")}, k.error,
+                   (k.error is not null)::integer, {_NEXT_ATTEMPT.format(outcome="k")}, k.error,
                    case when k.attempts > 0 then statement_timestamp() end, k.dead_letter_queue_id
             from {KEYS}, {_OUTCOMES}) as k (queue_id, inverse_priority, sequence, {_OUTCOME})
             left join {by_key(schema, "message", "m", "k")} on true
             order by k.queue_id, k.inverse_priority, k.sequence
             on conflict (queue_id, inverse_priority, sequence) do update
             set delivery_count = d.delivery_count + excluded.delivery_count,
+                error_count = d.error_count + excluded.error_count,
                 next_attempt = excluded.next_attempt,
                 last_error = coalesce(excluded.last_error, d.last_error),
                 first_failed_at = coalesce(d.first_failed_at, excluded.first_failed_at),
@@ -120,6 +122,12 @@ class RedeliveryStatements:
                 as k (queue_id, inverse_priority, sequence, claim_id, seconds)
             cross join {by_key(schema, "delivery", "found", "k")}
             where d.ctid = found.address and d.claim_id = k.claim_id"""
+
+        self.find_errors = f"""
+            select k.position, d.error_count
+            from {KEYS}) with ordinality as k (queue_id, inverse_priority, sequence, position)
+            cross join {by_key(schema, "delivery", "d", "k")}
+            where d.error_count > 0"""
 
         # Claims without a connection are those of Spark's batches, which outlive their driver.
         self.find_lost_claims = f"""
