@@ -60,7 +60,8 @@ def _from_json(text: str, kind: BodyType) -> Message:
     except RecursionError as error:
         raise typer.BadParameter("The body has too many levels of brackets.") from error
     except (MessageFormatException, ValueError) as error:
-        raise typer.BadParameter(f"The body is no {kind.value}: {error}") from error
+        advice = " Send it with --type object." if kind is BodyType.map else ""
+        raise typer.BadParameter(f"The body is no {kind.value}: {error}{advice}") from error
     return message
 
 

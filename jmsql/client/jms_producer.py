@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from jmsql.client.completion import CompletionListener, require_completion_listener
 from jmsql.destinations import Destination
-from jmsql.exceptions import InvalidDestinationException
+from jmsql.exceptions import InvalidDestinationException, MessageFormatException
 from jmsql.messages import BytesMessage, DeliveryMode, MapMessage, Message, ObjectMessage, PropertyValue, TextMessage
 from jmsql.messages.properties import PropertyAccess
 
@@ -21,11 +21,11 @@ __all__ = ["JMSProducer", "message_of"]
 def message_of(body: object) -> Message:
     """Make the message that carries `body`.
 
-    A `str` becomes a TextMessage, bytes a BytesMessage, a mapping a MapMessage, None a Message without a body, and any
-    other object an ObjectMessage.
+    A `str` becomes a TextMessage, bytes a BytesMessage, a mapping of names to simple values a MapMessage, None a
+    Message without a body, and any other object an ObjectMessage, which holds a mapping of other values as a `dict`.
 
     Raises:
-        MessageFormatException: The body cannot be stored; a mapping, for one, that holds other than simple values.
+        MessageFormatException: The body cannot be encoded; the message shows where in it.
     """
     if body is None:
         return Message()
@@ -36,11 +36,19 @@ def message_of(body: object) -> Message:
         message.write_bytes(body)
         return message
     if isinstance(body, Mapping):
-        fields = MapMessage()
+        fields = _map_message(body)
+        return ObjectMessage(dict(body)) if fields is None else fields
+    return ObjectMessage(body)
+
+
+def _map_message(body: Mapping[Any, Any]) -> MapMessage | None:
+    fields = MapMessage()
+    try:
         for name, value in body.items():
             fields.set_object(name, value)
-        return fields
-    return ObjectMessage(body)
+    except (MessageFormatException, ValueError):
+        return None
+    return fields
 
 
 class JMSProducer(PropertyAccess):
@@ -67,11 +75,12 @@ class JMSProducer(PropertyAccess):
         Args:
             destination: Where to.
             body: A message; or a `str`, bytes, a mapping of names to simple values, None, or another object, for a
-                TextMessage, a BytesMessage, a MapMessage, a Message without a body, or an ObjectMessage.
+                TextMessage, a BytesMessage, a MapMessage, a Message without a body, or an ObjectMessage. A `dict` with
+                lists, dicts, dates, `Decimal`, `UUID` and whatever else is registered goes as an ObjectMessage too.
 
         Raises:
             InvalidDestinationException: It is no destination, or does not exist.
-            MessageFormatException: The body cannot be stored.
+            MessageFormatException: The body cannot be encoded; the message shows where in it.
             MessageNotWriteableException: It is a received message, and the producer has properties to set.
             JMSException: It was not sent; the message says why.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
 
+from jmsql.exceptions import MessageFormatException
 from jmsql.messages import conversions
 from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
 from jmsql.messages.message import Message
@@ -171,7 +172,11 @@ class MapMessage(Message, MutableMapping[str, Value]):
         `bool` is boolean, `int` is int (long if it needs 64 bits), `float` is double, `str` is String, bytes-like
         is a byte array, None is null; Byte, Short, Long, Float and Char are themselves.
         """
-        self._set(name, value_of(value))
+        try:
+            typed = value_of(value)
+        except MessageFormatException as error:
+            raise MessageFormatException(f"The entry {name!r}: {error}") from error
+        self._set(name, typed)
 
     def __getitem__(self, name: str) -> Value:
         return self._values_to_read()[name]

@@ -23,13 +23,17 @@ _DEEPEST = 200
 
 _TAG = "$type"
 
+_LONGEST_PATH = 8
+"""How many steps of the way to an object an error shows."""
+
 
 def encode_object(value: object) -> str:
     """Write an object with its envelope.
 
     Raises:
         MessageFormatException: The object, or one within it, is of a class that is not registered; it contains
-            itself, or its JSON would be nested more than 200 levels deep.
+            itself, or its JSON would be nested more than 200 levels deep. The message shows the way to what is wrong:
+            the keys and indexes that lead there.
     """
     codec = codec_of(type(value))
     writer = _Writer()
@@ -39,6 +43,10 @@ def encode_object(value: object) -> str:
             writer.write(value)
         else:
             writer.write_encoded(value)
+    except MessageFormatException as error:
+        if not writer.path:
+            raise
+        raise MessageFormatException(f"{_place(writer.path)}: {error}") from error
     except RecursionError as error:
         raise MessageFormatException("The object is nested too deeply for the depth of this call.") from error
     writer.append("}")
@@ -79,14 +87,23 @@ def _is_json(value: Any) -> bool:
     return kind in (NoneType, bool, str, list)
 
 
+def _place(path: list[object]) -> str:
+    steps = [f"[{step!r}]" for step in reversed(path)]
+    if len(steps) > _LONGEST_PATH:
+        steps[_LONGEST_PATH:] = ["…"]
+    return "At " + "".join(step if len(step) <= 100 else f"{step[:99]}…" for step in steps)
+
+
 class _Writer:
     """Writes one object, and knows which objects it is inside of."""
 
-    __slots__ = ("_outer", "append", "parts")
+    __slots__ = ("_outer", "append", "parts", "path")
 
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.append = self.parts.append
+        self.path: list[object] = []
+        """The keys and indexes that lead to what could not be written, the innermost first."""
         self._outer: dict[int, object] = {}
 
     def write(self, value: Any) -> None:
@@ -117,23 +134,40 @@ class _Writer:
 
     def write_encoded(self, value: object) -> None:
         self._enter(value)
-        self.write(codec_of(type(value)).simplify(value))
+        try:
+            self.write(codec_of(type(value)).simplify(value))
+        except MessageFormatException:
+            if type(value) is dict and len(self.path) > 1:  # which is written as a list of pairs
+                index = self.path.pop()
+                self.path[-1] = list(value)[index]  # type: ignore[call-overload]
+            raise
         self._leave(value)
 
     def _write_list(self, value: list[object]) -> None:
         separator = "["
-        for element in value:
-            self.append(separator)
-            self.write(element)
-            separator = ", "
+        index = 0
+        try:
+            for element in value:
+                self.append(separator)
+                self.write(element)
+                separator = ", "
+                index += 1
+        except MessageFormatException:
+            self.path.append(index)
+            raise
         self.append("]" if value else "[]")
 
     def _write_dict(self, value: dict[str, object]) -> None:
         separator = "{"
-        for key, member in value.items():
-            self.append(f"{separator}{json_string(key)}: ")
-            self.write(member)
-            separator = ", "
+        key = None
+        try:
+            for key, member in value.items():
+                self.append(f"{separator}{json_string(key)}: ")
+                self.write(member)
+                separator = ", "
+        except MessageFormatException:
+            self.path.append(key)
+            raise
         self.append("}" if value else "{}")
 
     def _enter(self, value: object) -> None:

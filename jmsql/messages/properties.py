@@ -231,7 +231,11 @@ class PropertyAccess:
         `bool` is boolean, `int` is int (long if it needs 64 bits), `float` is double, `str` is String, None is
         null; Byte, Short, Long and Float are themselves.
         """
-        self._set_property(name, property_value(value))
+        try:
+            typed = property_value(value)
+        except MessageFormatException as error:
+            raise MessageFormatException(f"The property {name!r}: {error}") from error
+        self._set_property(name, typed)
 
 
 class MessageProperties(MutableMapping[str, PropertyValue]):

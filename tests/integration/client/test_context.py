@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -55,6 +58,43 @@ def test_bodies_travel_as_the_messages_that_fit(context: JMSContext, queue: Queu
         message = consumer.receive(timeout=5)
         assert type(message) is message_type
         assert message.get_body(body_type) == body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"lines": [1, 2]},
+        {"customer": {"name": "Ada", "address": {"city": "London"}}},
+        {"placed": datetime(2026, 1, 5, 12, 30, tzinfo=UTC)},
+        {"number": UUID(int=7)},
+        {"price": Decimal("9.50")},
+        {"large": 2**64},
+        {1: "one", None: "none"},
+        {"": "no name"},
+        {"first": "simple", "then": ("not", "simple")},
+    ],
+    ids=str,
+)
+def test_dict_of_other_than_simple_values_travels_too(
+    context: JMSContext, queue: Queue, body: dict[object, object]
+) -> None:
+    context.create_producer().send(queue, MappingProxyType(body)).send(queue, body)
+    consumer = context.create_consumer(queue)
+    for _ in range(2):
+        message = consumer.receive(timeout=5)
+        assert type(message) is ObjectMessage
+        assert message.get_body(dict) == body
+
+
+def test_body_that_cannot_be_sent_is_named_with_its_place(context: JMSContext, queue: Queue) -> None:
+    producer = context.create_producer()
+    with pytest.raises(MessageFormatException, match=r"^At \['lines'\]\[1\]\['kite'\]: .*register_type"):
+        producer.send(queue, {"number": 1, "lines": [{}, {"kite": object()}]})
+    with pytest.raises(MessageFormatException, match=r"The property 'due': A message does not hold a datetime"):
+        producer.set_property("due", datetime(2026, 1, 5, tzinfo=UTC))  # type: ignore[arg-type]
+    with pytest.raises(MessageFormatException, match=r"The entry 'lines': A message does not hold a list"):
+        context.create_map_message()["lines"] = [1]  # type: ignore[assignment]
+    assert drain(context.create_consumer(queue)) == []
 
 
 def test_messages_of_every_type_are_sent_as_they_are(context: JMSContext, queue: Queue) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 
 import psycopg
 import pytest
@@ -68,9 +69,10 @@ def test_a_waiting_receive_in_the_callers_transaction_hears_of_new_messages(
     consumer = jmsql.enlist(psycopg_connection).create_consumer(ORDERS)
     assert consumer.receive(timeout=0) is None
     with engine.begin() as other:
-        jmsql.enlist(other).create_producer().send(ORDERS, {"number": 1})
+        jmsql.enlist(other).create_producer().send(ORDERS, {"number": 1, "prices": [Decimal("9.50")]})
     received = consumer.receive(timeout=30)
     assert received is not None
+    assert received.get_body(dict) == {"number": 1, "prices": [Decimal("9.50")]}
 
 
 async def test_an_asynchronous_connection_is_awaited(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import re
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -175,3 +176,39 @@ def test_refused_object_leaves_the_one_before() -> None:
     with pytest.raises(MessageFormatException):
         message.object = object()
     assert message.object == [1]
+
+
+class Kite:
+    """A class whose objects no message may hold."""
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({"kite": Kite()}, "['kite']"),
+        ({"a": 1, "lines": [{"goods": "x"}, {"goods": Kite()}]}, "['lines'][1]['goods']"),
+        ([1, (2, Kite())], "[1][1]"),
+        ({7: {None: Kite()}}, "[7][None]"),
+        ({"x": {(1, 2): [Kite()]}}, "['x'][(1, 2)][0]"),
+        ({"set": {Kite: 1}}, "['set'][<class"),
+        ({"a" * 1000: Kite()}, "['aaaaaaa"),
+    ],
+)
+def test_what_cannot_be_encoded_is_named_with_its_place(body: object, place: str) -> None:
+    with pytest.raises(MessageFormatException, match=f"^At {re.escape(place)}") as caught:
+        ObjectMessage(body)
+    assert "register" in str(caught.value)
+    assert len(str(caught.value)) < 600
+    assert isinstance(caught.value.__cause__, MessageFormatException)
+
+
+def test_the_place_of_a_cycle_and_of_what_is_too_deep_is_short() -> None:
+    deep: object = 1
+    for _ in range(300):
+        deep = {"deeper": deep}
+    cycle: dict[str, object] = {}
+    cycle["again"] = cycle
+    with pytest.raises(MessageFormatException, match=r"^At (\['deeper'\]){8}…: The object is nested too deeply"):
+        ObjectMessage(deep)
+    with pytest.raises(MessageFormatException, match=r"^At \['again'\]: The object contains itself"):
+        ObjectMessage(cycle)

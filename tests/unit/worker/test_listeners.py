@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from jmsql import (
     TextMessage,
     Topic,
 )
+from jmsql.client.jms_producer import message_of
 from jmsql.worker import Application
 from jmsql.worker.parameters import Delivery
 
@@ -212,6 +214,15 @@ def test_only_an_optional_body_may_be_missing() -> None:
     assert arguments_for(optional, TextMessage()) == {"text": None}
     with pytest.raises(MessageFormatException, match="wants a str, and the message has no body"):
         arguments_for(required, TextMessage())
+
+
+@pytest.mark.parametrize(
+    "message", [message_of({"number": 1}), message_of({"number": 1, "lines": [Decimal("9.50")]})], ids=repr
+)
+def test_a_dict_is_the_body_of_a_map_and_of_an_object(message: Message) -> None:
+    def handle(order: dict) -> None: ...  # type: ignore[type-arg]
+
+    assert arguments_for(handle, message)["order"] == message.get_body(dict)
 
 
 @pytest.mark.parametrize(("message", "empty"), [(BytesMessage(), b""), (MapMessage(), {})], ids=["bytes", "map"])
