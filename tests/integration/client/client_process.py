@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-from jmsql import AcknowledgeMode, ConnectionFactory, Message, Queue, Session
+from jmsql import AcknowledgeMode, ConnectionFactory, Message, Queue, RedeliveryPolicy, Session
 
 __all__ = ["STOP", "ClientProcess", "Order", "client_process"]
 
@@ -32,12 +32,14 @@ class Order:
         mode: The name of the session's acknowledge mode.
         receives: How many messages to receive and hold; None: to receive, and settle, all until STOP.
         listens: Whether a listener takes them, which then does not return from the last.
+        records: Whether the consumer has a policy, so that deliveries in transactions are recorded.
     """
 
     queue: str
     mode: str
     receives: int | None = None
     listens: bool = False
+    records: bool = False
 
 
 class ClientProcess:
@@ -96,6 +98,8 @@ def _tell(*facts: object) -> None:
 def _hold(session: Session, order: Order) -> None:
     consumer = session.create_consumer(Queue(order.queue))
     assert order.receives is not None
+    if order.records:
+        consumer.default_redelivery_policy = RedeliveryPolicy()
     if not order.listens:
         for _ in range(order.receives):
             message = consumer.receive(timeout=30)

@@ -34,6 +34,23 @@ def killed(jmsql_clean_url: str, others: Session) -> Iterator[float]:
         yield time.monotonic()
 
 
+def test_what_a_transaction_held_comes_back_marked_where_there_is_a_policy(
+    jmsql_clean_url: str, others: Session
+) -> None:
+    queue = Queue("recorded")
+    send_texts(others, queue, *TEXTS)
+    with client_process(
+        jmsql_clean_url, Order(queue.name, AcknowledgeMode.TRANSACTED.name, receives=HELD, records=True)
+    ) as client:
+        client.wait_until_ready()
+        client.received(HELD)
+        client.kill()
+    consumer = others.create_consumer(queue)
+    messages = sorted((receive(consumer) for _ in TEXTS), key=lambda message: str(message.get_body(str)))
+    assert texts_of(messages) == TEXTS
+    assert all(message.jms_redelivered for message in messages[:HELD])
+
+
 def test_messages_held_come_back_at_once(others: Session, killed: float) -> None:
     for mode in (AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT, AcknowledgeMode.DUPS_OK):
         consumer = others.create_consumer(Queue(mode.name))
@@ -41,7 +58,7 @@ def test_messages_held_come_back_at_once(others: Session, killed: float) -> None
         assert time.monotonic() - killed < AT_ONCE
         assert texts_of(messages) == TEXTS
         assert drain(consumer) == []
-        # A claim shows that a message may have been delivered. What a transaction holds, no one can know.
+        # A claim shows that a message may have been delivered; a transaction without a policy shows nothing.
         is_counted = mode is not AcknowledgeMode.TRANSACTED
         assert all(message.jms_redelivered == is_counted for message in messages[:HELD])
 
