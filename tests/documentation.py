@@ -88,6 +88,14 @@ def commands(page: str) -> list[list[str]]:
     return found
 
 
+def outputs(page: str) -> Iterator[tuple[list[str], list[str]]]:
+    """The words of each command in the blocks of a page that show a shell's output, and the lines of that."""
+    for block in blocks(page, "console"):
+        for shown in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+            command, *lines = shown.splitlines()
+            yield shlex.split(command, comments=True), [line for line in lines if line]
+
+
 def inline_commands(page: str) -> Iterator[list[str]]:
     """The words of each `jmsql` command in the text of a page, which may leave out some."""
     for command in _INLINE_COMMAND.findall((ROOT / page).read_text()):

@@ -11,6 +11,7 @@ import pytest
 
 from jmsql import Administration, ConnectionFactory, Topic
 from jmsql.testing import wait_for
+from tests.documentation import commands
 from tests.examples.conftest import EXAMPLES, Example
 
 RunWorker = Callable[[], AbstractContextManager[None]]
@@ -56,3 +57,11 @@ def test_the_courier_is_called_for_express_orders_alone(backend: httpx2.Client, 
         wait_for(lambda: backend.get(f"/orders/{references[True]}").json()["courier"], 30.0)
         wait_for(lambda: backend.get(f"/orders/{references[False]}").json()["state"] == "shipped", 30.0)
     assert backend.get(f"/orders/{references[False]}").json()["courier"] is False
+
+
+def test_its_page_starts_it_as_it_is_tested(example: Example) -> None:
+    [name] = [name for name, known in EXAMPLES.items() if known is example]
+    shown = [set(words) for words in commands(f"examples/{name}/README.md")]
+    for command in filter(None, (example.preparation, example.backend, example.worker)):
+        words = set(command.split()) - {"--noreload", "--port", "{port}"}
+        assert any(words <= each for each in shown), command

@@ -20,6 +20,7 @@ import psycopg
 import pytest
 import sqlalchemy
 import typer
+from typer.testing import CliRunner
 
 import jmsql
 from jmsql import tracing
@@ -34,6 +35,7 @@ from tests.documentation import (
     commands,
     inline_commands,
     inline_options,
+    outputs,
     programs,
     run,
     unknown_fences,
@@ -51,6 +53,18 @@ RUN_HERE = [program for program in PROGRAMS if program.page not in WITH_SPARK | 
 
 # The statements of the demonstration read the tables that it makes.
 STATEMENTS = [block for page in PAGES if page != "docs/demo.md" for block in blocks(page, "sql") if block.title is None]
+
+# Commands that print a table.
+LISTINGS = (
+    "queues",
+    "browse",
+    "subscriptions",
+    "destination list",
+    "top",
+    "dead-letters",
+    "history list",
+    "history days",
+)
 
 # Options of spark-submit that the text names.
 FOREIGN_OPTIONS = {"--archives", "--py-files"}
@@ -154,6 +168,45 @@ def test_the_readme_works_from_top_to_bottom_on_a_database_of_ones_own(
                 assert [goods for (goods,) in database.execute(shipped)] == ["two kites", "a lantern"]
         finally:
             administrator.execute(f"drop database {name} with (force)")
+
+
+def columns(line: str) -> list[str]:
+    """The cells of a line of a table."""
+    return re.split(r" {2,}", line.strip())
+
+
+@pytest.fixture
+def everything_listed(url: str) -> Iterator[None]:
+    """A store in which each command that lists something has something to list."""
+    orders, prices = jmsql.Queue("orders"), jmsql.Topic("prices")
+    with jmsql.Administration(url) as administration:
+        administration.create_queue(orders.queue_name, history=True, maximum_deliveries=1)
+        administration.create_topic(prices.topic_name)
+    with jmsql.ConnectionFactory(url, client_id="warehouse").create_connection() as connection:
+        connection.start()
+        session = connection.create_session(transacted=True)
+        session.create_durable_subscriber(prices, "audit")
+        producer = session.create_producer(orders)
+        for text in ("fails", "is received", "waits"):
+            producer.send(session.create_text_message(text))
+        session.commit()
+        consumer = session.create_consumer(orders)
+        assert consumer.receive(timeout=5.0) is not None
+        session.rollback(KeyError("goods"))
+        assert consumer.receive(timeout=5.0) is not None
+        session.commit()
+        yield
+
+
+@pytest.mark.usefixtures("everything_listed")
+def test_tables_have_the_columns_that_the_pages_show() -> None:
+    for page in PAGES:
+        for words, shown in outputs(page):
+            if " ".join(words[1:]).startswith(LISTINGS):
+                ran = CliRunner().invoke(app, words[1:], env={"COLUMNS": "240"}, catch_exceptions=False)
+                printed = [columns(line) for line in ran.output.splitlines()]
+                header = shown[1 if words[1] == "top" else 0]
+                assert columns(header) in printed, (page, words, ran.output)
 
 
 @functools.cache
