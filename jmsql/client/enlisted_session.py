@@ -209,10 +209,15 @@ class EnlistedSession(AbstractSession):
         store = MessageStore(driver, self._schema)
         deadline = None if timeout is None else time.monotonic() + timeout
         poll = PollInterval()
+        is_first = True
         while not (self._closed or consumer._closed):
             if consumer._inbox.queue_id == _NO_QUEUE:
                 consumer._inbox = self._open_inbox(require_queue(consumer._destination), consumer._selector)
             rows = consumer._inbox.fetch(store, 1)
+            if not rows and is_first:
+                is_first = False
+                store.require_read_committed()
+                rows = consumer._inbox.fetch_again(store, 1)
             if rows:
                 message = rows[0].message(consumer._destination)
                 if check is not None:

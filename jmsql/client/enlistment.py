@@ -14,6 +14,7 @@ from sqlalchemy import event
 from jmsql.client.async_context import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer
 from jmsql.client.context import JMSContext
 from jmsql.client.enlisted_session import CallerTransaction, EnlistedSession
+from jmsql.exceptions import IllegalStateException
 from jmsql.store.driver import Driver, Result, driver_for
 from jmsql.store.errors import is_connection_lost, jms_errors
 
@@ -78,6 +79,8 @@ class _ConnectionTransaction(CallerTransaction):
         with jms_errors("joining the transaction"):
             if not self._connection.in_transaction():
                 self._connection.begin()
+            if self.buffers:
+                _refuse_autocommit(self._connection)
 
     @property
     def driver(self) -> Driver:
@@ -98,11 +101,34 @@ class _SessionTransaction(CallerTransaction):
         with jms_errors("joining the transaction"):
             if not self._session.in_transaction():
                 self._session.begin()
+            if self.buffers:
+                for connection in _connections_of(self._session):
+                    _refuse_autocommit(connection)
 
     @property
     def driver(self) -> Driver:
         with jms_errors("joining the transaction"):
-            return _ConnectionTransaction(self._session.connection()).driver
+            return _ConnectionTransaction(self._session.connection(), buffers=self.buffers).driver
+
+
+def _connections_of(session: orm.Session) -> list[sqlalchemy.Connection]:
+    """Return the connections that a session's transaction has so far; to ask for one could make it connect."""
+    transaction = session.get_transaction()
+    return [] if transaction is None else [found[0] for found in set(transaction._connections.values())]
+
+
+def _refuse_autocommit(connection: sqlalchemy.Connection) -> None:
+    """Refuse to let messages wait for a commit that makes no difference to the rows, and perhaps never comes.
+
+    Raises:
+        IllegalStateException: The connection is in autocommit mode.
+    """
+    if not connection.invalidated and getattr(connection.connection.driver_connection, "autocommit", False):
+        raise IllegalStateException(
+            "The connection's isolation level is AUTOCOMMIT: its rows do not wait for a commit, as messages do that "
+            "are sent through an AsyncSession or AsyncConnection. Leave AUTOCOMMIT out, or enlist a psycopg "
+            "AsyncConnection, which sends each message at once."
+        )
 
 
 # By schema: one session for each object of the caller's that waits for its commit, so that messages keep their order.
@@ -137,8 +163,8 @@ def enlist(transaction: object, *, schema: str = "jmsql") -> JMSContext | AsyncJ
 
     Returns:
         A context whose sends and receives are part of the transaction. For a SQLAlchemy `AsyncSession` or
-        `AsyncConnection` sends wait for the commit, so that they need no `await`; to receive, use it inside
-        `run_sync`. For a psycopg `AsyncConnection` the context's methods are awaited.
+        `AsyncConnection` sends wait for the commit, so that they need no `await`; in AUTOCOMMIT they are refused; to
+        receive, use it inside `run_sync`. For a psycopg `AsyncConnection` the context's methods are awaited.
 
     Raises:
         TypeError: It is none of these.
@@ -212,6 +238,11 @@ def _join_async_session(asynchronous: AsyncSession, schema: str) -> EnlistedSess
     def forget(_: orm.Session, transaction: orm.SessionTransaction) -> None:
         session.outbox.truncate(waiting_before.get(transaction, 0) if transaction.nested else 0)
 
+    def connected(_: orm.Session, __: orm.SessionTransaction, connection: sqlalchemy.Connection) -> None:
+        if session.outbox:
+            _refuse_autocommit(connection)
+
+    event.listen(caller, "after_begin", connected)
     event.listen(caller, "after_transaction_create", begun)
     event.listen(caller, "before_commit", flush)
     event.listen(caller, "after_soft_rollback", forget)

@@ -91,6 +91,7 @@ class Inbox:
         self._changes_seen = 0
         self._rows: deque[MessageRow] = deque()
         self._returned: deque[MessageKey | GroupKey] = deque()
+        self._has_fetched = False
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -144,7 +145,18 @@ class Inbox:
             self.returned(key)
         rows = self._reader.read(store, limit, own_claims)
         self.prefetch.fetched(len(rows), sum(row.size for row in rows))
+        self._has_fetched |= bool(rows)
         return rows
+
+    def fetch_again(self, store: MessageStore, limit: int) -> list[MessageRow]:
+        """Fetch from the front of the queue if something was fetched before, which may be there again.
+
+        A caller who rolls back to a savepoint, or its transaction, tells nobody.
+        """
+        if not self._has_fetched:
+            return []
+        self.fetch_by(self._reader.fetch)
+        return self.fetch(store, limit)
 
     def keep(self, rows: list[MessageRow]) -> None:
         """Hold messages for delivery."""

@@ -76,8 +76,10 @@ class LockedDelivery:
         row = self._next(inbox)
         if is_first:
             self._may_come_back = False
-        elif row is None and self._notice_what_came_back():
-            row = self._next(inbox)
+        elif row is None:
+            self._database.store.require_read_committed()
+            if self._notice_what_came_back():
+                row = self._next(inbox)
         return row
 
     def _next(self, inbox: Inbox) -> MessageRow | None:

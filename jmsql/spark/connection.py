@@ -18,7 +18,7 @@ import psycopg
 from sqlalchemy import URL
 
 from jmsql.exceptions import JMSException
-from jmsql.store.engine import parse_url
+from jmsql.store.engine import connect, parse_url
 from jmsql.store.errors import from_sqlstate, jms_errors
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Database:
         url = self.libpq_url(_application_name(doing))
         with jms_errors(doing):
             try:
-                opened = psycopg.connect(url, autocommit=autocommit)
+                opened = connect(url, autocommit=autocommit)
             except psycopg.OperationalError as error:
                 self._refuse_service(error)
                 raise
@@ -138,10 +138,10 @@ class Database:
     def connect_arrow(self, doing: str) -> Iterator[ArrowConnection]:
         """Connect for reading rows as Arrow batches."""
         from adbc_driver_manager import Error
-        from adbc_driver_postgresql.dbapi import connect
+        from adbc_driver_postgresql import dbapi
 
         try:
-            with connect(self.libpq_url(_application_name(doing))) as connection:
+            with dbapi.connect(self.libpq_url(_application_name(doing))) as connection:
                 yield connection
         except Error as error:
             self._refuse_service(error)

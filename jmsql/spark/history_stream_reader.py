@@ -23,6 +23,7 @@ from jmsql.spark.options import Options
 from jmsql.spark.read_limits import default_read_limit, limits_of_batch
 from jmsql.spark.reconnection import do_with_reconnection
 from jmsql.store.driver import PsycopgDriver
+from jmsql.store.engine import connect
 from jmsql.store.history_streams import HistoryStream, Lost, Place, create_cursor, end_of_history
 from jmsql.store.spark_database import check_rights
 from jmsql.store.spark_history import HistoryOrigin
@@ -65,7 +66,7 @@ class _Opened:
 
     def __init__(self, options: Options, source_id: str, origin: HistoryOrigin) -> None:
         url = options.database.libpq_url("jmsql-spark-streaming-history")
-        self.connection: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True)
+        self.connection: psycopg.Connection[Any] = connect(url, autocommit=True)
         try:
             self.stream = HistoryStream(self.connection, options.schema, source_id, origin)
         except BaseException:

@@ -26,7 +26,7 @@ from jmsql.spark.reconnection import do_with_reconnection
 from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.engine import open_engine
+from jmsql.store.engine import connect, open_engine
 from jmsql.store.errors import jms_errors
 from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.server_clock import ServerClock
@@ -88,7 +88,7 @@ class _Driver:
         )
         try:
             with jms_errors("starting a stream"):
-                self.connection = psycopg.connect(options.database.libpq_url("jmsql-spark-streaming"), autocommit=True)
+                self.connection = connect(options.database.libpq_url("jmsql-spark-streaming"), autocommit=True)
                 self.stream = SparkStream(
                     self.connection,
                     options.schema,

@@ -89,7 +89,10 @@ def candidates(schema_name: str, selector: Selector | None, condition: str = "")
 
 
 def wanted(schema_name: str, selector: Selector | None, condition: str = "") -> SelectedStatement:
-    """Compose the condition on a message `m` with its delivery's row `d`."""
+    """Compose the condition on a message `m` with its delivery's row `d`.
+
+    It lets nothing through in a transaction above READ COMMITTED, whose snapshot hides what others have claimed since.
+    """
     schema = quote_identifier(schema_name)
     parameters: dict[str, object] = {}
     if selector is not None:
@@ -101,6 +104,7 @@ def wanted(schema_name: str, selector: Selector | None, condition: str = "") -> 
                     or m.jms_expiration > (select {schema}.current_milliseconds()))
                 and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                 and (select q.deleted_at is null and not q.paused
+                            and current_setting('transaction_isolation') = 'read committed'
                      from {schema}.queue q where q.queue_id = %(queue_id)s)
                 {condition}""",
         parameters,

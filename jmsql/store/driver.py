@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import psycopg
+from psycopg.pq import ExecStatus
 from psycopg.rows import tuple_row
 from sqlalchemy.util import await_only
 
@@ -48,10 +49,15 @@ class PsycopgDriver:
         """Prepare a statement, unless it is, and run it."""
         cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
         cursor.execute(statement.encode(), parameters, prepare=True, binary=True)
-        # Not `cursor.description`, which is made anew, at more cost than many a statement. In a pipeline there is no
-        # result before it is fetched.
+        # Not `cursor.description`, which is made anew, at more cost than many a statement.
         result = cursor.pgresult
-        return Result(cursor.fetchall() if result is None or result.nfields else [], cursor.rowcount)
+        if result is not None:
+            return Result(cursor.fetchall() if result.nfields else [], cursor.rowcount)
+        try:  # in a pipeline there is no result before it is fetched
+            return Result(cursor.fetchall(), cursor.rowcount)
+        except psycopg.ProgrammingError:
+            _require_no_rows(cursor)
+            return Result([], cursor.rowcount)
 
     def sleep(self, seconds: float) -> None:
         """Let time pass; other threads go on."""
@@ -74,14 +80,23 @@ class AsyncDriver:
         async def run() -> Result:
             async with psycopg.AsyncCursor(self.connection, row_factory=tuple_row) as cursor:
                 await cursor.execute(statement.encode(), parameters, prepare=True, binary=True)
-                rows = await cursor.fetchall() if cursor.description is not None else []
-                return Result(rows, cursor.rowcount)
+                try:
+                    return Result(await cursor.fetchall(), cursor.rowcount)
+                except psycopg.ProgrammingError:
+                    _require_no_rows(cursor)
+                    return Result([], cursor.rowcount)
 
         return await_only(run())
 
     def sleep(self, seconds: float) -> None:
         """Let time pass; other tasks go on."""
         await_only(asyncio.sleep(seconds))
+
+
+def _require_no_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> None:
+    """Raise the error that is being handled again, unless it says that the statement returns no rows."""
+    if cursor.pgresult is None or cursor.pgresult.status != ExecStatus.COMMAND_OK:
+        raise  # noqa: PLE0704 - called while it is handled
 
 
 def driver_for(connection: object) -> Driver | None:

@@ -12,9 +12,9 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from jmsql.exceptions import JMSException
-from jmsql.store.pooler import is_pooled, keeps_prepared_statements
+from jmsql.store.pooler import keeps_prepared_statements, read_commits_through
 
-__all__ = ["LENT", "POOLED", "open_engine", "parse_url"]
+__all__ = ["LENT", "POOLED", "connect", "open_engine", "parse_url"]
 
 LENT = "jmsql.lent"
 """Says, in the `info` of a pool's connection, that the application had it: the pool closes it when it comes back."""
@@ -62,7 +62,8 @@ def _credentials_in_front(url: URL) -> URL:
 def open_engine(url: str | URL, **options: Any) -> Engine:
     """Make an engine for the database; nothing is connected yet.
 
-    Through a pooler that loses prepared statements, its connections prepare none.
+    Its transactions run in READ COMMITTED, whatever the default of the database or of the role is. Through a pooler
+    that loses prepared statements, its connections prepare none.
 
     Args:
         url: The database.
@@ -74,15 +75,34 @@ def open_engine(url: str | URL, **options: Any) -> Engine:
     if "sslpassword" in parsed.query:  # SQLAlchemy would show it with the URL
         arguments["sslpassword"] = parsed.query["sslpassword"]
         parsed = parsed.difference_update_query(["sslpassword"])
-    engine = sqlalchemy.create_engine(parsed, hide_parameters=True, connect_args=arguments, **options)
+    engine = sqlalchemy.create_engine(
+        parsed, hide_parameters=True, connect_args=arguments, isolation_level="READ COMMITTED", **options
+    )
     sqlalchemy.event.listen(engine, "connect", _look_where_it_leads)
     sqlalchemy.event.listen(engine, "checkin", _close_if_lent)
     return engine
 
 
+def connect(url: str, *, autocommit: bool) -> psycopg.Connection[Any]:
+    """Connect without an engine; transactions run in READ COMMITTED, whatever the default is.
+
+    Args:
+        url: The database, as libpq reads it.
+        autocommit: Whether each statement is a transaction of its own.
+    """
+    connection = psycopg.connect(url, autocommit=True)
+    try:
+        read_commits_through(connection)
+        connection.autocommit = autocommit
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def _look_where_it_leads(connection: psycopg.Connection[Any], entry: ConnectionPoolEntry) -> None:
     connection.autocommit = True
-    entry.info[POOLED] = is_pooled(connection)
+    entry.info[POOLED] = read_commits_through(connection)
     if entry.info[POOLED] and not keeps_prepared_statements(connection):
         connection.prepare_threshold = None
     connection.autocommit = False

@@ -44,7 +44,10 @@ _ADVICE: dict[str, tuple[type[JMSException], str]] = {
     "57014": (JMSException, "the statement was cancelled, by a time limit (statement_timeout) or by an administrator"),
     "55P03": (JMSException, "a lock was not to be had within the time limit (lock_timeout)"),
     "25P02": (TransactionRolledBackException, "an earlier statement failed, and the transaction is lost; roll it back"),
-    "25006": (IllegalStateException, "the server or the transaction is read-only; connect to the primary"),
+    "25006": (
+        IllegalStateException,
+        "the server or the transaction is read-only; connect to the primary, with default_transaction_read_only off",
+    ),
     "40": (TransactionRolledBackException, "PostgreSQL rolled the transaction back; do it again"),
     "53": (ResourceAllocationException, "the server is out of a resource"),
     "54": (JMSException, "the message is larger than PostgreSQL can hold"),

@@ -224,7 +224,8 @@ class MessageStore:
             level = self._driver.execute(self._statements.isolation).rows[0][0]
         if level != "read committed":
             raise IllegalStateException(
-                f"The transaction's isolation level is {level}; messages are received in READ COMMITTED alone."
+                f"The transaction's isolation level is {level}; messages are received in READ COMMITTED alone. Begin "
+                "the transaction with `set transaction isolation level read committed`, or make it the connection's."
             )
 
     def has_groups(self, queue_id: int) -> bool:

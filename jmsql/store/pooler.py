@@ -10,26 +10,48 @@ import sqlalchemy
 
 from jmsql.exceptions import JMSException
 
-__all__ = ["check_same_database", "is_pooled", "keeps_prepared_statements"]
+__all__ = ["check_same_database", "keeps_prepared_statements", "read_commits_through"]
+
+_READ_COMMITTED = "read committed"
+_PREPARE = """
+    select process_id <> %(process_id)s,
+           case when process_id = %(process_id)s
+                then pg_catalog.set_config('default_transaction_isolation', 'read committed', false)
+                else pg_catalog.current_setting('default_transaction_isolation') end
+    from pg_catalog.pg_backend_pid() as process_id"""
 
 _DATABASE = sqlalchemy.text(
     "select pg_postmaster_start_time(), oid from pg_catalog.pg_database where datname = current_database()"
 )
 
 
-def is_pooled(connection: psycopg.Connection[Any]) -> bool:
-    """Tell whether a pooler answers, by the number of the process that it gave when the connection was made.
+def read_commits_through(connection: psycopg.Connection[Any]) -> bool:
+    """Have a new connection's transactions run in READ COMMITTED, and tell whether a pooler answers.
 
-    PostgreSQL gives that of the process which serves the connection. A pooler does not know yet which one will, and
-    gives one that it has thought up, for requests to cancel. A pooler in session mode cannot be told from one in
-    transaction mode.
+    In a stricter isolation level, which database or role may have as their default, a transaction does not see what
+    others have claimed since it began, and would deliver it a second time.
+
+    A pooler is told by the number of the process that it gave when the connection was made. PostgreSQL gives that of
+    the process which serves the connection. A pooler does not know yet which one will, and gives one that it has
+    thought up, for requests to cancel. A pooler in session mode cannot be told from one in transaction mode. Nothing is
+    set on its connections, which others use as well.
 
     Args:
         connection: A connection in autocommit mode.
+
+    Raises:
+        JMSException: A pooler answers, and the default is another isolation level.
     """
-    row = connection.execute("select pg_catalog.pg_backend_pid()").fetchone()
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # of transactions; the rest is for autocommit
+    row = connection.execute(_PREPARE, {"process_id": connection.info.backend_pid}).fetchone()
     assert row is not None
-    return bool(row[0] != connection.info.backend_pid)
+    is_pooled, isolation_level = row
+    if isolation_level != _READ_COMMITTED:
+        raise JMSException(
+            f"The database or the role has default_transaction_isolation = '{isolation_level}'. Through a pooler jmsql "
+            "needs 'read committed': `alter role … set default_transaction_isolation = 'read committed'`."
+        )
+    return bool(is_pooled)
 
 
 def keeps_prepared_statements(connection: psycopg.Connection[Any]) -> bool:

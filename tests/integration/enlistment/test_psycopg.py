@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 
 import psycopg
@@ -106,3 +107,45 @@ def test_a_wrong_selector_leaves_the_callers_transaction_alone(
         jmsql.enlist(psycopg_connection).create_consumer(ORDERS, "number >")
     psycopg_connection.commit()
     assert orders_stored() == [1]
+
+
+class TestPipeline:
+    def test_a_send_and_a_receive_take_part(
+        self, psycopg_connection: psycopg.Connection, orders_stored: Numbers, orders_announced: Numbers
+    ) -> None:
+        with psycopg_connection.pipeline():
+            place(psycopg_connection, 1)
+            place(psycopg_connection, 2)
+            psycopg_connection.commit()
+            received = jmsql.enlist(psycopg_connection).create_consumer(ORDERS).receive(timeout=0)
+            assert received is not None
+            assert received.get_body(dict) == {"number": 1}
+            psycopg_connection.commit()
+        assert orders_stored() == [1, 2]
+        assert orders_announced() == [2]
+
+    def test_a_send_after_a_failed_statement_is_refused_and_not_inserted(
+        self, psycopg_connection: psycopg.Connection, orders_announced: Numbers
+    ) -> None:
+        pipeline = psycopg_connection.pipeline()
+        pipeline.__enter__()
+        psycopg_connection.execute("insert into missing values (1)")
+        with pytest.raises(jmsql.JMSException):
+            place(psycopg_connection, 1)
+        with suppress(psycopg.Error):  # it may tell of the failure once more
+            pipeline.__exit__(None, None, None)
+        psycopg_connection.rollback()
+        assert orders_announced() == []
+
+    async def test_an_asynchronous_connection_takes_part(
+        self, psycopg_url: str, engine: sqlalchemy.Engine, orders_stored: Numbers, orders_announced: Numbers
+    ) -> None:
+        assert engine is not None  # it makes the backend's tables
+        async with await psycopg.AsyncConnection.connect(psycopg_url) as connection, connection.pipeline():
+            await connection.execute(INSERT, [1])
+            await jmsql.enlist(connection).create_producer().send(ORDERS, {"number": 1})
+            await connection.commit()
+            consumer = await jmsql.enlist(connection).create_consumer(ORDERS)
+            assert await consumer.receive(timeout=0) is not None
+            await connection.rollback()
+        assert orders_stored() == orders_announced() == [1]

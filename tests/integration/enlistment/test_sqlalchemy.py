@@ -97,6 +97,47 @@ class TestSession:
             with pytest.raises(jmsql.IllegalStateException, match="READ COMMITTED"):
                 context.create_consumer(ORDERS)
 
+    def test_each_receive_looks_at_the_isolation_level(self, engine: sqlalchemy.Engine) -> None:
+        with orm.Session(engine) as database, database.begin():
+            place(database, 1)
+            jmsql.enlist(database).create_producer().send(ORDERS, {"number": 2})
+        with engine.connect() as connection:
+            consumer = jmsql.enlist(connection).create_consumer(ORDERS)
+            assert consumer.receive(timeout=0) is not None
+            connection.rollback()
+            connection.execute(sqlalchemy.text("set transaction isolation level serializable"))
+            jmsql.enlist(connection).create_producer().send(ORDERS, {"number": 3})
+            with pytest.raises(jmsql.IllegalStateException, match=r"serializable.*READ COMMITTED"):
+                consumer.receive(timeout=0)
+
+    def test_what_a_savepoint_took_back_is_received_again_at_once(
+        self, engine: sqlalchemy.Engine, orders_announced: Numbers
+    ) -> None:
+        with orm.Session(engine) as database, database.begin():
+            place(database, 1)
+            place(database, 2)
+        with orm.Session(engine) as database, database.begin():
+            consumer = jmsql.enlist(database).create_consumer(ORDERS)
+            assert consumer.receive(timeout=0) is not None
+            for _ in range(3):
+                with database.begin_nested() as savepoint:
+                    received = consumer.receive(timeout=0)
+                    assert received is not None
+                    assert received.get_body(dict) == {"number": 2}
+                    assert consumer.receive(timeout=0) is None
+                    savepoint.rollback()
+        assert orders_announced() == [2]
+
+    def test_what_a_rollback_took_back_is_received_again_at_once(self, engine: sqlalchemy.Engine) -> None:
+        with orm.Session(engine) as database, database.begin():
+            place(database, 1)
+        with orm.Session(engine) as database:
+            consumer = jmsql.enlist(database).create_consumer(ORDERS)
+            for _ in range(3):
+                assert consumer.receive(timeout=0) is not None
+                assert consumer.receive(timeout=0) is None
+                database.rollback()
+
     def test_a_context_of_another_provider_of_transactions_is_refused(self) -> None:
         with pytest.raises(TypeError, match="psycopg 3 connection"):
             jmsql.enlist(object())  # type: ignore[call-overload]
@@ -129,6 +170,61 @@ class TestConnection:
                 producer.send(jmsql.Destination("prices"), "1.0")
             connection.execute(sqlalchemy.insert(Order).values(number=1))
         assert orders_stored() == [1]
+
+
+AUTOCOMMIT = {"isolation_level": "AUTOCOMMIT"}
+
+
+class TestAutocommit:
+    def test_a_send_on_a_connection_commits_by_itself(
+        self, engine: sqlalchemy.Engine, orders_stored: Numbers, orders_announced: Numbers
+    ) -> None:
+        with engine.connect().execution_options(**AUTOCOMMIT) as connection:
+            connection.execute(sqlalchemy.insert(Order).values(number=1))
+            jmsql.enlist(connection).create_producer().send(ORDERS, {"number": 1})
+        assert orders_stored() == orders_announced() == [1]
+
+    def test_a_send_in_a_session_commits_by_itself(
+        self, engine: sqlalchemy.Engine, orders_stored: Numbers, orders_announced: Numbers
+    ) -> None:
+        with orm.Session(engine.execution_options(**AUTOCOMMIT)) as database:
+            place(database, 1)
+            database.flush()
+        assert orders_stored() == orders_announced() == [1]
+
+    async def test_an_async_connection_refuses_what_would_wait_for_ever(
+        self, async_engine: AsyncEngine, orders_announced: Numbers
+    ) -> None:
+        async with async_engine.connect() as connection:
+            producer = jmsql.enlist(connection).create_producer()
+            await connection.execution_options(**AUTOCOMMIT)
+            await connection.execute(sqlalchemy.insert(Order).values(number=1))
+            with pytest.raises(jmsql.IllegalStateException, match="AUTOCOMMIT"):
+                producer.send(ORDERS, {"number": 1})
+        async with async_engine.connect() as connection:
+            jmsql.enlist(connection).create_producer().send(ORDERS, {"number": 2})
+            await connection.commit()
+        assert orders_announced() == [2]
+
+    @pytest.mark.parametrize("of_engine", [True, False])
+    async def test_an_async_session_refuses_it_whenever_it_connects(
+        self, async_engine: AsyncEngine, orders_announced: Numbers, *, of_engine: bool
+    ) -> None:
+        bind = async_engine.execution_options(**AUTOCOMMIT) if of_engine else async_engine
+        options = {} if of_engine else AUTOCOMMIT
+        async with AsyncSession(bind) as database:
+            await database.connection(execution_options=options)
+            with pytest.raises(jmsql.IllegalStateException, match="AUTOCOMMIT"):
+                jmsql.enlist(database).create_producer().send(ORDERS, {"number": 1})
+        async with AsyncSession(bind) as database:
+            jmsql.enlist(database).create_producer().send(ORDERS, {"number": 2})
+            with pytest.raises(jmsql.IllegalStateException, match="AUTOCOMMIT"):
+                await database.connection(execution_options=options)
+        async with AsyncSession(async_engine.execution_options(**AUTOCOMMIT)) as database:
+            jmsql.enlist(database).create_producer().send(ORDERS, {"number": 3})
+            with pytest.raises(jmsql.IllegalStateException, match="AUTOCOMMIT"):
+                await database.commit()
+        assert orders_announced() == []
 
 
 class TestAsyncSession:
