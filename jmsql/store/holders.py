@@ -193,8 +193,10 @@ class Holders:
                           order by m.queue_id, m.inverse_priority, m.sequence limit 1000) f) m
                 where q.name is not null and q.connection_id is null and q.name <> 'DLQ' and m.ready > 0
                   and not exists (select from {self._schema}.consumer c where c.queue_id = q.queue_id)
-                  and not exists (select from {self._schema}.queue o
-                                  where q.queue_id in (o.dead_letter_queue_id, o.expiry_queue_id))
+                  and q.queue_id not in (select o.dead_letter_queue_id from {self._schema}.queue o
+                                         where o.dead_letter_queue_id is not null
+                                         union select o.expiry_queue_id from {self._schema}.queue o
+                                         where o.expiry_queue_id is not null)
                 order by q.name"""
         )
         return [WaitingQueue._make(row) for row in rows]

@@ -103,43 +103,48 @@ class Measurement:
             raise
 
     def destinations(self) -> list[DestinationMeasurement]:
-        """Return all destinations that are not temporary, by kind and name."""
+        """Return all destinations that are not temporary, by kind and name.
+
+        Each is counted for itself, as in the view ``queues``: the planner does not know how many messages each has.
+        """
         schema = self._schema
         with jms_errors("measuring the destinations"):
             rows = self._connection.rows(
                 f"""
-                with present as materialized (
-                    select m.queue_id,
-                           count(*) filter (where s.state = 'ready') as ready,
-                           count(*) filter (where s.state = 'claimed') as claimed,
-                           count(*) filter (where s.state = 'waiting') as waiting,
-                           count(*) filter (where s.state = 'expired') as expired,
-                           count(*) filter (where d.delivery_count > 0) as redelivered,
-                           min(greatest(m.jms_timestamp, m.jms_delivery_time)) as oldest,
-                           min(d.claimed_at) as oldest_claim
-                    from {schema}.message m
-                    left join {schema}.delivery d using (queue_id, inverse_priority, sequence)
-                    cross join lateral (
-                        select case when m.jms_expiration <= {schema}.current_milliseconds() then 'expired'
-                                    when d.claim_id is not null then 'claimed'
-                                    when d.next_attempt > statement_timestamp() then 'waiting'
-                                    else 'ready' end as state) s
-                    group by m.queue_id),
-                delayed as materialized (
-                    select queue_id, count(*) as delayed from {schema}.delayed_message group by queue_id),
-                consumers as materialized (
+                with consumers as materialized (
                     select queue_id, sum(consumers) as consumers from {schema}.consumer group by queue_id),
                 measured as (
                     select case when s.queue_id is null then 'queue' else 'subscription' end as kind,
                            coalesce(q.name, o.name) as destination, s.name as subscription, s.client_id,
-                           p.ready, p.claimed, p.waiting, y.delayed, p.expired, p.redelivered, p.oldest,
-                           p.oldest_claim, c.consumers, t.sent, t.acknowledged, t.rolled_back,
-                           t.redelivered as redeliveries
+                           p.all_of_them - p.expired - y.claimed - y.waiting as ready, y.claimed, y.waiting,
+                           l.delayed, p.expired, y.redelivered, p.oldest, y.oldest_claim, c.consumers, t.sent,
+                           t.acknowledged, t.rolled_back, t.redelivered as redeliveries
                     from {schema}.queue q
                     left join {schema}.subscription s using (queue_id)
                     left join {schema}.topic o on o.topic_id = s.topic_id
-                    left join present p on p.queue_id = q.queue_id
-                    left join delayed y on y.queue_id = q.queue_id
+                    cross join lateral (
+                        select count(*) as all_of_them,
+                               count(*) filter (
+                                   where m.jms_expiration <= (select {schema}.current_milliseconds())) as expired,
+                               min(greatest(m.jms_timestamp, m.jms_delivery_time)) as oldest
+                        from {schema}.message m where m.queue_id = q.queue_id) p
+                    cross join lateral (
+                        select count(*) as delayed from {schema}.delayed_message m where m.queue_id = q.queue_id) l
+                    cross join lateral (
+                        select count(*) filter (where d.claim_id is not null and m.is_fresh) as claimed,
+                               count(*) filter (where d.claim_id is null and m.is_fresh
+                                                  and d.next_attempt > statement_timestamp()) as waiting,
+                               count(*) filter (where d.delivery_count > 0) as redelivered,
+                               min(d.claimed_at) as oldest_claim
+                        from {schema}.delivery d
+                        cross join lateral (
+                            select (n.jms_expiration <= (select {schema}.current_milliseconds())) is not true
+                                   as is_fresh
+                            from {schema}.message n
+                            where (n.queue_id, n.inverse_priority, n.sequence)
+                                = (d.queue_id, d.inverse_priority, d.sequence)
+                            offset 0) m
+                        where d.queue_id = q.queue_id) y
                     left join consumers c on c.queue_id = q.queue_id
                     left join {schema}.destination_traffic t on t.destination_id = q.queue_id
                     where q.deleted_at is null and coalesce(q.name, o.name) is not null

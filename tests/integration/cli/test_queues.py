@@ -193,3 +193,17 @@ connection.start()
 print(session.create_consumer(jmsql.Queue("orders")).receive().text, flush=True)
 session.create_consumer(jmsql.Queue("never")).receive()
 """
+
+
+def test_a_long_list_has_the_columns_of_a_short_one(jmsql: Command, database: psycopg.Connection) -> None:
+    database.execute("insert into jmsql.queue (name) select 'queue ' || n from generate_series(1, 499) as n")
+    short = jmsql("queues").text.splitlines()
+    database.execute("insert into jmsql.queue (name) values ('[bold]é'), ('queue 500')")
+
+    long = jmsql("queues").text.splitlines()
+
+    assert len(short) == 500
+    assert len(long) == 502
+    assert long[0].split() == short[0].split()
+    assert long[1].startswith("[bold]é        0 ")
+    assert {line.rstrip() for line in short[1:]} < set(long)

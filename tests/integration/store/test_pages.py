@@ -120,6 +120,7 @@ def test_a_restored_dump_gets_its_pages_back(database: psycopg.Connection[Any], 
 
     assert missing(database) == []
     targets = database.execute(
-        f"select count(*) from pg_attribute where attrelid = '{SCHEMA}.message'::regclass and attnum > 0 and attstattarget = 0"
+        f"select count(*) from pg_attribute where attrelid = '{SCHEMA}.message'::regclass "
+        "and attnum > 0 and attstattarget = 0"
     ).fetchone()
     assert targets == (4,)
