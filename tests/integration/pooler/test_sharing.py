@@ -247,3 +247,14 @@ def test_environment_names_both_ways(
             assert server.rows(with_heartbeats) == [(False,)]
     with ConnectionFactory(f"{jmsql_factory.url}&application_name=other").create_connection():
         assert server.rows(with_heartbeats) == [(True,)], "JMSQL_CONTROL_URL belongs to JMSQL_URL"
+
+
+def test_a_body_that_is_refused_stays_in_its_queue(jmsql_factory: ConnectionFactory) -> None:
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(QUEUE, "a").send(QUEUE, "b")
+        consumer = context.create_consumer(QUEUE)
+        for expected in ("a", "b"):
+            for _ in range(7):
+                with pytest.raises(jmsql.MessageFormatException):
+                    consumer.receive_body(bytes, timeout=5)
+            assert consumer.receive_body(str, timeout=5) == expected
