@@ -18,6 +18,7 @@ from jmsql import (
     MapMessage,
     Queue,
     Session,
+    TextMessage,
     Topic,
 )
 from jmsql.store import move
@@ -197,14 +198,44 @@ class TestSendingBySQL:
             server.rows("""
                 create function pg_temp.tell() returns trigger language plpgsql as $$
                 begin
-                    perform jmsql.send('orders', row_to_json(new)::text);
+                    perform jmsql.send('orders', to_jsonb(new));
                     return null;
                 end $$""")
             server.rows("create trigger tell after insert on sale for each row execute function pg_temp.tell()")
             server.rows("insert into sale values (1), (2)")
             assert consumer.receive_no_wait() is None
-        assert receive_texts(consumer, 2) == ['{"number":1}', '{"number":2}']
+        assert receive_texts(consumer, 2) == ['{"number": 1}', '{"number": 2}']
         server.rows("drop table sale")
+
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            ("'orders', '{\"a\":1}'", '{"a":1}'),
+            ("'orders', '{\"a\":1}'::jsonb", '{"a": 1}'),
+            ("'orders', '{\"a\":1}'::text", '{"a":1}'),
+            ("'orders', '17'::varchar", "17"),
+            ("'orders', jsonb_build_object('a', 1), '{\"color\": \"blue\"}', priority => 7", '{"a": 1}'),
+            ("destination => 'orders', body => '[1]'", "[1]"),
+            ("destination => 'orders', body => to_jsonb('a\"'::text), jms_type => 'order'", '"a\\""'),
+            ("'orders', null", None),
+            ("'orders', null::jsonb", None),
+        ],
+    )
+    def test_text_and_json_are_sent_as_text(
+        self, session: Session, queue: Queue, server: Server, arguments: str, text: str | None
+    ) -> None:
+        [(message_id,)] = server.rows(f"select jmsql.send({arguments})")
+        message = receive(session.create_consumer(queue))
+        assert isinstance(message, TextMessage)
+        assert message.text == text
+        assert message.jms_message_id == message_id
+        assert dict(message.properties).get("color") == ("blue" if "color" in arguments else None)
+
+    def test_a_statement_with_parameters_of_unknown_types_sends_text(
+        self, session: Session, queue: Queue, server: Server
+    ) -> None:
+        server.rows("select jmsql.send(%s, %s)", "orders", "hello")
+        assert receive_texts(session.create_consumer(queue), 1) == ["hello"]
 
     def test_later(self, session: Session, queue: Queue, server: Server) -> None:
         server.rows("select jmsql.send('orders', 'later', delivery_delay => '0.3 s')")
