@@ -2,7 +2,8 @@
 
 None, booleans, strings, numbers, lists, and dicts whose keys are strings stand in the data as JSON's own. Anything
 else stands as ``{"$type": name, "$value": encoded}``, with a ``"$version"`` if that is not 1. The keys of a dict come
-back in the order in which jsonb keeps them.
+back in the order in which jsonb keeps them. JMS's own types, such as `Long`, become the numbers and strings that they
+are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from jmsql.exceptions import MessageFormatException
 from jmsql.messages.codecs import codec_named, codec_of
 from jmsql.messages.standard_codecs import LONGEST_JSON_INTEGER
 from jmsql.messages.typed_json import json_double, json_string, parse_json
+from jmsql.messages.values import Byte, Char, Float, Long, Short
 
 __all__ = ["decode_object", "encode_object"]
 
@@ -22,6 +24,9 @@ _DEEPEST = 200
 """Levels of JSON: one for each list or dict, two for a tuple, and so on."""
 
 _TAG = "$type"
+
+_JMS_TYPES: dict[type, type] = {Byte: int, Short: int, Long: int, Float: float, Char: str}
+"""What the values of maps, streams and properties that have a class of their own are here."""
 
 _LONGEST_PATH = 8
 """How many steps of the way to an object an error shows."""
@@ -35,6 +40,9 @@ def encode_object(value: object) -> str:
             itself, or its JSON would be nested more than 200 levels deep. The message shows the way to what is wrong:
             the keys and indexes that lead there.
     """
+    kind = type(value)
+    if kind in _JMS_TYPES:
+        value = _JMS_TYPES[kind](value)
     codec = codec_of(type(value))
     writer = _Writer()
     writer.append(f'{{"type": {json_string(codec.name)}, "version": {codec.version}, "data": ')
@@ -114,6 +122,8 @@ class _Writer:
             self.append("null")
         elif kind is bool:
             self.append("true" if value else "false")
+        elif kind in _JMS_TYPES:
+            self.write(_JMS_TYPES[kind](value))
         elif not _is_json(value):
             codec = codec_of(kind)
             version = f', "$version": {codec.version}' if codec.version != 1 else ""

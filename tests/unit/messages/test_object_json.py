@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jmsql.exceptions import MessageFormatException, MessageNotWriteableException
-from jmsql.messages import ObjectMessage
+from jmsql.messages import Byte, Char, Float, Long, ObjectMessage, Short
 from jmsql.messages.object_json import decode_object, encode_object
 from tests.unit.messages.rows import as_jsonb_prints, received
 
@@ -98,6 +98,25 @@ def test_values_of_other_classes_are_named_where_they_stand() -> None:
         "id": {"$type": "uuid", "$value": "00000000-0000-0000-0000-000000000000"},
         "due": {"$type": "date", "$value": "2024-02-29"},
     }
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (Byte(-1), int),
+        (Short(2), int),
+        (Long(3), int),
+        (Float(0.1), float),
+        (Float(math.inf), float),
+        (Char("\0"), str),
+    ],
+    ids=repr,
+)
+def test_values_read_from_a_map_may_stand_in_an_object(value: object, kind: type) -> None:
+    """What `get_body(dict)` gives can be sent on with a list beside it."""
+    for read in (copied(value), copied({"a": [value]})["a"][0]):
+        assert read == value
+        assert type(read) is kind
 
 
 def test_object_that_contains_itself_is_refused() -> None:
