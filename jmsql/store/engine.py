@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from typing import Any
 
 import psycopg
 import sqlalchemy
-from sqlalchemy import URL, Engine, make_url
+from sqlalchemy import URL, Dialect, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from jmsql.exceptions import JMSException
+from jmsql.store.keepalives import ask_server_for_keepalives, keepalive_parameters
 from jmsql.store.pooler import keeps_prepared_statements, read_commits_through
 
 __all__ = ["LENT", "POOLED", "connect", "open_engine", "parse_url"]
@@ -21,6 +24,9 @@ LENT = "jmsql.lent"
 
 POOLED = "jmsql.pooled"
 """Says, in the `info` of a pool's connection, whether it leads through a pooler such as PgBouncer."""
+
+_SAME_MOMENT = 1.0
+"""Seconds. What is tried again sooner fails as before."""
 
 _POSTGRESQL = {"postgresql", "postgres", "postgresql+psycopg"}
 
@@ -63,7 +69,8 @@ def open_engine(url: str | URL, **options: Any) -> Engine:
     """Make an engine for the database; nothing is connected yet.
 
     Its transactions run in READ COMMITTED, whatever the default of the database or of the role is. Through a pooler
-    that loses prepared statements, its connections prepare none.
+    that loses prepared statements, its connections prepare none. Both sides of a connection notice that the other is
+    gone; what the URL says of keepalives and time-outs is left as it is.
 
     Args:
         url: The database.
@@ -72,12 +79,14 @@ def open_engine(url: str | URL, **options: Any) -> Engine:
     parsed = url if isinstance(url, URL) else parse_url(url)
     is_named = "application_name" in parsed.query or "PGAPPNAME" in os.environ
     arguments: dict[str, Any] = {} if is_named else {"application_name": "jmsql"}
+    arguments |= keepalive_parameters(parsed.query)
     if "sslpassword" in parsed.query:  # SQLAlchemy would show it with the URL
         arguments["sslpassword"] = parsed.query["sslpassword"]
         parsed = parsed.difference_update_query(["sslpassword"])
     engine = sqlalchemy.create_engine(
         parsed, hide_parameters=True, connect_args=arguments, isolation_level="READ COMMITTED", **options
     )
+    sqlalchemy.event.listen(engine, "do_connect", _Connecting().connect)
     sqlalchemy.event.listen(engine, "connect", _look_where_it_leads)
     sqlalchemy.event.listen(engine, "checkin", _close_if_lent)
     return engine
@@ -86,13 +95,16 @@ def open_engine(url: str | URL, **options: Any) -> Engine:
 def connect(url: str, *, autocommit: bool) -> psycopg.Connection[Any]:
     """Connect without an engine; transactions run in READ COMMITTED, whatever the default is.
 
+    The server notices if this client is gone.
+
     Args:
         url: The database, as libpq reads it.
         autocommit: Whether each statement is a transaction of its own.
     """
     connection = psycopg.connect(url, autocommit=True)
     try:
-        read_commits_through(connection)
+        if not read_commits_through(connection):
+            ask_server_for_keepalives(connection)
         connection.autocommit = autocommit
     except BaseException:
         connection.close()
@@ -100,10 +112,34 @@ def connect(url: str, *, autocommit: bool) -> psycopg.Connection[Any]:
     return connection
 
 
+class _Connecting:
+    """Connects, but not once more right after an attempt that took long: sessions would wait one after the other."""
+
+    def __init__(self) -> None:
+        self._failure = ""
+        self._failed_at = -math.inf
+
+    def connect(
+        self, dialect: Dialect, _: ConnectionPoolEntry, arguments: tuple[Any, ...], parameters: dict[str, Any]
+    ) -> Any:
+        """Connect for an engine's pool."""
+        started = time.monotonic()
+        if started - self._failed_at < _SAME_MOMENT:
+            raise psycopg.OperationalError(self._failure)
+        try:
+            return dialect.connect(*arguments, **parameters)
+        except psycopg.OperationalError as error:
+            if time.monotonic() - started > _SAME_MOMENT:
+                self._failure, self._failed_at = str(error), time.monotonic()
+            raise
+
+
 def _look_where_it_leads(connection: psycopg.Connection[Any], entry: ConnectionPoolEntry) -> None:
     connection.autocommit = True
     entry.info[POOLED] = read_commits_through(connection)
-    if entry.info[POOLED] and not keeps_prepared_statements(connection):
+    if not entry.info[POOLED]:
+        ask_server_for_keepalives(connection)
+    elif not keeps_prepared_statements(connection):
         connection.prepare_threshold = None
     connection.autocommit = False
 

@@ -1,9 +1,11 @@
-"""A proxy between a client and PostgreSQL that cuts the connection at a chosen point."""
+"""A proxy between a client and PostgreSQL that cuts the connection at a chosen point, or falls silent."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import socket
+import struct
 import threading
 from enum import Enum
 from types import TracebackType
@@ -12,6 +14,9 @@ from typing import Self
 from sqlalchemy import make_url
 
 __all__ = ["CutPoint", "CuttingProxy"]
+
+_SO_ATTACH_FILTER = 26
+_KEEP_NOTHING = ctypes.create_string_buffer(struct.pack("@HBBI", 0x06, 0, 0, 0))  # BPF_RET | BPF_K
 
 
 class CutPoint(Enum):
@@ -59,6 +64,13 @@ class CuttingProxy:
         """Cut the connection of the next request to come."""
         with self._lock:
             self._cut_next = cut_point
+
+    def swallow(self) -> None:
+        """Have the kernel drop every packet to this proxy from now on, and acknowledge none: not on new connections."""
+        with self._lock:
+            for end in (self._listener, *self._sockets):
+                with contextlib.suppress(OSError):  # it is closed
+                    _deafen(end)
 
     def close(self) -> None:
         """End all connections."""
@@ -137,6 +149,11 @@ class CuttingProxy:
                 client.sendall(data)
         _cut(client)
         _cut(server)
+
+
+def _deafen(end: socket.socket) -> None:
+    program = struct.pack("@HP", len(_KEEP_NOTHING.raw) // 8, ctypes.addressof(_KEEP_NOTHING))
+    end.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
 
 
 def _cut(end: socket.socket) -> None:

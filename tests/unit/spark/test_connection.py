@@ -13,7 +13,8 @@ from jmsql.spark.connection import Database
 def test_variable_of_the_process_names_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JMSQL_URL", "postgresql://app:secret@db/shop")
     url = Database().libpq_url("reading")
-    assert url == "postgresql://app:secret@db/shop?application_name=reading"
+    assert url.startswith("postgresql://app:secret@db/shop?application_name=reading&")
+    assert "tcp_user_timeout=20000" in url
 
 
 def test_named_connection_is_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
