@@ -79,7 +79,14 @@ from jmsql.store.dead_letters import DeadLetter, Retry
 from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
 from jmsql.store.global_transactions import Xid
 from jmsql.store.history_partitions import HistoryDay, PruneStep
-from jmsql.store.inspection import BrowsedMessage, ClientSummary, DeliveryState, QueueSummary, SubscriptionSummary
+from jmsql.store.inspection import (
+    BrowsedMessage,
+    ClientSummary,
+    DeliveryState,
+    FoundMessage,
+    QueueSummary,
+    SubscriptionSummary,
+)
 from jmsql.store.migration import migrate
 from jmsql.store.past_messages import HistoryEntry, PastMessage
 from jmsql.store.subscriptions import SubscriptionChange
@@ -111,6 +118,7 @@ __all__ = [
     "ExceptionListener",
     "Float",
     "ForeignMessage",
+    "FoundMessage",
     "History",
     "HistoryDay",
     "HistoryEntry",

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from jmsql.cli.documents import body_preview, message_document
 from jmsql.cli.options import Json, Schema, Selector, Url, open_database, parse_selector
@@ -32,7 +31,7 @@ def browse(
 
     They are left there. Those that clients have claimed, that wait or that have expired are shown too, and at last
     those that are delayed.
-    With --json, each message is a line with all that is known of it.
+    With --json, each message is a line with all that is known of it; `jmsql show` shows a single one whole.
 
     Exits with 1 if there is none.
 
@@ -46,10 +45,11 @@ def browse(
     parse_selector(selector)
     shown = 0
     listing = table(
-        "state", "priority", "age", "delivered", "properties", "body", numbers=("priority", "age", "delivered")
+        *("message", "state", "priority", "age", "delivered", "properties", "body"),
+        numbers=("priority", "age", "delivered"),
+        cut=("properties", "body"),
+        spare=("delivered", "priority", "properties", "age", "state"),
     )
-    for column in listing.columns[-2:]:
-        column.no_wrap, column.overflow = True, "ellipsis"
     with open_database(url, schema).administration() as administration:
         for message, delivery in source.browse(administration, selector, limit):
             shown += 1
@@ -60,6 +60,7 @@ def browse(
                 continue
             sent = datetime.fromtimestamp(message.jms_timestamp / 1000, UTC) if message.jms_timestamp else None
             cells = (
+                message.jms_message_id or "",
                 delivery.state,
                 str(message.jms_priority),
                 age(sent),
@@ -67,7 +68,7 @@ def browse(
                 " ".join(f"{name}={message.get_string_property(name)}" for name in document["properties"]),
                 body_preview(message),
             )
-            listing.add_row(*(Text(cell) for cell in cells))
+            listing.add_row(*cells)
     if shown and not as_json:
         console().print(listing)
     if not shown:

@@ -40,7 +40,17 @@ def dead_letters(
     if not found:
         console().print("There is no dead letter.")
         return
-    listing = table("queue", "from", "reason", "deliveries", "died", "error", "message", numbers=("deliveries", "died"))
+    listing = table(
+        "queue",
+        "from",
+        "reason",
+        "deliveries",
+        "died",
+        "error",
+        "message",
+        numbers=("deliveries", "died"),
+        spare=("deliveries", "died", "queue"),
+    )
     for each in found:
         origin = each.original_destination or ""
         if each.original_subscription is not None:

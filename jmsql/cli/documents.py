@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from jmsql.cli.output import json_text
@@ -12,8 +13,16 @@ from jmsql.exceptions import MessageEOFException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.messages.properties import DELIVERY_COUNT
 from jmsql.messages.values import type_name
+from jmsql.store.past_messages import PastMessage
 
-__all__ = ["body_as_output", "body_preview", "message_as_text", "message_document"]
+__all__ = [
+    "body_as_output",
+    "body_preview",
+    "message_as_text",
+    "message_document",
+    "past_document",
+    "past_message_as_text",
+]
 
 
 def message_document(message: Message) -> dict[str, Any]:
@@ -38,6 +47,21 @@ def message_document(message: Message) -> dict[str, Any]:
     }
 
 
+def past_document(past: PastMessage) -> dict[str, Any]:
+    """Describe a message that has left its destination, and how it did."""
+    document = message_document(past.message)
+    del document["redelivered"]
+    entry = past.entry._asdict()
+    seconds = past.entry.time_in_queue
+    return document | entry | {"time_in_queue": None if seconds is None else seconds.total_seconds()}
+
+
+def past_message_as_text(past: PastMessage) -> bytes:
+    """Return a message that has left its destination, and how it did, for people."""
+    facts = [f"{name}: {value}" for name, value in past.entry._asdict().items() if value is not None]
+    return "\n".join(facts).encode() + b"\n" + message_as_text(past.message)
+
+
 def body_as_output(message: Message) -> bytes:
     """Return the body as it is written for other programs: bytes raw, text and JSON with an end of line."""
     body = _body(message)
@@ -56,9 +80,14 @@ def body_preview(message: Message) -> str:
     return " ".join(text.split())
 
 
-def message_as_text(message: Message) -> bytes:
-    """Return a message with its headers and properties, for people."""
-    document = message_document(message)
+def message_as_text(message: Message, facts: Mapping[str, object] | None = None) -> bytes:
+    """Return a message with its headers and properties, for people.
+
+    Args:
+        message: The message.
+        facts: What is known of it beside, or better; what is None is left out.
+    """
+    document = {**(facts or {}), **message_document(message), **(facts or {})}
     _, properties, types = (document.pop(name) for name in ("body", "properties", "property_types"))
     lines = [f"{name}: {value}" for name, value in document.items() if value is not None]
     lines += [f"property {name} ({types[name]}): {value}" for name, value in properties.items()]

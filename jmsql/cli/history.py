@@ -7,10 +7,9 @@ from datetime import date, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from jmsql.cli.composition import read_destination
-from jmsql.cli.documents import body_preview, message_as_text, message_document
+from jmsql.cli.documents import body_preview, message_document, past_document, past_message_as_text
 from jmsql.cli.moments import read_moment
 from jmsql.cli.options import Json, Schema, Selector, Url, open_database
 from jmsql.cli.output import console, counted, json_text, print_json, progress, table, working, write
@@ -71,9 +70,9 @@ def list_messages(
     listing = table(
         *("left at", "destination", "outcome", "delivered", "time in queue", "properties", "body"),
         numbers=("delivered", "time in queue"),
+        cut=("properties", "body"),
+        spare=("delivered", "time in queue", "properties"),
     )
-    for column in listing.columns[-2:]:
-        column.no_wrap, column.overflow = True, "ellipsis"
     with open_database(url, schema).administration() as administration:
         found = administration.history.messages(
             _optional_destination(destination),
@@ -87,9 +86,9 @@ def list_messages(
         for past in found:
             shown += 1
             if as_json:
-                write(json_text(_document(past)).encode() + b"\n")
+                write(json_text(past_document(past)).encode() + b"\n")
             else:
-                listing.add_row(*(Text(cell) for cell in _cells(past)))
+                listing.add_row(*_cells(past))
     if shown and not as_json:
         console().print(listing)
     if not shown:
@@ -117,10 +116,9 @@ def show(
         raise typer.Exit(NOTHING_FOUND)
     for past in entries:
         if as_json:
-            write(json_text(_document(past)).encode() + b"\n")
-            continue
-        facts = [f"{name}: {value}" for name, value in past.entry._asdict().items() if value is not None]
-        write("\n".join(facts).encode() + b"\n" + message_as_text(past.message))
+            write(json_text(past_document(past)).encode() + b"\n")
+        else:
+            write(past_message_as_text(past))
 
 
 @application.command()
@@ -265,14 +263,6 @@ def _moment(text: str) -> datetime:
 
 def _optional_destination(name: str | None) -> Destination | None:
     return None if name is None else read_destination(name)
-
-
-def _document(past: PastMessage) -> dict[str, Any]:
-    document = message_document(past.message)
-    del document["redelivered"]
-    entry = past.entry._asdict()
-    seconds = past.entry.time_in_queue
-    return document | entry | {"time_in_queue": None if seconds is None else seconds.total_seconds()}
 
 
 def _cells(past: PastMessage) -> tuple[str, ...]:

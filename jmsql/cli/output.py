@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.segment import Segment
 from rich.status import Status
-from rich.style import Style
-from rich.table import Table
+
+from jmsql.cli.listing import Listing
 
 __all__ = ["age", "console", "counted", "json_text", "print_json", "progress", "table", "working", "write"]
 
 
-_WIDTH_WITHOUT_TERMINAL = 240
-_LONG = 500
-"""Rows of a table that people rather search than read."""
+_WIDTH_WITHOUT_TERMINAL = 65536
 
 
 def console(*, error: bool = False) -> Console:
-    """Return a console on standard output, or on standard error. Where it is no terminal, lines may be long."""
+    """Return a console on standard output, or on standard error. Where it is no terminal, no line is broken."""
     screen = Console(stderr=error, highlight=False)
     if not screen.is_terminal:
         screen.width = _WIDTH_WITHOUT_TERMINAL
@@ -58,40 +54,9 @@ def _json_value(value: object) -> str:
     raise TypeError(f"{value!r} has no form in JSON.")
 
 
-class _Listing(Table):
-    """A table that is printed as plain lines once it is long, which takes a hundredth of the time.
-
-    The lines of a long table are not folded.
-    """
-
-    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
-        super().add_row(*cells, **options)
-        self._is_plain = getattr(self, "_is_plain", True) and all(
-            cell is None or (isinstance(cell, str) and cell.isprintable()) for cell in cells
-        )
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self.row_count < _LONG or not self._is_plain:
-            yield from super().__rich_console__(console, options)
-            return
-        columns = [[str(cell or "") for cell in (column.header, *column.cells)] for column in self.columns]
-        widths = [max(map(cell_len, column)) for column in columns]
-        for number, cells in enumerate(zip(*columns, strict=True)):
-            padded = (
-                " " * (width - cell_len(cell)) + cell if column.justify == "right" else set_cell_size(cell, width)
-                for cell, width, column in zip(cells, widths, self.columns, strict=True)
-            )
-            yield Segment("  ".join(padded).rstrip(), Style(bold=True) if number == 0 else None)
-            yield Segment.line()
-
-
-def table(*columns: str, numbers: Iterable[str] = ()) -> Table:
-    """Make a table; the columns named in `numbers` are set flush right."""
-    result = _Listing(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    right = set(numbers)
-    for column in columns:
-        result.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return result
+def table(*columns: str, numbers: Sequence[str] = (), cut: Sequence[str] = (), spare: Sequence[str] = ()) -> Listing:
+    """Make a table: `numbers` are set flush right, `cut` may be cut off, `spare` are left out first in little room."""
+    return Listing(columns, numbers=numbers, cut=cut, spare=spare)
 
 
 def counted(number: int, noun: str) -> str:

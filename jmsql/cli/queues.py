@@ -26,7 +26,14 @@ def queues(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> 
         console().print("There is no queue yet. The first send to a queue makes it.")
         return
     numbers = ("ready", "claimed", "waiting", "delayed", "expired", "redelivered")
-    listing = table("queue", *numbers, "oldest", "expiry queue", numbers=(*numbers, "oldest"))
+    listing = table(
+        "queue",
+        *numbers,
+        "oldest",
+        "expiry queue",
+        numbers=(*numbers, "oldest"),
+        spare=("expiry queue", "redelivered", "expired", "delayed", "waiting", "claimed", "oldest"),
+    )
     for each in summaries:
         counts = (each.ready, each.claimed, each.waiting, each.delayed, each.expired, each.redelivered)
         listing.add_row(each.queue, *(f"{count:,}" for count in counts), age(each.oldest_sent_at), each.expiry_queue)
@@ -47,7 +54,16 @@ def clients(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) ->
         console().print("No client is connected.")
         return
     listing = table(
-        "connection", "client id", "user", "host", "process", "since", "alive", "claimed", numbers=("claimed",)
+        "connection",
+        "client id",
+        "user",
+        "host",
+        "process",
+        "since",
+        "alive",
+        "claimed",
+        numbers=("claimed",),
+        spare=("client id", "host", "since", "process"),
     )
     for each in summaries:
         listing.add_row(

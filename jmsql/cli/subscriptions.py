@@ -31,7 +31,15 @@ def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = Fal
         return
     numbers = ("consumers", "ready", "claimed", "waiting", "expired", "redelivered")
     listing = table(
-        "topic", "subscription", "client id", "kind", *numbers, "oldest", "selector", numbers=(*numbers, "oldest")
+        "topic",
+        "subscription",
+        "client id",
+        "kind",
+        *numbers,
+        "oldest",
+        "selector",
+        numbers=(*numbers, "oldest"),
+        spare=("redelivered", "expired", "waiting", "claimed", "kind", "consumers", "oldest"),
     )
     for each in summaries:
         kinds = {"durable": each.durable, "shared": each.shared, "no local": each.no_local}

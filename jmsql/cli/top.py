@@ -27,6 +27,7 @@ _REST = 4.0
 
 _LONG = 60.0
 _NUMBERS = ("ready", "claimed", "waiting", "delayed", "in/s", "out/s", "back/s", "redelivered", "consumers", "oldest")
+_SPARE = ("subscription", "redelivered", "back/s", "delayed", "waiting", "claimed", "oldest", "consumers")
 _ORDER_KEYS = {order.value[0]: order for order in Order}
 
 
@@ -139,7 +140,7 @@ class _View:
         moved = self._movements.sorted(self._order)
         if not moved:
             return Group(_headline(self._now.store), Text("There is no queue and no topic yet."))
-        listing = table("destination", "subscription", *_NUMBERS, numbers=_NUMBERS)
+        listing = table("destination", "subscription", *_NUMBERS, numbers=_NUMBERS, spare=_SPARE)
         for each in moved:
             listing.add_row(*_cells(each))
         return Group(_headline(self._now.store), Text(), listing)

@@ -15,7 +15,14 @@ from jmsql.selectors import Selector
 from jmsql.store.dead_letters import DeadLetter, DeadLetters, Retry
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import jms_errors
-from jmsql.store.inspection import BrowsedMessage, ClientSummary, Inspection, QueueSummary, SubscriptionSummary
+from jmsql.store.inspection import (
+    BrowsedMessage,
+    ClientSummary,
+    FoundMessage,
+    Inspection,
+    QueueSummary,
+    SubscriptionSummary,
+)
 from jmsql.store.move import Move
 from jmsql.store.purge import Purge
 from jmsql.store.subscriptions import SubscriptionDefinition, Subscriptions
@@ -85,6 +92,16 @@ class Administration(DestinationAdministration):
             InvalidSelectorException: The selector has an error; the message shows where.
         """
         return self._inspection.browse_subscription(name, client_id, Selector.parse(selector), limit)
+
+    def message(self, message_id: str) -> list[FoundMessage]:
+        """Return a message, once for each queue and subscription that holds it, whatever its state.
+
+        All messages are read for it. What has left its destination is in the `history`, if that is kept.
+
+        Args:
+            message_id: Its JMSMessageID, with or without ``ID:``.
+        """
+        return self._inspection.message(message_id)
 
     def subscription(self, name: str, client_id: str | None = None) -> SubscriptionSummary | None:
         """Return a durable subscription, or None if there is none of that name for the client identifier."""

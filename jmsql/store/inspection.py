@@ -24,6 +24,7 @@ __all__ = [
     "BrowsedMessage",
     "ClientSummary",
     "DeliveryState",
+    "FoundMessage",
     "Inspection",
     "QueueSummary",
     "SubscriptionSummary",
@@ -98,6 +99,16 @@ class BrowsedMessage(NamedTuple):
 
     message: Message
     delivery: DeliveryState
+
+
+class FoundMessage(NamedTuple):
+    """A message, where it is, and where its delivery stands; its `jms_destination` is a queue or the topic."""
+
+    message: Message
+    delivery: DeliveryState
+    subscription: str | None
+    """The name of the subscription that holds it, if it is a topic's and has one."""
+    client_id: str | None
 
 
 class Inspection:
@@ -195,6 +206,37 @@ class Inspection:
         [(queue_id, topic)] = rows
         return self._browse(Topic(topic), queue_id, selector, limit)
 
+    def message(self, message_id: str) -> list[FoundMessage]:
+        """Return a message, once for each queue and subscription that holds it. All messages are read for it."""
+        expired = f"m.jms_expiration <= {self._schema}.current_milliseconds()"
+        held = "q.name, t.name, s.name, s.client_id"
+        places = f"""
+            join {self._schema}.queue q using (queue_id)
+            left join {self._schema}.subscription s using (queue_id)
+            left join {self._schema}.topic t on t.topic_id = s.topic_id
+            where m.jms_message_id::text = %(message_id)s and (q.name is not null or t.name is not null)"""
+        statement = f"""
+            select {message_columns(self._schema)}, null, d.delivery_count, null, {_state(expired)},
+                   coalesce(d.delivery_count, 0), d.connection_id, d.next_attempt, d.last_error, {held}
+            from {self._schema}.message m
+            left join {self._schema}.delivery d using (queue_id, inverse_priority, sequence)
+            {places}
+            union all
+            select {message_columns(self._schema)}, null, null, null,
+                   case when {expired} then 'expired' else 'delayed' end, 0, null, null, null, {held}
+            from {self._schema}.delayed_message m
+            {places}"""
+        with jms_errors("looking for the message"):
+            rows = self._connection.rows(statement, message_id=message_id.removeprefix("ID:").lower())
+        width, state = len(MessageRow._fields), len(DeliveryState._fields)
+        found = []
+        for values in rows:
+            queue, topic, subscription, client_id = values[width + state :]
+            message = MessageRow._make(values[:width]).message(Queue(queue) if topic is None else Topic(topic))
+            delivery = DeliveryState._make(values[width : width + state])
+            found.append(FoundMessage(message, delivery, subscription, client_id))
+        return found
+
     def _browse(
         self, destination: Destination, queue_id: int, selector: Selector | None, limit: int
     ) -> Iterator[BrowsedMessage]:
@@ -204,10 +246,7 @@ class Inspection:
         expired = f"m.jms_expiration <= {self._schema}.current_milliseconds()"
         present = f"""
             select {columns}, null, d.delivery_count, null,
-                   case when {expired} then 'expired'
-                        when d.claim_id is not null then 'claimed'
-                        when d.next_attempt > statement_timestamp() then 'waiting'
-                        else 'ready' end,
+                   {_state(expired)},
                    coalesce(d.delivery_count, 0), d.connection_id, d.next_attempt, d.last_error
             from {self._schema}.message m
             left join {self._schema}.delivery d
@@ -254,6 +293,14 @@ class Inspection:
                 yield row, DeliveryState._make(values[width:])
             if len(rows) < parameters["limit"]:
                 return
+
+
+def _state(expired: str) -> str:
+    """Return the state of a message with the delivery `d`, in SQL."""
+    return f"""case when {expired} then 'expired'
+                        when d.claim_id is not null then 'claimed'
+                        when d.next_attempt > statement_timestamp() then 'waiting'
+                        else 'ready' end"""
 
 
 def selector_condition(selector: Selector | None, schema: str) -> tuple[str, dict[str, object]]:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotext
-from rich.table import Table
 from rich.text import Text
 
 from jmsql.cli.demo.accident import Casualty
 from jmsql.cli.demo.flights import airlines
 from jmsql.cli.demo.reconciliation import Discrepancy, Outcome
 from jmsql.cli.demo.subscription_reconciliation import Reception
+from jmsql.cli.listing import Listing
 from jmsql.cli.output import console, counted, table
 
 __all__ = ["outcome_document", "print_discrepancies", "print_outcome"]
@@ -72,7 +72,7 @@ def print_discrepancies(discrepancies: Sequence[Discrepancy]) -> None:
         console().print(f"{counted(len(each.flight_ids), 'flight')} {each.what}: {shown}{more}", style="bold red")
 
 
-def _airlines(outcome: Outcome) -> Table:
+def _airlines(outcome: Outcome) -> Listing:
     names = airlines()
     numbers = ("flights", "handled", "redelivered", "delay desk", "mean delay")
     listing = table("carrier", "airline", *numbers, numbers=numbers)
@@ -87,17 +87,15 @@ def _airlines(outcome: Outcome) -> Table:
             "" if each.mean_delay is None else f"{each.mean_delay:.1f} min",
         )
     at_desk = sum(each.at_the_delay_desk for each in outcome.carriers)
-    listing.add_section()
     listing.add_row(
         "", "all", f"{outcome.flights:,}", f"{outcome.handled:,}", f"{outcome.redelivered:,}", f"{at_desk:,}"
     )
     return listing
 
 
-def _subscriptions(receptions: Sequence[Reception]) -> Table:
+def _subscriptions(receptions: Sequence[Reception]) -> Listing:
     numbers = ("by SQL", "received", "wrong", "left")
     listing = table("subscription", "selector", *numbers, numbers=numbers)
-    listing.columns[0].no_wrap = True
     for each in receptions:
         wrong = len(each.missing) + len(each.unexpected) + len(each.received_twice)
         counts = (each.chosen, each.received, wrong, each.left)

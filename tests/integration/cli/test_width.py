@@ -1,0 +1,81 @@
+"""What the command lists fits into a terminal of 80 columns, and breaks no word; elsewhere it is not padded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from rich.cells import cell_len
+
+import jmsql as library
+from tests.integration.cli.conftest import Command
+
+QUEUE = "orders-of-the-northern-warehouse"
+SUBSCRIPTION = "audit-of-all-prices"
+SELECTOR = "region = 'north' AND weight > 2500 AND color IN ('blue', 'green')"
+LISTINGS = {
+    "top": ("top", "--once", "--interval", "0.1"),
+    "queues": ("queues",),
+    "subscriptions": ("subscriptions",),
+    "clients": ("clients",),
+    "destination": ("destination", "list"),
+    "history": ("history", "list", QUEUE),
+    "history days": ("history", "days"),
+    "browse": ("browse", QUEUE),
+    "dead-letters": ("dead-letters",),
+    "roles": ("roles", "list"),
+    "doctor": ("doctor",),
+}
+
+
+@pytest.fixture
+def _filled(jmsql: Command, jmsql_factory: library.ConnectionFactory) -> Iterator[None]:
+    """Something in every listing."""
+    jmsql("destination", "create", QUEUE)
+    jmsql("destination", "set", QUEUE, "--history", "--maximum-deliveries", "1")
+    jmsql("send", QUEUE, "x", "--count", "3", "-p", "color=blue", "-p", "weight:int=2600")
+    jmsql("receive", QUEUE)
+    jmsql("subscribe", "topic://prices", SUBSCRIPTION, "--client-id", "warehouse-clerk", "--selector", SELECTOR)
+    with jmsql_factory.create_connection() as connection:
+        connection.client_id = "a-client-of-the-warehouse"
+        connection.start()
+        session = connection.create_session(transacted=True)
+        assert session.create_consumer(library.Queue(QUEUE)).receive(timeout=5) is not None
+        session.rollback()
+        assert session.create_consumer(library.Queue(QUEUE)).receive(timeout=0) is not None  # the other is buried
+        yield
+
+
+def plain(text: str) -> list[str]:
+    return re.sub("\x1b\\[[0-9;?]*[a-zA-Z]", "", text).splitlines()
+
+
+@pytest.mark.usefixtures("_filled")
+def test_at_80_columns_no_line_is_longer_and_no_word_is_broken(jmsql: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = {name: plain(jmsql(*words).text) for name, words in LISTINGS.items()}
+    monkeypatch.setenv("FORCE_COLOR", "1")  # which rich takes for a terminal
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    for name, words in LISTINGS.items():
+        lines = plain(jmsql(*words).text)
+        assert lines, name
+        assert max(map(cell_len, lines)) <= 80, (name, lines)
+        known = {word for line in wide[name] for word in line.split()}
+        own = [word for line in lines for word in line.split() if not word.endswith("…")]
+        strange = [word for word in own if word not in known and not _may_differ(word)]
+        assert strange == [], (name, lines)
+
+
+def _may_differ(word: str) -> bool:
+    """What says which columns are missing, and what changes from one look to the next."""
+    return bool(re.fullmatch(r"Left|out|in|this|width:|[-\d.,:;]+|[a-z/]+[.,]", word))
+
+
+@pytest.mark.usefixtures("_filled")
+def test_what_is_piped_is_a_line_a_row_without_spaces_at_its_end(jmsql: Command) -> None:
+    for name, words in LISTINGS.items():
+        lines = jmsql(*words).text.splitlines()
+        assert [line for line in lines if line != line.rstrip()] == [], name
+    [row] = [line for line in jmsql("subscriptions").text.splitlines() if SUBSCRIPTION in line]
+    assert SELECTOR in row
