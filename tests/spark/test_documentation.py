@@ -1,0 +1,40 @@
+"""The programs of the page about Spark run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import jmsql
+from jmsql.testing import wait_for
+from tests.documentation import programs, run
+from tests.integration.client.server import Server
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_programs_of_the_page_run_one_after_the_other(
+    jmsql_factory: jmsql.ConnectionFactory, server: Server, tmp_path: Path
+) -> None:
+    with jmsql.Administration(jmsql_factory) as administration:
+        administration.create_queue("orders", history=True)
+        administration.create_topic("departures", history=True)
+    with jmsql_factory.create_context() as context:
+        properties = {"color": "blue", "weight": jmsql.Long(2600)}
+        context.create_producer(properties=properties).send(
+            jmsql.Queue("orders"), '{"order": 101, "goods": "two kites"}'
+        )
+    [program] = programs("docs/spark.md")
+    names = run(program, {"s3a://lake": str(tmp_path)})
+    query = names["query"]
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    wait_for(lambda: server.connections("jmsql-spark-streaming") == 0)
+    archived = duckdb.execute(f"select text_body from '{tmp_path}/orders/*.parquet' order by 1").fetchall()
+    assert archived == [("two kites",), ('{"order": 101, "goods": "two kites"}',)]
+    assert server.rows("select count(*) from jmsql.message") == [(0,)]
