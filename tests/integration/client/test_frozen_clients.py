@@ -1,0 +1,115 @@
+"""The client that does the maintenance is frozen: another does it within ten seconds, and the first does no harm."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from subprocess import PIPE, Popen
+
+import psycopg
+import pytest
+
+from jmsql import Connection, Queue, Session
+from jmsql.store.control_statements import control_statements
+from jmsql.store.driver import PsycopgDriver
+from jmsql.testing import wait_for
+from tests.integration.client.server import Server
+from tests.leadership import LEADER
+from tests.texts import receive, receive_texts, send_texts
+
+BOUND = 10.0
+PROGRAM = """
+import sys, jmsql
+factory = jmsql.ConnectionFactory(sys.argv[1])
+with factory.create_connection() as connection:
+    connection.exception_listener = lambda error: print("lost", error, file=sys.stderr, flush=True)
+    connection.start()
+    session = connection.create_session(acknowledge_mode=jmsql.AcknowledgeMode.CLIENT)
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def other_process(url: str) -> Iterator[Popen[str]]:
+    """A client in a process of its own, which is there when the block begins."""
+    with Popen([sys.executable, "-c", PROGRAM, url], stdin=PIPE, stdout=PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+
+
+@pytest.fixture
+def leader(jmsql_clean_url: str, server: Server) -> Iterator[Popen[str]]:
+    """A process that does the maintenance."""
+    with other_process(jmsql_clean_url) as process:
+        wait_for(lambda: server.rows(LEADER))
+        yield process
+
+
+def test_maintenance_goes_on_without_the_frozen_leader(
+    leader: Popen[str], jmsql_clean_url: str, server: Server, other_connection: Connection, queue: Queue
+) -> None:
+    [(frozen,)] = server.rows(LEADER)
+    session = other_connection.create_session()
+    with other_process(jmsql_clean_url) as victim:
+        killed = max(number for (number,) in server.rows("select connection_id from jmsql.connection"))
+        server.rows("with q as (select jmsql.create_queue('held', '{}')) select from q")
+        send_texts(session, Queue("held"), "held")
+        server.rows(
+            "insert into jmsql.delivery (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at) "
+            "select queue_id, inverse_priority, sequence, nextval('jmsql.claim_sequence'), %s, now() "
+            "from jmsql.message",
+            killed,
+        )
+        os.kill(leader.pid, signal.SIGSTOP)
+        frozen_at = time.monotonic()
+        victim.kill()
+        victim.wait()
+    with session.create_producer(queue) as producer:
+        producer.send(session.create_text_message("expired"), time_to_live=0.01)
+        producer.delivery_delay = 0.5
+        producer.send(session.create_text_message("delayed"))
+    assert receive(session.create_consumer(queue)).get_body(str) == "delayed"
+    assert receive_texts(session.create_consumer(Queue("held")), 1) == ["held"]
+    wait_for(lambda: server.rows("select count(*) from jmsql.message") == [(0,)], BOUND)
+    assert time.monotonic() - frozen_at < BOUND
+    [(successor,)] = server.rows(LEADER)
+    assert successor != frozen
+    os.kill(leader.pid, signal.SIGCONT)
+    send_texts(session, queue, "a")
+    assert receive_texts(session.create_consumer(queue), 1) == ["a"]
+    assert server.rows(LEADER) == [(successor,)]
+    assert server.rows("select jmsql.is_connected(%s)", frozen) == [(True,)]
+
+
+def test_transaction_in_which_a_control_connection_freezes_ends(
+    jmsql_clean_url: str, connection: Connection, session: Session, queue: Queue
+) -> None:
+    """As if the process had been frozen between two statements."""
+    with closing(psycopg.connect(jmsql_clean_url, autocommit=True)) as frozen:
+        PsycopgDriver(frozen).execute(control_statements("jmsql").configure)
+        send_texts(session, queue, "a")
+        frozen.execute("begin")
+        frozen.execute("select from jmsql.message for update")
+        assert receive_texts(session.create_consumer(queue), 1) == ["a"]
+
+
+def test_lock_that_somebody_keeps_holds_up_no_control_connection_for_long(
+    connection: Connection, server: Server, blocker: psycopg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    wait_for(lambda: server.rows(LEADER))
+    before = server.rows("select connection_id from jmsql.connection")
+    blocker.execute("lock table jmsql.body in access exclusive mode")
+    wait_for(lambda: "looking after the store" in caplog.text, BOUND)
+    wait_for(lambda: server.rows(LEADER) == [], BOUND)
+    blocker.rollback()
+    wait_for(lambda: server.rows(LEADER) == before, BOUND)
