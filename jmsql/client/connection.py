@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -74,7 +74,7 @@ class Connection:
         self._started = False
         self._start_reminder = StartReminder()
         self._closed = False
-        self._waiting_listener: threading.Thread | None = None
+        self._waits: dict[threading.Thread, Collection[Session]] = {}
         self._used = False
         self._client_id: str | None = None
         self._exceptions = ExceptionListening(self)
@@ -253,11 +253,11 @@ class Connection:
         run on.
 
         Raises:
-            IllegalStateException: The connection is closed; or it is called from a listener while another listener
-                stops or closes the connection, and waits for this one.
+            IllegalStateException: The connection is closed; or it is called from a listener for which another one
+                waits already, since it stops or closes the connection, say.
         """
         self._use()
-        with self._waiting_for_listeners("stop"):
+        with self._waiting_for_listeners("stop", self._snapshot()):
             self._started = False
             self._wait_for_listeners()
 
@@ -270,13 +270,13 @@ class Connection:
 
         Raises:
             IllegalStateException: It is called from a completion listener of one of its sessions; or from a listener
-                while another listener stops the connection, and waits for this one.
+                for which another one waits already, since it stops the connection, say.
         """
         for session in self._snapshot():
             session._sending.check_no_completion("close")
         if self._closed:
             return
-        with self._waiting_for_listeners("close"):
+        with self._waiting_for_listeners("close", self._snapshot()):
             if not self._begin_to_close():
                 return
             self._started = False
@@ -371,28 +371,43 @@ class Connection:
             self._closed = True
         return was_open
 
-    @property
-    def _is_called_by_listener(self) -> bool:
-        return any(session._receiving.is_called_by_listener for session in self._snapshot())
-
     @contextmanager
-    def _waiting_for_listeners(self, method: str) -> Iterator[None]:
-        """Refuse to a listener what waits for others while another listener does: they would wait for each other."""
+    def _waiting_for_listeners(self, method: str, sessions: Collection[Session]) -> Iterator[None]:
+        """Note that the caller waits for the listeners of some sessions, if a listener itself calls.
+
+        Raises:
+            IllegalStateException: One of them waits for the caller, so that both would wait for ever.
+        """
         thread = threading.current_thread()
-        if thread is self._waiting_listener or not self._is_called_by_listener:
+        if thread in self._waits or not any(session._receiving.is_called_by_listener for session in self._snapshot()):
             yield
             return
         with self._lock:
-            if self._waiting_listener is not None:
+            others = [session for session in sessions if not session._receiving.is_called_by_listener]
+            if self._wait_for(others, thread):
                 raise IllegalStateException(
-                    f"{method}() would wait for another listener, which waits for this one: it stops or closes the "
-                    "connection, or closes a session."
+                    f"{method}() would wait for a listener that waits for this one: it stops or closes the connection, "
+                    "or closes a session."
                 )
-            self._waiting_listener = thread
+            self._waits[thread] = others
         try:
             yield
         finally:
-            self._waiting_listener = None
+            del self._waits[thread]
+
+    def _wait_for(self, sessions: Collection[Session], thread: threading.Thread) -> bool:
+        """Whether the listener of one of the sessions runs on the thread, or waits for one that does."""
+        pending, seen = list(sessions), set[Session]()
+        while pending:
+            session = pending.pop()
+            listener = session._receiving.listener_thread
+            if session in seen or listener is None:
+                continue
+            if listener.thread is thread:
+                return True
+            seen.add(session)
+            pending += self._waits.get(listener.thread, ())
+        return False
 
     def _wait_for_listeners(self) -> None:
         """Return when no listener runs, except those that the caller is called from, and no `receive` is under way."""

@@ -26,17 +26,17 @@ class ListenerThread:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._at_end: Callable[[], None] = lambda: None
-        self._thread = threading.Thread(target=self._run, name="jmsql-listener", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name="jmsql-listener", daemon=True)
+        self.thread.start()
 
     @property
     def is_current(self) -> bool:
         """Whether the caller runs on this thread: in a listener."""
-        return threading.current_thread() is self._thread
+        return threading.current_thread() is self.thread
 
     def join(self) -> None:
         """Wait until the thread has ended, which it does once the session is closed."""
-        self._thread.join()
+        self.thread.join()
 
     def finally_call(self, at_end: Callable[[], None]) -> None:
         """Call `at_end` when the listener that runs now has returned and the thread ends."""

@@ -244,21 +244,15 @@ class Session(AbstractSession):
 
         Raises:
             IllegalStateException: It is called from a completion listener of the session's; or from a listener of
-                another session, for which a listener of this one waits, since it stops the connection, say.
+                another session for which this session's listener waits, since it stops the connection, say.
         """
         if self._closed:
             return
         self._sending.check_no_completion("close")
-        if self._receiving.is_called_by_listener:
-            self._end()
-            return
-        with self._connection._waiting_for_listeners("close"):
-            self._end()
-
-    def _end(self) -> None:
-        self._closed = True
-        self._wake()
-        self._receiving.end_listeners(self._release)
+        with self._connection._waiting_for_listeners("close", [self]):
+            self._closed = True
+            self._wake()
+            self._receiving.end_listeners(self._release)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._acknowledge_mode.name}{' closed' if self._closed else ''}>"

@@ -23,14 +23,14 @@ class ListenerRun:
     """The thread that runs a session, for as long as it does."""
 
     def __init__(self) -> None:
-        self._thread = threading.current_thread()
+        self.thread = threading.current_thread()
         self._at_end: Callable[[], None] = lambda: None
         self._ended = threading.Event()
 
     @property
     def is_current(self) -> bool:
         """Whether the caller runs on this thread: in a listener."""
-        return threading.current_thread() is self._thread
+        return threading.current_thread() is self.thread
 
     def join(self) -> None:
         """Wait until the run has ended, which it does soon once the session is closed."""

@@ -88,12 +88,42 @@ def test_listeners_do_not_wait_for_each_other(connection: Connection, first: str
     _, other = listen(connection, Queue("other"), work(second))
     sessions.append(session)
     one.release()
-    wait_for(lambda: connection._waiting_listener is not None and not connection._started)
+    wait_for(lambda: connection._waits and not connection._started)
     other.release()
     wait_for(lambda: one.has_returned and other.has_returned)
     assert one.errors == []
     # Who closes what another one is closing already need not wait.
     assert [type(error) for error in other.errors] == [IllegalStateException] * ((first, second) != ("close", "close"))
+
+
+def test_a_listener_closes_a_session_that_does_nothing_while_another_listener_waits_for_it(
+    connection: Connection,
+) -> None:
+    idle = connection.create_session()
+    idle.create_consumer(Queue("idle")).message_listener = lambda _: None
+    _, one = listen(connection, Queue("one"), lambda _: connection.stop())
+    _, other = listen(connection, Queue("other"), lambda _: idle.close())
+    one.release()
+    wait_for(lambda: connection._waits and not connection._started)
+    other.release()
+    wait_for(lambda: one.has_returned and other.has_returned)
+    assert one.errors + other.errors == []
+    assert idle._closed
+
+
+def test_two_listeners_do_not_close_each_others_sessions(connection: Connection) -> None:
+    sessions: list[Session] = []
+    first, one = listen(connection, Queue("one"), lambda _: sessions[1].close())
+    second, other = listen(connection, Queue("other"), lambda _: sessions[0].close())
+    sessions += [first, second]
+    one.release()
+    wait_for(lambda: connection._waits)
+    other.release()
+    wait_for(lambda: one.has_returned and other.has_returned)
+    assert one.errors == []
+    assert [type(error) for error in other.errors] == [IllegalStateException]
+    assert second._closed
+    assert not first._closed
 
 
 def test_a_listener_may_stop_and_close_once_another_has_stopped(connection: Connection) -> None:
