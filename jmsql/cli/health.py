@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from jmsql.cli.finding import Finding, Health, shortened
-from jmsql.cli.message_health import Limits, examine_clock, examine_messages
+from jmsql.cli.message_health import Limits, examine_clock, examine_messages, finishing_advice
 from jmsql.cli.output import counted
 from jmsql.store.diagnosis import Diagnosis, MessageTable, ServerFacts, SnapshotHolder
+from jmsql.store.holders import PreparedTransaction
 
 __all__ = ["examine"]
 
@@ -40,7 +41,8 @@ def examine(diagnosis: Diagnosis, limits: Limits) -> Iterator[Finding]:
     yield _pooler(is_pooled)
     yield _notifications(diagnosis, is_pooled=is_pooled)
     yield _autovacuum(server)
-    yield from _vacuum(diagnosis, server, limits.oldest_snapshot)
+    prepared = diagnosis.holders.prepared_transactions() if schema.health is not Health.problem else []
+    yield from _vacuum(diagnosis, server, limits.oldest_snapshot, {each.identifier: each for each in prepared})
     if schema.health is not Health.problem:
         for table in diagnosis.tables():
             yield _table(table)
@@ -174,7 +176,9 @@ def _autovacuum(server: ServerFacts) -> Finding:
     return Finding("autovacuum", Health.ok, f"on, looking around every {server.autovacuum_naptime}")
 
 
-def _vacuum(diagnosis: Diagnosis, server: ServerFacts, oldest_snapshot: float) -> Iterator[Finding]:
+def _vacuum(
+    diagnosis: Diagnosis, server: ServerFacts, oldest_snapshot: float, prepared: dict[str, PreparedTransaction]
+) -> Iterator[Finding]:
     if not server.sees_all_sessions:
         yield Finding(
             "vacuum",
@@ -185,7 +189,7 @@ def _vacuum(diagnosis: Diagnosis, server: ServerFacts, oldest_snapshot: float) -
     holders = diagnosis.snapshot_holders()
     late = [holder for holder in holders if holder.seconds is None or holder.seconds > oldest_snapshot]
     for holder in late:
-        yield Finding("vacuum", Health.problem, _held_back_by(holder), _release_advice(holder))
+        yield Finding("vacuum", Health.problem, _held_back_by(holder), _release_advice(holder, prepared))
     if not late:
         oldest = max((holder.seconds for holder in holders if holder.seconds is not None), default=None)
         says = "nothing holds it back" if oldest is None else f"the oldest snapshot is {oldest:.1f} s old"
@@ -207,7 +211,7 @@ def _held_back_by(holder: SnapshotHolder) -> str:
     return f"held back for {how_long} by the {who}{doing}"
 
 
-def _release_advice(holder: SnapshotHolder) -> str:
+def _release_advice(holder: SnapshotHolder, prepared: dict[str, PreparedTransaction]) -> str:
     match holder.kind:
         case "session":
             return (
@@ -217,7 +221,10 @@ def _release_advice(holder: SnapshotHolder) -> str:
         case "replication slot":
             return f"Let its reader catch up, or drop it: select pg_drop_replication_slot('{holder.name}')."
         case _:
-            return f"Finish it: commit prepared '{holder.name}', or rollback prepared '{holder.name}'."
+            transaction = prepared.get(holder.name)
+            if transaction is None:
+                return "The program that prepared it is to finish it."
+            return finishing_advice(transaction)
 
 
 def _table(table: MessageTable) -> Finding:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from jmsql.cli.finding import Finding, Health, shortened
 from jmsql.cli.output import counted
 from jmsql.selectors import Selector
-from jmsql.store.holders import Holders
+from jmsql.store.holders import Holders, PreparedBy, PreparedTransaction
 from jmsql.store.selector_indexes import serving
 
-__all__ = ["Limits", "examine_clock", "examine_messages"]
+__all__ = ["Limits", "examine_clock", "examine_messages", "finishing_advice"]
 
 _NOTED_SKEW = 1.0
 _DEEP = 1000
@@ -110,11 +110,46 @@ def _prepared(holders: Holders, limits: Limits) -> Iterator[Finding]:
             Health.problem,
             f"the transaction {each.identifier!r} of {each.owner!r} is in doubt for {each.seconds:,.0f} s"
             + (", and holds messages" if each.holds_messages else ""),
-            "Its transaction manager is to finish it (tpc_recover, then tpc_commit or tpc_rollback). If that is gone "
-            f"for good: commit prepared '{each.identifier}', or rollback prepared '{each.identifier}'.",
+            finishing_advice(each),
         )
     if not late:
         yield Finding("two-phase", Health.ok, f"{counted(len(prepared), 'prepared transaction')}")
+
+
+def finishing_advice(transaction: PreparedTransaction) -> str:
+    """Say how a prepared transaction ends, and only what cannot lose or double anything.
+
+    Args:
+        transaction: The transaction.
+    """
+    name = transaction.identifier.replace("'", "''")
+    match transaction.prepared_by:
+        case PreparedBy.COMMITTED_WRITE:
+            return (
+                "The driver of Spark has decided to commit it, and any client that does the upkeep does so if it may. "
+                f"As {transaction.owner!r}, or a superuser: commit prepared '{name}'."
+            )
+        case PreparedBy.ABANDONED_WRITE:
+            return (
+                "The write of Spark that it belongs to goes on without it, and a client that does the upkeep rolls it "
+                f"back if it may. Do not commit it. As {transaction.owner!r}, or a superuser: rollback prepared "
+                f"'{name}'."
+            )
+        case PreparedBy.OPEN_WRITE:
+            return (
+                "Leave it: the driver of Spark decides on it when all tasks are done. If the driver is gone, the next "
+                "run of its query does, or the upkeep rolls it back a day after it began."
+            )
+        case PreparedBy.OTHER_SCHEMA:
+            return "It is a write of Spark to another schema: run `jmsql doctor --schema` with that one. Do not end it."
+        case PreparedBy.TRANSACTION_MANAGER:
+            return (
+                "Its transaction manager is to finish it (tpc_recover, then tpc_commit or tpc_rollback). If that is "
+                "gone for good, look into its log, and at the other branches of the transaction: if any was committed, "
+                f"commit prepared '{name}'; if it never decided to commit, rollback prepared '{name}'."
+            )
+        case _:
+            return "jmsql has not prepared it: the program that did so is to finish it, and knows how."
 
 
 def _streams(holders: Holders) -> Iterator[Finding]:

@@ -90,7 +90,7 @@ class Diagnosis:
         self._schema_name = schema
         self._schema = quote_identifier(schema)
         self._connection = AutocommitConnection(url)
-        self.holders = Holders(self._connection, self._schema)
+        self.holders = Holders(self._connection, schema)
 
     def server(self) -> ServerFacts:
         """Return what the server is, and its settings."""

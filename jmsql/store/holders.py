@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import time
+from enum import StrEnum
 from typing import Any, NamedTuple
 
+import psycopg
+
 from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import POOLED
 from jmsql.store.errors import jms_errors
+from jmsql.store.identifier import quote_identifier
 from jmsql.store.selector_indexes import SelectorIndex, selector_indexes
+from jmsql.store.spark_prepared import PREPARED_PREFIX, PreparedAttempts
 
 __all__ = [
     "ClaimHolder",
     "ClockSkew",
     "Holders",
+    "PreparedBy",
     "PreparedTransaction",
     "SelectiveConsumer",
     "TransactionHolder",
@@ -46,6 +53,17 @@ class ClaimHolder(NamedTuple):
     destination: str | None
 
 
+class PreparedBy(StrEnum):
+    """Who has prepared a transaction, and so who decides what becomes of it."""
+
+    COMMITTED_WRITE = "a write of Spark that its driver has decided to commit"
+    ABANDONED_WRITE = "a write of Spark that nobody counts on any more"
+    OPEN_WRITE = "a write of Spark that its driver has not decided on yet"
+    OTHER_SCHEMA = "a write of Spark to another schema"
+    TRANSACTION_MANAGER = "a transaction manager"
+    UNKNOWN = "somebody else"
+
+
 class PreparedTransaction(NamedTuple):
     """A transaction that waits for the second phase of its commit, with all its locks."""
 
@@ -53,6 +71,7 @@ class PreparedTransaction(NamedTuple):
     owner: str
     seconds: float
     holds_messages: bool
+    prepared_by: PreparedBy = PreparedBy.UNKNOWN
 
 
 class SelectiveConsumer(NamedTuple):
@@ -93,12 +112,13 @@ class Holders:
 
     Args:
         connection: A connection in autocommit mode.
-        schema: The schema, as it is quoted.
+        schema: The name of the schema.
     """
 
     def __init__(self, connection: AutocommitConnection, schema: str) -> None:
         self._connection = connection
-        self._schema = schema
+        self._schema_name = schema
+        self._schema = quote_identifier(schema)
 
     def is_pooled(self) -> bool:
         """Return whether the connection leads through a pooler."""
@@ -159,7 +179,23 @@ class Holders:
                 from pg_prepared_xacts x where x.database = current_database()
                 order by x.prepared"""
         )
-        return [PreparedTransaction._make(row) for row in rows]
+        # Looked up after the list was read, as by whoever finishes them.
+        attempts = PreparedAttempts(self._schema_name).judged(PsycopgDriver(self._connection.psycopg))
+        return [PreparedTransaction._make((*row, self._prepared_by(row[0], attempts.get(row[0], "")))) for row in rows]
+
+    @staticmethod
+    def _prepared_by(identifier: str, verdict: str | None) -> PreparedBy:
+        match verdict:
+            case "commit":
+                return PreparedBy.COMMITTED_WRITE
+            case "rollback":
+                return PreparedBy.ABANDONED_WRITE
+            case None:
+                return PreparedBy.OPEN_WRITE
+        if identifier.startswith(PREPARED_PREFIX):
+            return PreparedBy.OTHER_SCHEMA
+        is_global = psycopg.Xid.from_string(identifier).format_id is not None
+        return PreparedBy.TRANSACTION_MANAGER if is_global else PreparedBy.UNKNOWN
 
     def selective_consumers(self, depth: int) -> list[SelectiveConsumer]:
         """Return the selectors with which queues are received from that have so many messages at the least."""

@@ -21,9 +21,12 @@ from jmsql.store.spark_staging import Attempt, StagedMessages, total
 from jmsql.store.spark_writes import WriteLedger
 from jmsql.store.traffic import write_traffic
 
-__all__ = ["PreparedAttempts", "PreparedWrites", "prepared_statements"]
+__all__ = ["PREPARED_PREFIX", "PreparedAttempts", "PreparedWrites", "prepared_statements"]
 
 logger = logging.getLogger("jmsql")
+
+PREPARED_PREFIX = "jmsql-spark-"
+"""How the names of all these transactions begin, in whatever database and for whatever schema."""
 
 _PAUSE = 0.01
 """Seconds to wait for another client that finishes the same transaction."""
@@ -39,7 +42,7 @@ class PreparedStatements:
     def __init__(self, schema_name: str) -> None:
         schema = quote_identifier(schema_name)
         # All databases of a server share the names of prepared transactions.
-        prefix = """(select 'jmsql-spark-' || d.oid || '-' || %(schema)s || '-'
+        prefix = f"""(select '{PREPARED_PREFIX}' || d.oid || '-' || %(schema)s || '-'
                      from pg_catalog.pg_database d where d.datname = current_database())"""
         self.name = f"select {prefix} || %(attempt_id)s::bigint"
         self.find = f"""
@@ -116,6 +119,12 @@ class PreparedAttempts:
                 )
         driver.execute(self._statements.forget_finished, {"schema": self._schema})
         return busy
+
+    def judged(self, driver: Driver) -> dict[str, str | None]:
+        """Return the names of the transactions, with what is to be done: commit, rollback, or None, nothing yet."""
+        found = driver.execute(self._statements.find, {"schema": self._schema}).rows
+        verdicts = self._judge(driver, [attempt_id for _, attempt_id, _, _ in found]) if found else {}
+        return {name: verdicts.get(attempt_id) for name, attempt_id, _, _ in found}
 
     def _judge(self, driver: Driver, attempts: Sequence[int]) -> dict[int, str]:
         """Return what is to be done with the transactions of attempts; those that are not decided are left out.

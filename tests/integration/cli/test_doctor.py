@@ -14,8 +14,16 @@ import pytest
 import sqlalchemy
 
 import jmsql as library
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.spark_prepared import PreparedWrites
+from jmsql.store.spark_staging import Attempt, Place, StagedMessages
 from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command, Outcome
+
+INSERT = """
+    insert into jmsql.message (queue_id, inverse_priority, jms_delivery_mode, message_type)
+    select queue_id, 5, 2, 'Message' from jmsql.queue where name = 'orders'
+    """
 
 
 def finding(outcome: Outcome, check: str) -> dict[str, Any]:
@@ -273,7 +281,65 @@ def test_a_transaction_in_doubt(
     assert outcome.exit_code == 1
     [found] = findings(outcome, "two-phase")
     assert "holds messages" in found["says"]
-    assert f"rollback prepared '{xid.identifier}'" in found["advice"]
+    assert "Its transaction manager is to finish it" in found["advice"]
+    assert f"if any was committed, commit prepared '{xid.identifier}'" in found["advice"]
+    assert f"if it never decided to commit, rollback prepared '{xid.identifier}'" in found["advice"]
+
+
+@pytest.mark.parametrize(
+    ("state", "advised"),
+    [("decided", "commit prepared"), ("given up", "rollback prepared"), ("open", None), ("of another schema", None)],
+)
+def test_a_prepared_write_of_spark_is_ended_only_as_its_driver_has_decided(
+    jmsql: Command, jmsql_clean_url: str, database: psycopg.Connection, state: str, advised: str | None
+) -> None:
+    database.execute("select jmsql.create_queue('orders')")
+    with psycopg.connect(jmsql_clean_url) as task:
+        staged = StagedMessages(PsycopgDriver(task), "jmsql")
+        attempt_id = staged.begin_attempt("w")
+        task.commit()
+        task.execute(INSERT)
+        attempt = Attempt(attempt_id, 0, {Place("queue://orders", is_delayed=False): 1})
+        PreparedWrites(PsycopgDriver(task), "jmsql").prepare(attempt)
+    [(name,)] = database.execute("select gid from pg_prepared_xacts where database = current_database()").fetchall()
+    writes = PreparedWrites(PsycopgDriver(database), "jmsql")
+    if state == "decided":
+        with database.transaction():
+            assert writes.decide([attempt], "w", 0, is_stream=True)
+    elif state == "given up":
+        writes.forget([attempt], "w")
+    elif state == "of another schema":
+        library.migrate(jmsql_clean_url, "other")
+
+    try:
+        outcome = jmsql(
+            *("doctor", "--longest-transaction", "0", "--oldest-snapshot", "0", "--json"),
+            *(("--schema", "other") if state == "of another schema" else ()),
+        )
+    finally:
+        database.execute(f"rollback prepared '{name}'".encode())
+        database.execute("drop schema if exists other cascade")
+
+    advice = [findings(outcome, "two-phase")[0]["advice"]]
+    advice += [each["advice"] for each in findings(outcome, "vacuum") if name in each["says"]]
+    assert len(advice) == 2
+    for each in advice:
+        for action in ("commit prepared", "rollback prepared"):
+            assert (f"{action} '{name}'" in each) is (action == advised)
+
+
+def test_a_transaction_that_others_have_prepared_is_theirs_to_finish(
+    jmsql: Command, database: psycopg.Connection
+) -> None:
+    database.execute("select jmsql.create_queue('orders')")
+    database.execute("begin")
+    database.execute(INSERT)
+    database.execute("prepare transaction 'somebody''s own'")
+    try:
+        [found] = findings(jmsql("doctor", "--longest-transaction", "0", "--json"), "two-phase")
+    finally:
+        database.execute("rollback prepared 'somebody''s own'")
+    assert found["advice"].startswith("jmsql has not prepared it")
 
 
 def test_a_selector_that_an_index_would_serve(
