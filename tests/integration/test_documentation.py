@@ -129,6 +129,7 @@ def test_sql_runs(url: str, block: Block) -> None:
         database.execute(block.text.encode())
 
 
+@pytest.mark.timeout(400)
 def test_the_readme_works_from_top_to_bottom_on_a_database_of_ones_own(
     jmsql_server_url: str, url: str, tmp_path: Path
 ) -> None:
@@ -154,7 +155,7 @@ def test_the_readme_works_from_top_to_bottom_on_a_database_of_ones_own(
         administrator.execute(f"create database {name}")
         try:
             typed = migrate.text + f"python {written('first.py', first)}\npython {written('backend.py', backend)}\n"
-            subprocess.run(shell(typed), cwd=tmp_path, env=environment, check=True, timeout=100)
+            subprocess.run(shell(typed), cwd=tmp_path, env=environment, check=True, timeout=300)
             written("shop.py", worker)
             environment["JMSQL_URL"] = own
             with (
@@ -162,7 +163,7 @@ def test_the_readme_works_from_top_to_bottom_on_a_database_of_ones_own(
                 subprocess.Popen(shell("exec " + work.text), cwd=tmp_path, env=environment) as process,
             ):
                 shipped = "select goods from shipment order by goods desc"
-                wait_for(lambda: len(database.execute(shipped).fetchall()) == 2, 60.0)
+                wait_for(lambda: len(database.execute(shipped).fetchall()) == 2, 90.0)
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(60) == 0
                 assert [goods for (goods,) in database.execute(shipped)] == ["two kites", "a lantern"]
