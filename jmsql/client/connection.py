@@ -92,7 +92,9 @@ class Connection:
             self._metadata = ConnectionMetaData(str(server_version))
             # Past the pooler, if there is a way: sessions wait for it with their transactions open, which may be all
             # that the pooler has connections for.
-            self._side = SideConnection(self._control_engine if is_pooled else self._engine, schema)
+            self._side = SideConnection(
+                self._control_engine if is_pooled else self._engine, schema, restricted=self._is_restricted
+            )
             self._destinations = ConnectionDestinations(
                 self._side, schema, lambda: self._control.connection_id, automatic_creation=automatic_creation
             )

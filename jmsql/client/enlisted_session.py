@@ -76,6 +76,7 @@ class EnlistedSession(AbstractSession):
     def __init__(self, transaction: CallerTransaction, schema: str) -> None:
         self._transaction = transaction
         self._schema = schema
+        self._is_restricted = False
         self.outbox = Outbox()
 
     @property
@@ -142,14 +143,14 @@ class EnlistedSession(AbstractSession):
 
     @property
     def _store(self) -> MessageStore:
-        return MessageStore(self._transaction.driver, self._schema)
+        return MessageStore(self._transaction.driver, self._schema, restricted=self._is_restricted)
 
     def _queue_id(self, queue: Queue, action: Action) -> int:
         # Receiving makes no queue: others who need it would have to wait for the caller's transaction to end.
         queue_id = self._store.find_queue(queue.name)
         if queue_id is None:
             return _NO_QUEUE
-        self._store.require_access(queue_id, action)
+        self._is_restricted = self._store.require_access(queue_id, action)
         return queue_id
 
     def _will_send_to(self, destination: Destination) -> None:
@@ -206,13 +207,13 @@ class EnlistedSession(AbstractSession):
     ) -> Message | None:
         # The end of the caller's transaction may go unnoticed, so nothing is fetched ahead of its delivery.
         driver = self._transaction.driver
-        store = MessageStore(driver, self._schema)
         deadline = None if timeout is None else time.monotonic() + timeout
         poll = PollInterval()
         is_first = True
         while not (self._closed or consumer._closed):
             if consumer._inbox.queue_id == _NO_QUEUE:
                 consumer._inbox = self._open_inbox(require_queue(consumer._destination), consumer._selector)
+            store = self._store
             rows = consumer._inbox.fetch(store, 1)
             if not rows and is_first:
                 is_first = False

@@ -65,7 +65,11 @@ class Session(AbstractSession):
         self._acknowledge_mode = acknowledge_mode
         self._is_transacted = acknowledge_mode is AcknowledgeMode.TRANSACTED
         self._database = SessionConnection(
-            connection._engine, connection._schema, transacted=self._is_transacted, client=connection._control
+            connection._engine,
+            connection._schema,
+            transacted=self._is_transacted,
+            client=connection._control,
+            restricted=connection._is_restricted,
         )
         # Held while the session is in use: by a call, or by a listener for as long as it runs.
         self._lock = threading.RLock()

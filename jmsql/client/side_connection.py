@@ -26,13 +26,14 @@ class SideConnection:
     Args:
         engine: Where connections come from.
         schema: The name of the schema.
+        restricted: Whether policies hide something from the role.
     """
 
-    def __init__(self, engine: Engine, schema: str) -> None:
+    def __init__(self, engine: Engine, schema: str, *, restricted: bool) -> None:
         self._engine = engine
         self._lock = threading.Lock()
         self._closed = False
-        self._connection = SessionConnection(engine, schema, transacted=False)
+        self._connection = SessionConnection(engine, schema, transacted=False, restricted=restricted)
 
     def run(self, operation: Callable[[MessageStore], T]) -> T:
         """Do something that commits by itself; once more if the connection was lost while it was idle."""

@@ -30,7 +30,7 @@ def _statement(schema_name: str) -> str:
                 as g (queue_id, selector, consumers)
             where exists (select from {schema}.connection c where c.connection_id = %(connection_id)s)),
         gone as (
-            delete from {schema}.consumer c
+            update {schema}.consumer c set consumers = 0
             where c.connection_id = %(connection_id)s
               and not exists (select from given g where (g.queue_id, g.selector) = (c.queue_id, c.selector)))
         insert into {schema}.consumer as c (connection_id, queue_id, selector, consumers)

@@ -216,7 +216,6 @@ class ControlConnection:
 
     def _take_client_id(self, driver: PsycopgDriver, client_id: str) -> None:
         stored = to_postgresql(client_id)
-        driver.execute(self._statements.free_client_id, {"client_id": stored})
         try:
             driver.execute(self._statements.set_client_id, {"client_id": stored, "connection_id": self.connection_id})
         except psycopg.errors.UniqueViolation as error:
@@ -382,6 +381,8 @@ class ControlConnection:
         if counted:
             try:
                 write_traffic(driver, self._schema, counted)
+            except psycopg.errors.InsufficientPrivilege:
+                raise  # for good: the role had access, and has it no more
             except psycopg.Error:
                 self._traffic.put_back(counted)
                 raise

@@ -38,11 +38,9 @@ class ControlStatements:
             update {schema}.connection c set heartbeat_at = clock_timestamp()
             from commit
             where c.connection_id = %(connection_id)s and c.heartbeat_at is not null"""
-        self.disconnect = f"delete from {schema}.connection where connection_id = %(connection_id)s"
-        # The rest of it stays for the same client to take over; upkeep forgets what nobody wants.
-        self.free_client_id = f"""
-            update {schema}.connection set client_id = null
-            where client_id = %(client_id)s and not {schema}.is_connected(connection_id)"""
+        # A trigger deletes the row, which restricted roles cannot.
+        self.disconnect = f"update {schema}.connection set closing = true where connection_id = %(connection_id)s"
+        # A trigger takes it from a connection that is gone.
         self.set_client_id = f"""
             update {schema}.connection set client_id = %(client_id)s where connection_id = %(connection_id)s"""
 

@@ -56,15 +56,17 @@ class MessageStore:
         driver: Runs the statements.
         schema: The name of the schema.
         client: Who receives messages through it; None: somebody without a connection of jmsql's.
+        restricted: Whether policies hide something from the role.
     """
 
-    def __init__(self, driver: Driver, schema: str, client: Client | None = None) -> None:
+    def __init__(self, driver: Driver, schema: str, client: Client | None = None, *, restricted: bool = False) -> None:
         self._driver = driver
         self._schema = schema
         self._client = client
-        self._statements = statements(schema)
-        self._recording = statements(schema, record=True)
-        self.redelivery = Redelivery(driver, schema)
+        self._restricted = restricted
+        self._statements = statements(schema, restricted=restricted)
+        self._recording = statements(schema, record=True, restricted=restricted)
+        self.redelivery = Redelivery(driver, schema, restricted=restricted)
 
     def _statements_for(self, queue_ids: Collection[int]) -> Statements:
         """Return the statements to acknowledge messages of these queues with: who keeps no history pays for none."""
@@ -102,14 +104,15 @@ class MessageStore:
                 self._driver.execute(self._statements.create_queue, {"name": name})
         raise AutomaticCreation(self._driver, self._schema).refusal(Queue(name), by_client=not create)
 
-    def require_access(self, queue_id: int, action: Action) -> None:
-        """Make sure that policies do not hide a queue's messages.
+    def require_access(self, queue_id: int, action: Action) -> bool:
+        """Make sure that policies do not hide a queue's messages, and tell whether they hide anything from the role.
 
         Raises:
             JMSSecurityException: They do.
         """
         with jms_errors("looking at the queue"):
-            self._driver.execute(self._statements.require_access, {"queue_id": queue_id, "action": action})
+            rows = self._driver.execute(self._statements.require_access, {"queue_id": queue_id, "action": action}).rows
+        return bool(rows[0][0])
 
     def send(self, messages: Sequence[OutgoingMessage], *, flush: bool = True) -> None:
         """Insert messages, in their order: all of them, or none if a queue does not exist.
@@ -337,7 +340,9 @@ class MessageStore:
         """
         known = self._statements_for(queue_ids)
         parameters: dict[str, object] = {"addresses": '{"' + '","'.join([row.handle for row in rows]) + '"}'}
-        if known is self._recording:
+        if self._restricted:
+            parameters["connection_id"] = self._connection_id
+        elif known is self._recording:
             parameters |= {
                 "queue_ids": array_literal(queue_ids),
                 "deliveries": array_literal(row.delivery_count for row in rows),

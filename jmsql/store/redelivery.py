@@ -110,11 +110,12 @@ class Redelivery:
     Args:
         driver: Runs the statements, each of which commits by itself, or with the transaction that it is in.
         schema: The name of the schema.
+        restricted: Whether policies hide something from the role.
     """
 
-    def __init__(self, driver: Driver, schema: str) -> None:
+    def __init__(self, driver: Driver, schema: str, *, restricted: bool = False) -> None:
         self._driver = driver
-        self._statements = redelivery_statements(schema)
+        self._statements = redelivery_statements(schema, restricted=restricted)
 
     def policy(self, queue_id: int) -> QueuePolicy:
         """Return what is set for a queue, which may be gone."""

@@ -35,9 +35,10 @@ class RedeliveryStatements:
 
     Args:
         schema_name: The plain name of the schema.
+        restricted: Whether the role may not delete; it asks for a removal instead.
     """
 
-    def __init__(self, schema_name: str) -> None:
+    def __init__(self, schema_name: str, *, restricted: bool = False) -> None:
         schema = quote_identifier(schema_name)
         default = f"(select d.queue_id from {schema}.queue d where d.name = '{DEFAULT_DEAD_LETTER_QUEUE}')"
         policy = ", ".join(
@@ -66,6 +67,15 @@ class RedeliveryStatements:
                 claimed_at = excluded.claimed_at, next_attempt = null
             returning d.claim_id"""
 
+        forgotten = "r.attempts = 0 and r.delivery_count = 0 and r.dead_letter_queue_id is null"
+        if restricted:
+            forget = f"""
+                insert into {schema}.removal (deliveries)
+                select array_agg(r.address) from released r where {forgotten} having count(*) > 0"""
+        else:
+            forget = f"""
+                delete from {schema}.delivery where ctid = any(array(
+                    select r.address from released r where {forgotten}))"""
         self.release = f"""
             with commit as materialized (select set_config('synchronous_commit', 'off', true)),
             released as (
@@ -81,10 +91,7 @@ class RedeliveryStatements:
             kept as materialized (
                 select r.* from released r
                 where r.attempts > 0 or r.delivery_count > 0 or r.dead_letter_queue_id is not null),
-            forgotten as (
-                delete from {schema}.delivery where ctid = any(array(
-                    select r.address from released r
-                    where r.attempts = 0 and r.delivery_count = 0 and r.dead_letter_queue_id is null)))
+            forgotten as ({forget})
             update {schema}.delivery d
             set claim_id = null, connection_id = null, claimed_at = null, claim_expires_at = null,
                 delivery_count = d.delivery_count + r.attempts,
@@ -145,6 +152,6 @@ class RedeliveryStatements:
 
 
 @cache
-def redelivery_statements(schema_name: str) -> RedeliveryStatements:
-    """Return the statements for a schema."""
-    return RedeliveryStatements(schema_name)
+def redelivery_statements(schema_name: str, *, restricted: bool = False) -> RedeliveryStatements:
+    """Return the statements for a schema, and for roles that may delete or not."""
+    return RedeliveryStatements(schema_name, restricted=restricted)

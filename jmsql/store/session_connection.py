@@ -32,13 +32,23 @@ class SessionConnection:
         schema: The name of the schema.
         transacted: Whether statements run in a transaction that lasts until commit or rollback; else each commits.
         client: Who receives messages through it.
+        restricted: Whether policies hide something from the role.
     """
 
-    def __init__(self, engine: Engine, schema: str, *, transacted: bool, client: Client | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        schema: str,
+        *,
+        transacted: bool,
+        client: Client | None = None,
+        restricted: bool = False,
+    ) -> None:
         self._engine = engine
         self._schema = schema
         self._transacted = transacted
         self._client = client
+        self._restricted = restricted
         self._closed = False
         self._connection: sqlalchemy.Connection | None = None
         self._store: MessageStore | None = None
@@ -85,7 +95,9 @@ class SessionConnection:
                 driver_connection = connection.connection.driver_connection
                 assert isinstance(driver_connection, psycopg.Connection)
             self._connection, self._driver_connection = connection, driver_connection
-            self._store = MessageStore(PsycopgDriver(driver_connection), self._schema, self._client)
+            self._store = MessageStore(
+                PsycopgDriver(driver_connection), self._schema, self._client, restricted=self._restricted
+            )
         if self._transacted:
             self._is_in_use = True
             if not self._connection.in_transaction():

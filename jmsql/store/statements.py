@@ -46,13 +46,17 @@ class Statements:
     Args:
         schema_name: The plain name of the schema.
         record: Whether those that acknowledge look for queues that keep history, and copy their messages there.
+        restricted: Whether the role may not delete, since it could then lock the tables. It asks for a removal instead,
+            which keeps history where there is one.
     """
 
     _not_own = "and m.transaction_id is distinct from (select pg_current_xact_id_if_assigned())"
 
-    def __init__(self, schema_name: str, *, record: bool = False) -> None:
+    def __init__(self, schema_name: str, *, record: bool = False, restricted: bool = False) -> None:
         self._schema_name = schema_name
-        self._record = record
+        self._record = record and not restricted
+        self._restricted = restricted
+        record = self._record
         schema = self._schema = quote_identifier(schema_name)
         self._message_columns = message_columns(schema)
         types = [kind if kind != "message_type" else f"{schema}.message_type" for _, kind in SEND_COLUMNS]
@@ -116,6 +120,8 @@ class Statements:
                 delete from {schema}.message where ctid = any(array(
                     select address from {"found" if record else f"({found}) as found"})) {recorded})
             select count(*) from acknowledged"""
+        if restricted:
+            self._ask_for_removals()
 
         # The highest sequence of each priority, read before a scan: what the scan does not return up to there does
         # not match, or cannot be had now.
@@ -131,6 +137,35 @@ class Statements:
         self.notify_queues = f"""
             select pg_notify(%(channel)s, queue_id::text) from {schema}.queue where name = any(%(names)s::text[])"""
         self.isolation = "select current_setting('transaction_isolation')"
+
+    def _ask_for_removals(self) -> None:
+        schema = self._schema
+        self.delete_locked = f"""
+            with removed as (
+                insert into {schema}.removal (messages, connection_id, is_exact)
+                values (%(addresses)s::tid[], %(connection_id)s::bigint, true))
+            select from unnest(%(addresses)s::tid[])"""
+        self.forget_deliveries = f"""
+            insert into {schema}.removal (deliveries)
+            select array_agg(d.address) from {KEYS}) as k (queue_id, inverse_priority, sequence)
+            cross join {by_key(schema, "delivery", "d", "k")}
+            having count(*) > 0"""
+        self.acknowledge = f"""
+            with acknowledged as materialized (
+                select d.*
+                from {KEYS}, %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
+                cross join lateral (
+                    select t.ctid as address, t.queue_id, t.inverse_priority, t.sequence, t.connection_id
+                    from {schema}.delivery t
+                    where (t.queue_id, t.inverse_priority, t.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
+                      and t.claim_id = k.claim_id
+                    for update) d),
+            removed as (
+                insert into {schema}.removal (messages, deliveries, connection_id)
+                select array(select m.address from acknowledged a cross join {by_key(schema, "message", "m", "a")}),
+                       array_agg(a.address), max(a.connection_id)
+                from acknowledged a having count(*) > 0)
+            select count(*) from acknowledged"""
 
     def _recording(self, *, queues: str, addresses: str, deliveries: str, consumer: str) -> tuple[str, str]:
         """Compose the part that copies messages to the history, and the condition for their deletion to wait for it."""
@@ -208,9 +243,24 @@ class Statements:
             deliveries="array(select delivery_count from free where delivery_count is not null)",
             consumer="%(connection_id)s::bigint",
         )
+        free = f"free as materialized (select f.*, {deliveries} as delivery_count from found f)"
+        if self._restricted:
+            return SelectedStatement(
+                f"""with {found}, {free},
+                    removed as (
+                        insert into {self._schema}.removal (messages, deliveries, connection_id, is_exact)
+                        select array_agg(f.address),
+                               array(select d.address from free f
+                                     cross join {by_key(self._schema, "delivery", "d", "f")}
+                                     where f.delivery_count is not null),
+                               %(connection_id)s::bigint, true
+                        from free f where f.delivery_count is not null having count(*) > 0)
+                    select {self._message_columns}, m.group_hash, m.delivery_count, null
+                    from free m where m.delivery_count is not null""",
+                parameters,
+            )
         return SelectedStatement(
-            f"""with {found},
-                free as materialized (select f.*, {deliveries} as delivery_count from found f),
+            f"""with {found}, {free},
                 {kept}
                 forgotten as (
                     delete from {self._schema}.delivery where ctid = any(array(
@@ -328,6 +378,6 @@ class Statements:
 
 
 @cache
-def statements(schema_name: str, *, record: bool = False) -> Statements:
-    """Return the statements for a schema, with or without those parts that record history."""
-    return Statements(schema_name, record=record)
+def statements(schema_name: str, *, record: bool = False, restricted: bool = False) -> Statements:
+    """Return the statements for a schema, with or without those parts that record history, and for which roles."""
+    return Statements(schema_name, record=record, restricted=restricted)

@@ -205,8 +205,7 @@ class Subscriptions:
         parameters = {"queue_id": queue_id, "connection_id": connection_id}
         with jms_errors("leaving a subscription"):
             self._driver.execute(self._statements.lock_subscription, {"queue_id": queue_id})
-            if not self._driver.execute(self._statements.detach_one, parameters).row_count:
-                self._driver.execute(self._statements.detach_last, parameters)
+            self._driver.execute(self._statements.detach, parameters)
             if self._driver.execute(self._statements.is_abandoned, {"queue_id": queue_id}).row_count:
                 self._driver.execute(self._statements.remove_subscription, {"queue_id": queue_id})
 

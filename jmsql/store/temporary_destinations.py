@@ -25,18 +25,17 @@ class TemporaryDestinations:
 
     def create(self, destination: Destination, connection_id: int) -> None:
         """Make a destination for a connection; if it is there, it goes with this connection from now on."""
-        self._run(
-            f"select {self._schema}.make_temporary(%(kind)s, %(name)s, %(connection_id)s::bigint)",
-            f"making {destination}",
-            kind=self._kind(destination),
-            name=destination.name,
-            connection_id=connection_id,
-        )
+        statement = f"""
+            insert into {self._table(destination)} (name, connection_id) values (%(name)s, %(connection_id)s::bigint)
+            on conflict (name) do update set connection_id = excluded.connection_id"""
+        self._run(statement, f"making {destination}", name=destination.name, connection_id=connection_id)
 
     def delete(self, destination: Destination) -> None:
-        """Delete a destination, if it is there; a queue's messages go later, in small steps."""
-        statement = f"select {self._schema}.delete_temporary(%(kind)s, %(name)s)"
-        self._run(statement, f"deleting {destination}", kind=self._kind(destination), name=destination.name)
+        """Delete a destination, if it is there: what goes with no connection, a trigger deletes."""
+        statement = f"""
+            update {self._table(destination)} set connection_id = null
+            where name = %(name)s and connection_id is not null"""
+        self._run(statement, f"deleting {destination}", name=destination.name)
 
     def require(self, destination: Destination) -> None:
         """Make sure that a destination is there.
@@ -44,12 +43,12 @@ class TemporaryDestinations:
         Raises:
             InvalidDestinationException: It is gone.
         """
-        statement = f"select from {self._schema}.{self._kind(destination)} where name = %(name)s"
+        statement = f"select from {self._table(destination)} where name = %(name)s"
         if not self._run(statement, f"looking up {destination}", name=destination.name):
             raise InvalidDestinationException(f"{destination} is gone: its connection or its owner closed it.")
 
-    def _kind(self, destination: Destination) -> str:
-        return "topic" if isinstance(destination, Topic) else "queue"
+    def _table(self, destination: Destination) -> str:
+        return f"{self._schema}.{'topic' if isinstance(destination, Topic) else 'queue'}"
 
     def _run(self, statement: str, doing: str, **parameters: object) -> int:
         with jms_errors(doing):

@@ -57,13 +57,11 @@ class TopicStatements:
             join {schema}.topic t using (topic_id)
             where s.durable = %(durable)s and s.client_id is not distinct from %(client_id)s::text
               and s.name = %(name)s"""
+        # A trigger makes its queue.
         self.create_subscription = f"""
-            with made as (insert into {schema}.queue default values returning queue_id)
-            insert into {schema}.subscription
-                (queue_id, topic_id, client_id, name, selector, durable, shared, no_local)
-            select queue_id, %(topic_id)s::integer, %(client_id)s::text, %(name)s::text, %(selector)s::text,
-                   %(durable)s::boolean, %(shared)s::boolean, %(no_local)s::boolean
-            from made
+            insert into {schema}.subscription (topic_id, client_id, name, selector, durable, shared, no_local)
+            values (%(topic_id)s::integer, %(client_id)s::text, %(name)s::text, %(selector)s::text,
+                    %(durable)s::boolean, %(shared)s::boolean, %(no_local)s::boolean)
             returning queue_id"""
         self.redefine_subscription = f"""
             update {schema}.subscription set selector = %(selector)s::text, no_local = %(no_local)s::boolean
@@ -89,19 +87,16 @@ class TopicStatements:
                    exists (select from {schema}.subscriber c
                            where c.queue_id = s.queue_id and c.connection_id = %(connection_id)s)
             from {schema}.subscription s where s.queue_id = %(queue_id)s"""
-        self.detach_one = f"""
+        # A trigger removes the row with the last consumer.
+        self.detach = f"""
             update {schema}.subscriber set consumers = consumers - 1
-            where queue_id = %(queue_id)s and connection_id = %(connection_id)s and consumers > 1"""
-        self.detach_last = f"""
-            delete from {schema}.subscriber where queue_id = %(queue_id)s and connection_id = %(connection_id)s"""
+            where queue_id = %(queue_id)s and connection_id = %(connection_id)s"""
         self.is_abandoned = f"""
             select from {schema}.subscription s
             where s.queue_id = %(queue_id)s and not s.durable
               and not exists (select from {schema}.subscriber c where c.queue_id = s.queue_id)"""
-        # Its messages go later, in small steps; those that a session still holds go when it has let go of them.
-        self.remove_subscription = f"""
-            with gone as (delete from {schema}.subscription where queue_id = %(queue_id)s returning queue_id)
-            update {schema}.queue q set deleted_at = statement_timestamp() from gone where q.queue_id = gone.queue_id"""
+        # Triggers delete it, and have its messages go later, in small steps.
+        self.remove_subscription = f"update {schema}.subscription set ended = true where queue_id = %(queue_id)s"
         self.count_messages = f"""
             select (select count(*) from {schema}.message where queue_id = %(queue_id)s)
                  + (select count(*) from {schema}.delayed_message where queue_id = %(queue_id)s)"""
@@ -142,9 +137,8 @@ class TopicStatements:
         chosen_by = f"case t.selector{branches} else true end" if branches else "true"
         size = " + ".join(f"coalesce(pg_column_size(m.{name}), 0)" for name in BODY_COLUMNS)
         values = ", ".join(
-            f"case when m.body_id is null then m.{name} end" if name in BODY_COLUMNS else f"m.{name}" for name in names
+            f"case when not m.is_shared then m.{name} end" if name in BODY_COLUMNS else f"m.{name}" for name in names
         )
-        parameters["body_table"] = f"{schema}.body"
         commit = "" if flush else "commit as materialized (select set_config('synchronous_commit', 'off', true)),"
         waiting = "commit cross join " if not flush else ""
         outgoing = outgoing_messages(schema, "m", columns) if source is None else source
@@ -164,18 +158,18 @@ class TopicStatements:
                     select from target where selector is not null and selector <> all(%(known)s::text[]) limit 1),
                 m as materialized (
                     select m.*,
-                           case when {size} > {_SHARED_SIZE} and (select count(*) from target) > 1
-                                     and not exists (select from unknown)
-                                then nextval(pg_get_serial_sequence(%(body_table)s, 'body_id')) end as body_id
+                           {size} > {_SHARED_SIZE} and (select count(*) from target) > 1
+                               and not exists (select from unknown) as is_shared
                     from {waiting}{outgoing}),
                 shared as (
-                    insert into {schema}.body (body_id, {", ".join(BODY_COLUMNS)}) overriding system value
-                    select m.body_id, {", ".join("m." + name for name in BODY_COLUMNS)}
-                    from m where m.body_id is not null),
+                    insert into {schema}.body (position, {", ".join(BODY_COLUMNS)})
+                    select m.position, {", ".join("m." + name for name in BODY_COLUMNS)}
+                    from m where m.is_shared
+                    returning body_id, position),
                 sent as (
                     insert into {schema}.{table} (queue_id, body_id, {", ".join(names)})
-                    select t.queue_id, m.body_id, {values}
-                    from m cross join target t
+                    select t.queue_id, b.body_id, {values}
+                    from m left join shared b on m.is_shared and b.position = m.position cross join target t
                     where not exists (select from unknown) and {chosen_by}
                     order by m.position)
                 select distinct s.selector

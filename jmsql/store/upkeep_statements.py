@@ -97,7 +97,8 @@ class UpkeepStatements:
                 from expired e
                 join deleted d using (queue_id, inverse_priority, sequence)
                 left join state s using (queue_id, inverse_priority, sequence)
-                join {schema}.queue q on q.queue_id = e.expiry_queue_id and q.name is not null
+                join {schema}.queue q
+                  on q.queue_id = e.expiry_queue_id and q.name is not null and q.connection_id is null
                 order by e.sequence)
             select count(*) from deleted"""
 
@@ -112,7 +113,7 @@ class UpkeepStatements:
                 where t.connection_id is not null
                   and not exists (select from {schema}.connection c where c.connection_id = t.connection_id)
                   and not exists (select from {schema}.subscription s where s.topic_id = t.topic_id))
-            update {schema}.queue q set name = null, connection_id = null, deleted_at = statement_timestamp()
+            update {schema}.queue q set connection_id = null
             where q.connection_id is not null
               and not exists (select from {schema}.connection c where c.connection_id = q.connection_id)"""
         self.purge_deleted = f"""

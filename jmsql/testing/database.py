@@ -63,11 +63,12 @@ class SessionDatabase:
         order = TopologicalSorter(
             {table: [child for child, parent in references if parent == table] for table in tables}
         )
-        # What the migrations filled stays as it is.
+        # What the migrations filled stays as it is, but for the queues: the dead-letter queue is made when it is used.
+        queues = sql.Identifier(schema, "queue")
         self._deletions = [
             sql.SQL("delete from {}").format(table)
             for table in (sql.Identifier(schema, name) for name in order.static_order())
-            if not self._rows(sql.SQL("select from {} limit 1").format(table))
+            if table == queues or not self._rows(sql.SQL("select from {} limit 1").format(table))
         ]
 
     def clean(self) -> None:

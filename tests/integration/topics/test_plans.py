@@ -85,6 +85,7 @@ CASES = {
 def planned(request: pytest.FixtureRequest, jmsql_url: str) -> Iterator[dict[str, PlannedStatement]]:
     jmsql.migrate(jmsql_url, SCHEMA)
     with psycopg.connect(jmsql_url, autocommit=True) as connection:
+        connection.execute(f"delete from {SCHEMA}.queue; alter table {SCHEMA}.queue alter queue_id restart")
         connection.execute(FILL)
         if request.param:
             connection.execute(ANALYZE)

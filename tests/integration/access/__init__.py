@@ -1,0 +1,1 @@
+"""Roles that try what they were not given."""

@@ -1,0 +1,450 @@
+"""What roles with little access have tried, to get more of it or to be in the way of others."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from jmsql import (
+    AcknowledgeMode,
+    Administration,
+    ConnectionFactory,
+    JMSSecurityException,
+    Queue,
+    Session,
+    Topic,
+    migrate,
+)
+from jmsql.testing import drain, wait_for
+from tests.integration.access.conftest import Plain
+from tests.texts import send_texts, texts_of
+
+ORDERS, SECRETS, PRICES = Queue("orders"), Queue("secrets"), Topic("prices")
+REFUSED = (psycopg.errors.InsufficientPrivilege, psycopg.errors.CheckViolation)
+TEMPORARY = "temporary-00000000-0000-0000-0000-00000000000a"
+
+
+def numbers(database: psycopg.Connection[Any], name: str) -> int:
+    """The number of a queue."""
+    row = database.execute("select queue_id from jmsql.queue where name = %s", [name]).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def connect_by_hand(plain: psycopg.Connection[Any]) -> int:
+    """Be a client, as far as the tables say."""
+    row = plain.execute("select jmsql.connect_client('here', 1)").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.mark.parametrize("kind", ["sender", "receiver"])
+def test_a_subscription_names_no_queue_of_others(
+    kind: str, plain: Plain, owner: psycopg.Connection[Any], session: Session
+) -> None:
+    send_texts(session, SECRETS, "hidden")
+    secrets = numbers(owner, "secrets")
+    thief = plain(kind)
+    mine = connect_by_hand(thief)
+    thief.execute("insert into jmsql.topic (name, connection_id) values (%s, %s)", [TEMPORARY, mine])
+    with pytest.raises(REFUSED):
+        thief.execute(
+            "insert into jmsql.subscription (queue_id, topic_id, durable, shared, no_local) "
+            "select %s, topic_id, false, false, false from jmsql.topic where name = %s",
+            [secrets, TEMPORARY],
+        )
+    thief.execute(
+        "insert into jmsql.subscription (topic_id, durable, shared, no_local) "
+        "select topic_id, false, false, false from jmsql.topic where name = %s",
+        [TEMPORARY],
+    )
+    with pytest.raises(REFUSED):
+        thief.execute("update jmsql.subscription set queue_id = %s", [secrets])
+    assert thief.execute("select * from jmsql.messages").fetchall() == []
+    assert texts_of(drain(session.create_consumer(SECRETS))) == ["hidden"]
+
+
+def test_a_named_queue_outlives_a_subscription_that_names_it(owner: psycopg.Connection[Any], session: Session) -> None:
+    """Forged before it was refused: upkeep ends the subscription, which has no consumer."""
+    send_texts(session, SECRETS, "hidden")
+    owner.execute(
+        "with t as (insert into jmsql.topic (name) values ('forged') returning topic_id) "
+        "insert into jmsql.subscription (queue_id, topic_id, durable, shared, no_local) "
+        "select q.queue_id, t.topic_id, false, false, false from jmsql.queue q, t where q.name = 'secrets'"
+    )
+    wait_for(lambda: owner.execute("select from jmsql.subscription").fetchall() == [])
+    assert texts_of(drain(session.create_consumer(SECRETS))) == ["hidden"]
+
+
+def test_an_administrator_becomes_no_owner(plain: Plain, roles: dict[str, str], owner: psycopg.Connection[Any]) -> None:
+    clerk = plain("administrator")
+    assert owner.execute("select to_regclass('jmsql.required_privilege')").fetchone() == (None,)
+    tables = owner.execute(
+        "select relname from pg_class where relnamespace = 'jmsql'::regnamespace and relkind in ('r', 'p', 'v')"
+    ).fetchall()
+    clerk.execute("create function pg_temp.mine() returns trigger language plpgsql as 'begin return null; end'")
+    for (table,) in tables:
+        for statement in (
+            f"create trigger mine after insert on jmsql.{table} for each statement execute function pg_temp.mine()",
+            f"create rule mine as on insert to jmsql.{table} do also select 1",
+            f"truncate jmsql.{table}",
+            f"alter table jmsql.{table} disable row level security",
+        ):
+            with pytest.raises((psycopg.errors.InsufficientPrivilege, psycopg.errors.WrongObjectType)):
+                clerk.execute(statement.encode())
+    for statement in (
+        "insert into jmsql.permission values (current_user::regrole, 'administer', null)",
+        "create table jmsql.mine ()",
+        "create function jmsql.mine() returns void language sql as ''",
+        "update jmsql.queue set name = 'DLQ'",
+        "update jmsql.connection set user_name = 'postgres'",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            clerk.execute(statement.encode())
+    with pytest.raises(psycopg.Error):
+        clerk.execute("select jmsql.permit('postgres; alter role current_user superuser', array['send'], null)")
+    assert owner.execute("select rolsuper from pg_roles where rolname = %s", [roles["administrator"]]).fetchone() == (
+        False,
+    )
+
+
+def test_who_calls_is_known_also_where_somebody_else_has_connected(
+    plain: Plain, roles: dict[str, str], owner: psycopg.Connection[Any]
+) -> None:
+    """ANALYZE runs a table's index expressions with its owner's rights, in a session of whoever analyzes."""
+    owner.execute(sql.SQL("create schema thieves authorization {}").format(sql.Identifier(roles["sender"])))
+    try:
+        thief = plain("sender")
+        thief.execute(
+            """
+            create function thieves.mine(integer) returns integer language plpgsql immutable as $$
+            begin
+                if session_user = 'postgres' then
+                    perform jmsql.permit((select r.rolname from pg_roles r join pg_namespace n on n.nspowner = r.oid
+                                          where n.nspname = 'thieves'), array['administer'], null);
+                end if;
+                return 1;
+            end $$;
+            create table thieves.bait as select generate_series(1, 10) as n;
+            create index on thieves.bait (thieves.mine(n));
+            """
+        )
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permit"):
+            owner.execute("analyze thieves.bait")
+    finally:
+        owner.execute("drop schema thieves cascade")
+
+
+class TestTemporaryDestinations:
+    @pytest.mark.parametrize("kind", ["sender", "receiver"])
+    @pytest.mark.parametrize("table", ["queue", "topic"])
+    def test_have_names_that_nothing_else_has(self, kind: str, table: str, plain: Plain) -> None:
+        thief = plain(kind)
+        mine = connect_by_hand(thief)
+        for name in ("DLQ", "orders of tomorrow", "temporary", f"{TEMPORARY}\n"):
+            with pytest.raises(REFUSED):
+                thief.execute(f"insert into jmsql.{table} (name, connection_id) values (%s, %s)".encode(), [name, mine])
+
+    def test_nothing_else_has_such_a_name(self, plain: Plain, session: Session, owner: psycopg.Connection[Any]) -> None:
+        for name in ("queue", "topic"):
+            with pytest.raises(psycopg.errors.CheckViolation):
+                owner.execute(f"select jmsql.create_{name}(%s)".encode(), [TEMPORARY])
+            with pytest.raises(REFUSED):
+                plain("sender to all").execute(f"insert into jmsql.{name} (name) values (%s)".encode(), [TEMPORARY])
+
+    def test_go_with_a_connection_of_ones_own(self, plain: Plain) -> None:
+        theirs = connect_by_hand(plain("receiver"))
+        with pytest.raises(REFUSED):
+            plain("sender").execute(
+                "insert into jmsql.queue (name, connection_id) values (%s, %s)", [TEMPORARY, theirs]
+            )
+
+    def test_are_left_to_those_who_made_them(
+        self, plain: Plain, url_of: Callable[[str], str], session: Session
+    ) -> None:
+        thief = plain("sender to all")
+        mine = connect_by_hand(thief)
+        with ConnectionFactory(url_of("receiver")).create_connection() as connection:
+            connection.start()
+            receiving = connection.create_session()
+            queue = receiving.create_temporary_queue()
+            send_texts(session, queue, "for the receiver")
+            assert thief.execute("update jmsql.queue set connection_id = %s", [mine]).rowcount == 0
+            assert thief.execute("update jmsql.queue set connection_id = null").rowcount == 0
+            with pytest.raises(REFUSED):
+                thief.execute(
+                    "insert into jmsql.queue (name, connection_id) values (%s, %s) "
+                    "on conflict (name) do update set connection_id = excluded.connection_id",
+                    [queue.name, mine],
+                )
+            assert texts_of(drain(receiving.create_consumer(queue))) == ["for the receiver"]
+
+    def test_take_no_dead_letters(self, plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
+        thief = plain("receiver")
+        mine = connect_by_hand(thief)
+        thief.execute("insert into jmsql.queue (name, connection_id) values (%s, %s)", [TEMPORARY, mine])
+        with pytest.raises(psycopg.Error, match="temporary"):
+            owner.execute(
+                "select jmsql.alter_destination('orders', jsonb_build_object('dead_letter_queue', %s::text))",
+                [TEMPORARY],
+            )
+        send_texts(session, ORDERS, "dead")
+        thief.execute(
+            "insert into jmsql.delivery (queue_id, inverse_priority, sequence, dead_letter_queue_id) "
+            "select m.queue_id, m.inverse_priority, m.sequence, q.queue_id from jmsql.message m, jmsql.queue q "
+            "where q.name = %s",
+            [TEMPORARY],
+        )
+        wait_for(lambda: owner.execute("select queue from jmsql.dead_letters").fetchall() == [("DLQ",)])
+
+
+def test_the_dead_letter_queue_is_there_from_the_start(jmsql_clean_url: str) -> None:
+    migrate(jmsql_clean_url, "jmsql_fresh")
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as database:
+        made = database.execute("select name, connection_id from jmsql_fresh.queue").fetchall()
+        database.execute("drop schema jmsql_fresh cascade")
+    assert made == [("DLQ", None)]
+
+
+def test_nobody_reads_a_body_by_its_number(plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
+    first, second = (session.create_consumer(PRICES) for _ in range(2))
+    send_texts(session, PRICES, "x" * 3000)
+    [(body,)] = owner.execute("select body_id from jmsql.body").fetchall()
+    thief = plain("sender")
+    mine = connect_by_hand(thief)
+    thief.execute("insert into jmsql.queue (name, connection_id) values (%s, %s)", [TEMPORARY, mine])
+    for table in ("message", "delayed_message"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="body"):
+            thief.execute(
+                f"insert into jmsql.{table} (queue_id, message_type, inverse_priority, jms_delivery_mode, body_id, "
+                "jms_delivery_time) select queue_id, 'TextMessage', 5, 2, %s, 0 from jmsql.queue "
+                "where name = %s".encode(),
+                [body, TEMPORARY],
+            )
+    assert thief.execute("select text_body from jmsql.body").fetchall() == []
+    with pytest.raises(psycopg.Error):
+        thief.execute(
+            "insert into jmsql.body (body_id, text_body) overriding system value values (%s, 'mine')", [body + 1]
+        )
+    assert texts_of(drain(first)) + texts_of(drain(second)) == ["x" * 3000] * 2
+
+
+class TestForgery:
+    def test_of_history(self, plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
+        owner.execute("select jmsql.alter_destination('orders', '{\"history\": true}')")
+        send_texts(session, ORDERS, "a")
+        for kind in ("sender", "receiver", "sender to all", "receiver from all"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                plain(kind).execute("select jmsql.keep_history(array['(0,1)'::tid], array[1], 'expired', null)")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                plain(kind).execute("select jmsql.make_history_partition('1999-01-01')")
+        assert owner.execute("select from jmsql.message_history").fetchall() == []
+
+    def test_what_a_role_removes_is_in_the_history(
+        self, plain: Plain, owner: psycopg.Connection[Any], session: Session, roles: dict[str, str]
+    ) -> None:
+        owner.execute("select jmsql.alter_destination('orders', '{\"history\": true}')")
+        send_texts(session, ORDERS, "a")
+        theirs = session._connection._control.connection_id
+        receiver = plain("receiver")
+        receiver.execute(
+            "insert into jmsql.removal (messages, connection_id) select array_agg(ctid), %s from jmsql.message",
+            [theirs],
+        )
+        assert owner.execute("select from jmsql.message").fetchall() == []
+        assert owner.execute("select text_body, user_name, connection_id from jmsql.message_history").fetchall() == [
+            ("a", roles["receiver"], None)
+        ]
+
+    @pytest.mark.parametrize(
+        ("kind", "statement"),
+        [
+            ("sender", "insert into jmsql.removal (messages) values (array[%s::tid])"),
+            ("browser of all", "insert into jmsql.removal (messages) values (array[%s::tid])"),
+            ("receiver", "insert into jmsql.removal (messages, role) values (array[%s::tid], 'postgres')"),
+        ],
+    )
+    def test_of_a_removal(
+        self, kind: str, statement: str, plain: Plain, owner: psycopg.Connection[Any], session: Session
+    ) -> None:
+        send_texts(session, SECRETS, "hidden")
+        send_texts(session, ORDERS, "a")
+        addresses = [str(address) for (address,) in owner.execute("select ctid::text from jmsql.message")]
+        attacker = plain(kind)
+        for address in addresses:
+            with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
+                attacker.execute(statement.encode(), [address])
+        assert owner.execute("select count(*) from jmsql.message").fetchone() == (2,)
+
+    def test_of_numbers(self, plain: Plain, owner: psycopg.Connection[Any]) -> None:
+        sender = plain("sender to all")
+        for statement in (
+            (
+                "insert into jmsql.connection (connection_id, host, process_id) overriding system value "
+                "values (99, 'x', 1)"
+            ),
+            "select setval('jmsql.message_sequence', 1000000)",
+            "select setval('jmsql.connection_connection_id_seq', 1000000)",
+            (
+                "insert into jmsql.message (sequence, queue_id, message_type, inverse_priority, jms_delivery_mode) "
+                "select 9223372036854775807, queue_id, 'TextMessage', 5, 2 from jmsql.queue where name = 'orders'"
+            ),
+            (
+                "insert into jmsql.message (transaction_id, queue_id, message_type, inverse_priority, "
+                "jms_delivery_mode) select '1', queue_id, 'TextMessage', 5, 2 from jmsql.queue where name = 'orders'"
+            ),
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                sender.execute(statement.encode())
+
+    @pytest.mark.parametrize("column", ["jms_timestamp", "jms_expiration", "jms_delivery_time"])
+    @pytest.mark.parametrize("milliseconds", [-1, -(2**63), 2**63 - 1, 253402300800000])
+    def test_of_times(self, column: str, milliseconds: int, plain: Plain, owner: psycopg.Connection[Any]) -> None:
+        for who in (plain("sender"), owner):
+            for table in ("message", "delayed_message"):
+                with pytest.raises(psycopg.errors.CheckViolation):
+                    who.execute(
+                        f"insert into jmsql.{table} (queue_id, message_type, inverse_priority, jms_delivery_mode, "
+                        f"jms_delivery_time{'' if column == 'jms_delivery_time' else ', ' + column}) "
+                        f"select queue_id, 'TextMessage', 5, 2, "
+                        f"{milliseconds if column == 'jms_delivery_time' else f'0, {milliseconds}'} "
+                        "from jmsql.queue where name = 'orders'".encode()
+                    )
+
+    def test_of_what_the_provider_says_of_a_message(self, plain: Plain, owner: psycopg.Connection[Any]) -> None:
+        insert = (
+            "insert into jmsql.message (queue_id, message_type, inverse_priority, jms_delivery_mode, properties) "
+            "select queue_id, 'TextMessage', 5, 2, %s::jsonb from jmsql.queue where name = 'orders'"
+        )
+        for properties in ('{"JMS_jmsql_DeadLetterReason": "x"}', '{"a": 1, "JMS_jmsql_OriginalDestination": "q"}'):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                plain("sender").execute(insert.encode(), [properties])
+        with pytest.raises(psycopg.errors.InvalidParameterValue):
+            plain("sender").execute(insert.encode(), ["[1]"])
+        with pytest.raises(psycopg.errors.CheckViolation):
+            owner.execute(insert.encode(), ["[1]"])
+        nonsense = (
+            '{"JMS_jmsql_DeadLetterReason": {"a": 1}, "JMS_jmsql_Deliveries": "many", "JMS_jmsql_FirstFailure": 1e99, '
+            '"JMS_jmsql_DeadLetterTime": "never", "JMS_jmsql_OriginalExpiration": [], "JMS_jmsql_LastError": 7}'
+        )
+        owner.execute(insert.encode(), [nonsense])
+        assert len(owner.execute("select * from jmsql.dead_letters").fetchall()) == 1
+        assert len(owner.execute("select * from jmsql.messages").fetchall()) == 1
+        owner.execute("select jmsql.retry('orders')")
+
+    def test_of_the_state_of_a_delivery(self, plain: Plain, session: Session) -> None:
+        send_texts(session, ORDERS, "a")
+        receiver = plain("receiver")
+        for column, value in (
+            ("delivery_count", "2147483647"),
+            ("delivery_count", "-1"),
+            ("first_failed_at", "'infinity'"),
+            ("next_attempt", "'infinity'"),
+            ("next_attempt", "'20000-01-01'"),
+            ("last_error", "repeat('x', 100001)"),
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                receiver.execute(
+                    f"insert into jmsql.delivery (queue_id, inverse_priority, sequence, {column}) "
+                    f"select queue_id, inverse_priority, sequence, {value} from jmsql.message".encode()
+                )
+
+    def test_of_others_connections(self, plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
+        theirs = session._connection._control.connection_id
+        session.create_consumer(ORDERS)
+        attacker = plain("receiver from all")
+        mine = connect_by_hand(attacker)
+        assert (
+            attacker.execute("update jmsql.connection set closing = true where connection_id <> %s", [mine]).rowcount
+            == 0
+        )
+        assert attacker.execute("update jmsql.consumer set consumers = 0").rowcount == 0
+        for statement in (
+            "insert into jmsql.consumer (connection_id, queue_id, selector, consumers) values (%s, 1, '', 5)",
+            "insert into jmsql.connection (host, process_id, user_name) values (%s, 1, 'postgres')",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                attacker.execute(statement.encode(), [theirs])
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            attacker.execute("update jmsql.connection set heartbeat_at = 'infinity' where connection_id = %s", [mine])
+
+    def test_of_what_goes_through(self, plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
+        send_texts(session, SECRETS, "a")
+        secrets, orders = numbers(owner, "secrets"), numbers(owner, "orders")
+        for who, destination, sent in (("sender", secrets, 5), ("sender", orders, 2**63 - 1), ("sender", orders, -5)):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                plain(who).execute(
+                    "insert into jmsql.destination_traffic as t (destination_id, sent) values (%s, %s) "
+                    "on conflict (destination_id) do update set sent = excluded.sent",
+                    [destination, sent],
+                )
+
+
+def test_a_client_identifier_is_taken_from_nobody_who_lives(
+    plain: Plain, session: Session, url_of: Callable[[str], str]
+) -> None:
+    with ConnectionFactory(url_of("receiver")).create_connection() as connection:
+        connection.client_id = "mine"
+        thief = plain("receiver from all")
+        mine = connect_by_hand(thief)
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            thief.execute("update jmsql.connection set client_id = 'mine' where connection_id = %s", [mine])
+    thief.execute("update jmsql.connection set client_id = 'mine' where connection_id = %s", [mine])
+
+
+def test_a_restricted_client_loses_and_doubles_nothing(
+    url_of: Callable[[str], str], session: Session, owner: psycopg.Connection[Any]
+) -> None:
+    """Its acknowledgements ask for removals, in each mode."""
+    sent = [f"{number}" for number in range(60)]
+    send_texts(session, ORDERS, *sent)
+    received: list[str] = []
+    with ConnectionFactory(url_of("receiver")).create_connection() as connection:
+        connection.start()
+        for mode in (AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.TRANSACTED):
+            with connection.create_session(acknowledge_mode=mode) as its_session:
+                consumer = its_session.create_consumer(ORDERS)
+                for count in range(20):
+                    message = consumer.receive(timeout=10)
+                    assert message is not None
+                    received.append(str(message.get_body(str)))
+                    if mode is AcknowledgeMode.CLIENT and count % 5 == 4:
+                        message.acknowledge()
+                    elif mode is AcknowledgeMode.TRANSACTED and count % 5 == 4:
+                        its_session.commit()
+    assert received == sent
+    assert owner.execute("select count(*) from jmsql.message").fetchone() == (0,)
+    wait_for(lambda: owner.execute("select from jmsql.delivery").fetchall() == [])
+
+
+def test_automatic_creation_holds_for_whoever_speaks_sql(
+    plain: Plain, owner: psycopg.Connection[Any], url_of: Callable[[str], str]
+) -> None:
+    owner.execute("update jmsql.configuration set automatic_creation = false")
+    try:
+        for table in ("queue", "topic"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                plain("sender to all").execute(f"insert into jmsql.{table} (name) values ('mine')".encode())
+    finally:
+        owner.execute("update jmsql.configuration set automatic_creation = true")
+    plain("sender to all").execute("insert into jmsql.queue (name) values ('mine')")
+    with Administration(url_of("sender to all")) as administration, pytest.raises(JMSSecurityException):
+        administration.create_queue("another")
+
+
+def test_nothing_waits_for_a_role_that_locks(plain: Plain, session: Session) -> None:
+    attacker = plain("receiver from all")
+    with attacker.transaction():
+        for table in ("message", "delivery", "queue", "subscription", "connection", "removal"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege), attacker.transaction():
+                attacker.execute(f"lock table jmsql.{table} in access exclusive mode".encode())
+        started = time.monotonic()
+        send_texts(session, ORDERS, "a")
+        assert texts_of(drain(session.create_consumer(ORDERS))) == ["a"]
+        assert time.monotonic() - started < 10

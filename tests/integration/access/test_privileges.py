@@ -1,0 +1,197 @@
+"""What each kind of role may do with each object of the schema, compared to the list in privileges.ini."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from jmsql import migrate
+from jmsql.embedded import start_server
+from tests.integration.access.role_kinds import KINDS, roles_of_each_kind
+
+LIST = Path(__file__).with_name("privileges.ini")
+
+COLUMNS_OF_THE_LIST = ("nobody", "browse", "send", "receive", "administer")
+
+PRIVILEGES_ON_TABLES = ("select", "insert", "update", "delete", "truncate", "references", "trigger")
+PRIVILEGES_ON_COLUMNS = ("select", "insert", "update", "references")
+LOCKS = (
+    "row share",
+    "row exclusive",
+    "share update exclusive",
+    "share",
+    "share row exclusive",
+    "exclusive",
+    "access exclusive",
+)
+
+
+def other_servers() -> list[str]:
+    """The versions of PostgreSQL on the machine that the tests do not run on."""
+    ours = Path(os.environ.get("JMSQL_TEST_PROGRAMS", "/"))
+    return [str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin")) if path != ours]
+
+
+@pytest.fixture(params=["", *other_servers()], ids=lambda programs: Path(programs).parent.name or "tests' server")
+def database(request: pytest.FixtureRequest, jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """The owner's connection to a schema of each server, in which somebody keeps history."""
+    if not request.param:
+        with psycopg.connect(jmsql_url, autocommit=True) as connection:
+            yield connection
+        return
+    with tempfile.TemporaryDirectory(prefix="jmsql-tests-") as directory:
+        Path(directory).chmod(0o711)  # for root: the server's account must pass through
+        with start_server(Path(directory, "data"), programs=Path(request.param), durable=False) as server:
+            migrate(server.url)
+            with psycopg.connect(server.url, autocommit=True) as connection:
+                yield connection
+
+
+@pytest.fixture
+def roles(database: psycopg.Connection[Any]) -> Iterator[dict[str, str]]:
+    """A role of each kind."""
+    protected = "select oid::regclass::text from pg_class where relrowsecurity and relnamespace = 'jmsql'::regnamespace"
+    before = database.execute(protected).fetchall()
+    database.execute("select jmsql.make_history_partition('2001-02-03')")
+    with roles_of_each_kind(database) as names:
+        yield names
+    database.execute("drop table jmsql.message_history_20010203; delete from jmsql.permission")
+    for (table,) in set(database.execute(protected).fetchall()) - set(before):
+        database.execute(f"alter table {table} disable row level security".encode())
+
+
+def privileges_on_tables(database: psycopg.Connection[Any], role: str) -> dict[str, str]:
+    """What a role may do with each table and view: a privilege, or one with columns."""
+    found: dict[str, list[str]] = {}
+    rows = database.execute(
+        """
+        select c.relname, p.privilege, has_table_privilege(%(role)s, c.oid, p.privilege),
+               array(select a.attname from pg_attribute a
+                     where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+                       and p.privilege = any(%(on_columns)s)
+                       and has_column_privilege(%(role)s, c.oid, a.attnum, p.privilege)
+                     order by a.attname)
+        from pg_class c
+        cross join unnest(%(privileges)s::text[]) with ordinality as p (privilege, number)
+        where c.relnamespace = 'jmsql'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f')
+        order by c.relname, p.number
+        """,
+        {
+            "role": role,
+            "privileges": [
+                *PRIVILEGES_ON_TABLES,
+                *(["maintain"] if database.info.server_version >= 170000 else []),
+            ],
+            "on_columns": list(PRIVILEGES_ON_COLUMNS),
+        },
+    )
+    for table, privilege, on_table, columns in rows:
+        name = "message_history_*" if table.startswith("message_history_") else table
+        given = found.setdefault(name, [])
+        if on_table:
+            given.append(privilege)
+        elif columns:
+            given.append(f"{privilege} ({', '.join(columns)})")
+    return {name: ", ".join(given) for name, given in found.items()}
+
+
+def privileges_on_others(database: psycopg.Connection[Any], role: str) -> dict[str, str]:
+    """What a role may do with each sequence and function, and with the schema."""
+    rows = database.execute(
+        """
+        select 'sequence ' || c.relname, p.privilege, has_sequence_privilege(%(role)s, c.oid, p.privilege)
+        from pg_class c cross join unnest(array['usage', 'select', 'update']) p (privilege)
+        where c.relnamespace = 'jmsql'::regnamespace and c.relkind = 'S'
+        union all
+        select 'function ' || replace(p.oid::regprocedure::text, 'jmsql.', '')
+                   || case when p.prosecdef then ' (with its owner''s rights)' else '' end,
+               'execute', has_function_privilege(%(role)s, p.oid, 'execute')
+        from pg_proc p where p.pronamespace = 'jmsql'::regnamespace
+        union all
+        select 'schema', p.privilege, has_schema_privilege(%(role)s, 'jmsql', p.privilege)
+        from unnest(array['usage', 'create']) p (privilege)
+        """,
+        {"role": role},
+    )
+    found: dict[str, list[str]] = {}
+    for name, privilege, given in rows:
+        found.setdefault(name, []).extend([privilege] if given else [])
+    return {name: ", ".join(given) for name, given in found.items()}
+
+
+def all_privileges(database: psycopg.Connection[Any], role: str) -> dict[str, str]:
+    tables = {f"table {name}": given for name, given in privileges_on_tables(database, role).items()}
+    return tables | privileges_on_others(database, role)
+
+
+def listed() -> dict[str, dict[str, str]]:
+    """What privileges.ini says, by what a role may do, and by object."""
+    parser = configparser.ConfigParser(delimiters=("=",), interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(LIST)
+    found: dict[str, dict[str, str]] = {column: dict.fromkeys(parser.sections(), "") for column in COLUMNS_OF_THE_LIST}
+    for name in parser.sections():
+        for columns, privileges in parser[name].items():
+            for column in columns.split(", "):
+                found[column][name] = " ".join(privileges.split())
+    return found
+
+
+def test_each_role_has_the_privileges_that_are_listed_and_no_other(
+    database: psycopg.Connection[Any], roles: dict[str, str]
+) -> None:
+    expected = listed()
+    for kind, (action, _) in KINDS.items():
+        actual = all_privileges(database, roles[kind])
+        wanted = expected[action or "nobody"]
+        assert sorted(actual) == sorted(wanted), "each object has a section in privileges.ini"
+        assert actual == wanted, kind
+
+
+def test_nobody_but_administrators_locks_a_table_against_others(
+    database: psycopg.Connection[Any], roles: dict[str, str]
+) -> None:
+    tables = [
+        name
+        for (name,) in database.execute(
+            "select relname from pg_class where relnamespace = 'jmsql'::regnamespace and relkind in ('r', 'p', 'v')"
+        )
+    ]
+    for kind in KINDS:
+        if kind == "administrator":
+            continue
+        with database.transaction(force_rollback=True):
+            database.execute(sql.SQL("set local role {}").format(sql.Identifier(roles[kind])))
+            for table in tables:
+                for lock in LOCKS:
+                    statement = f"lock table jmsql.{table} in {lock} mode nowait"
+                    with pytest.raises(psycopg.errors.InsufficientPrivilege), database.transaction():
+                        database.execute(statement.encode())
+
+
+def test_no_function_of_a_trigger_can_be_had_for_a_table_of_ones_own(
+    database: psycopg.Connection[Any], roles: dict[str, str]
+) -> None:
+    functions = [
+        name
+        for (name,) in database.execute(
+            "select proname from pg_proc where pronamespace = 'jmsql'::regnamespace and prorettype = 'trigger'::regtype"
+        )
+    ]
+    assert functions
+    for kind in KINDS:
+        with database.transaction(force_rollback=True):
+            database.execute(sql.SQL("set local role {}").format(sql.Identifier(roles[kind])))
+            database.execute("create temporary table mine (queue_id integer)")
+            for function in functions:
+                statement = f"create trigger t after insert on mine for each row execute function jmsql.{function}()"
+                with pytest.raises(psycopg.errors.InsufficientPrivilege), database.transaction():
+                    database.execute(statement.encode())
