@@ -8,7 +8,7 @@ from jmsql.store.identifier import quote_identifier
 
 __all__ = ["ControlStatements", "control_statements"]
 
-_TIMEOUT = "5s"
+_TIMEOUT = "4s"
 """Less than the lease of the client that does the maintenance."""
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+import psycopg
+
 from jmsql.destinations import Topic
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.postgresql_text import from_postgresql, optional_to_postgresql, to_postgresql
@@ -228,9 +230,6 @@ class Subscriptions:
 
     def _lock(self, definition: SubscriptionDefinition) -> int:
         """Keep others from making the subscription until the transaction ends, and return the id of its topic."""
-        if definition.name is not None:
-            identity = (self._schema, definition.durable, definition.client_id, definition.name)
-            self._driver.execute(self._statements.lock_name, {"identity": repr(identity)})
         topic_id = self.topic_id(definition.topic)
         self._driver.execute(self._statements.lock_topic, {"topic_id": topic_id})
         return topic_id
@@ -302,7 +301,13 @@ class Subscriptions:
             "topic_id": topic_id,
             "selector": _selector_text(definition),
         }
-        return int(self._driver.execute(self._statements.create_subscription, parameters).rows[0][0])
+        try:
+            return int(self._driver.execute(self._statements.create_subscription, parameters).rows[0][0])
+        except psycopg.errors.UniqueViolation as error:  # who makes one to the same topic has waited for its lock
+            raise IllegalStateException(
+                f"{definition} was made at the same moment, and wants something else (another topic); unsubscribe it "
+                "first, or choose another name."
+            ) from error
 
     def _remove(self, definition: SubscriptionDefinition, queue_id: int) -> None:
         held: int = self._driver.execute(self._statements.held_messages, {"queue_id": queue_id}).rows[0][0]

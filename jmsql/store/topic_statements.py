@@ -30,9 +30,8 @@ class TopicStatements:
         """By topic: the selectors that its subscriptions had when they were last looked at."""
 
         self.find_topic = f"select topic_id from {schema}.topic where name = %(name)s"
-        # Two consumers that make the same subscription at once wait for each other here, whatever their topics, as long
-        # as there is no row to lock.
-        self.lock_name = "select pg_advisory_xact_lock(hashtextextended(%(identity)s, 0))"
+        # Two consumers that make the same subscription at once wait for each other here, as long as there is no row to
+        # lock. Where their topics differ, the later one meets the other's name in the index.
         self.lock_topic = f"select from {schema}.topic where topic_id = %(topic_id)s for no key update"
         self.create_topic = f"""
             insert into {schema}.topic (name)

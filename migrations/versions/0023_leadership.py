@@ -96,7 +96,7 @@ comment on column {schema}.leadership.connection_id is
 
 create function {schema}.lease_duration() returns interval
     language sql immutable parallel safe
-    return interval '6 seconds';
+    return interval '5 seconds';
 comment on function {schema}.lease_duration() is
     'How long a client may do the maintenance without renewing its lease. It does so about every second.';
 

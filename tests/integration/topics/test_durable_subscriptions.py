@@ -198,6 +198,18 @@ def test_two_that_make_one_on_different_topics_at_the_same_time_do_not_both_get_
     assert server.rows("select t.name from jmsql.subscription join jmsql.topic t using (topic_id)") == [(topic.name,)]
 
 
+def test_locks_of_others_keep_nobody_from_making_one(
+    connect: Connect, blocker: psycopg.Connection, topic: Topic
+) -> None:
+    """Any role can take an advisory lock, with whatever key jmsql would take."""
+    session = connect("reader").create_session()
+    for identity in (("jmsql", True, "reader", NAME), ("jmsql", False, None, NAME)):
+        blocker.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [repr(identity)])
+    creating = Background(lambda: session.create_durable_consumer(topic, NAME))
+    creating.result().close()
+    Background(lambda: session.create_shared_consumer(topic, NAME)).result().close()
+
+
 def test_unsubscribing_in_use_changes_nothing(reader: Connection, topic: Topic) -> None:
     session, transacted = reader.create_session(), reader.create_session(transacted=True)
     with transacted.create_durable_consumer(topic, NAME) as consumer:
