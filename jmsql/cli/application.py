@@ -82,7 +82,6 @@ def _show_version(wanted: bool) -> None:
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -100,6 +99,9 @@ def jmsql(
 
     The database is the one that --url or the environment variable JMSQL_URL names, else the embedded server. A password
     comes from JMSQL_URL, PGPASSWORD or ~/.pgpass, and does not belong on a command line, which all users can read.
+
+    Environment variables: JMSQL_URL and JMSQL_SCHEMA stand for --url and --schema; JMSQL_CONTROL_URL leads past a
+    pooler; JAVA_HOME is the Java of `archive` and `statistics`; those of libpq (PGPASSWORD, PGSSLMODE, ...) apply.
 
     Exit codes: 0 done; 1 nothing found, not healthy, or not confirmed; 2 wrong usage, or an error in a selector;
     3 PostgreSQL or jmsql refused; 130 interrupted; 141 nobody reads the output any more.
@@ -145,5 +147,5 @@ def run() -> NoReturn:
     # Where Ctrl-C interrupts a statement, the pool would show a traceback for the connection that it throws away.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    app()
+    app(prog_name="jmsql")
     sys.exit()

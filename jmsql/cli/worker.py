@@ -71,9 +71,7 @@ def worker(
     url: Url = None,
     schema: Annotated[
         str | None,
-        typer.Option(
-            envvar="JMSQL_SCHEMA", show_envvar=False, help="The schema of jmsql's tables.", show_default=False
-        ),
+        typer.Option(envvar="JMSQL_SCHEMA", show_envvar=True, help="The schema of jmsql's tables.", show_default=False),
     ] = None,
 ) -> None:
     r"""Handle messages with the listeners of an application.

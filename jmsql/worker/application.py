@@ -71,6 +71,22 @@ class Listener:
             self.destination, self.subscription, self.selector, if_changed=if_changed
         )
 
+    def facts(self, concurrency: int) -> dict[str, object]:
+        """Return what the log tells of it when a worker starts.
+
+        Args:
+            concurrency: How many messages it handles at a time, unless it says so itself.
+        """
+        return {
+            "listener": self.name,
+            "destination": str(self.destination),
+            "selector": self.selector or None,
+            "subscription": self.subscription,
+            "durable": None if self.subscription is None else self.durable,
+            "concurrency": self.concurrency or concurrency,
+            "transacted": self.transacted,
+        }
+
     def __str__(self) -> str:
         return f"{self.name} on {self.destination}"
 

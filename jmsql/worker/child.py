@@ -20,7 +20,7 @@ from jmsql.worker.application import Application, Listener
 from jmsql.worker.handler_thread import HandlerThread, Handling
 from jmsql.worker.loading import RefusalError, load_application
 from jmsql.worker.logs import start_log
-from jmsql.worker.reports import Progress, Refusal, send_report
+from jmsql.worker.reports import Listening, Progress, Refusal, send_report
 from jmsql.worker.settings import Settings
 from jmsql.worker.work import Work
 
@@ -72,6 +72,8 @@ class Child:
         except JMSException as error:
             connection.close()
             return self._refuse(error, _JMS_ERROR)
+        listeners = [listener.facts(self._settings.concurrency) for listener in application.listeners]
+        send_report(self._channel, Listening(listeners))
         self._report()  # the supervisor is to know that it can work before it does
         for thread in self._threads:
             thread.start()

@@ -11,7 +11,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from jmsql.worker.reports import Progress, Refusal, ReportReader
+from jmsql.worker.reports import Listening, Progress, Refusal, ReportReader
 from jmsql.worker.settings import Settings
 
 __all__ = ["ChildProcess"]
@@ -33,6 +33,7 @@ class ChildProcess:
         self.started = time.monotonic()
         self.progress = Progress()
         self.refusal: Refusal | None = None
+        self.listeners: list[dict[str, Any]] = []
         self.is_ready = False
         self._drain_timeout = settings.drain_timeout
         self._heartbeat: datetime | None = None
@@ -74,6 +75,8 @@ class ChildProcess:
         for report in reports or []:
             if isinstance(report, Refusal):
                 self.refusal = report
+            elif isinstance(report, Listening):
+                self.listeners = report.listeners
             else:
                 self.progress = report
                 self.is_ready = True

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from jmsql.store.traffic import Counts
 from jmsql.worker.work import Work
 
-__all__ = ["Progress", "Refusal", "Report", "ReportReader", "send_report"]
+__all__ = ["Listening", "Progress", "Refusal", "Report", "ReportReader", "send_report"]
 
 _READ_AT_ONCE = 65536
 
@@ -67,9 +67,25 @@ class Refusal:
         return cls(**document)
 
 
-Report: TypeAlias = Progress | Refusal
+@dataclass(frozen=True)
+class Listening:
+    """It has these listeners; `Listener.facts` of each."""
 
-_KINDS: dict[str, type[Progress | Refusal]] = {"progress": Progress, "refusal": Refusal}
+    listeners: list[dict[str, Any]]
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> Listening:
+        """Read what was written."""
+        return cls(**document)
+
+
+Report: TypeAlias = Progress | Refusal | Listening
+
+_KINDS: dict[str, type[Progress | Refusal | Listening]] = {
+    "progress": Progress,
+    "refusal": Refusal,
+    "listening": Listening,
+}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 

@@ -54,6 +54,7 @@ class Supervisor:
         self._exit_code: int | None = None
         self._was_cut_off = False
         self._ended_work = Totals()
+        self._listeners: list[dict[str, Any]] = []
         self._lock = threading.Lock()
 
     # Running
@@ -115,17 +116,27 @@ class Supervisor:
         if not self._has_begun and all(place.is_ready for place in self._places):
             self._has_begun = True
             number = self._process_count
+            self._tell_listeners(self._places[0])
             logger.info("Handling messages with %d process%s.", number, "" if number == 1 else "es")
         for place in self._places:
             place.fill()
             former = place.hand_over()
             if former is not None:
+                self._tell_listeners(place)
                 former.drain()
         if self._source_files is not None and self._source_files.have_changed():
             logger.info("Files have changed.")
             self._renew()
         if self._has_begun and self._to_renew and not any(place.successor for place in self._places):
             self._to_renew.pop(0).succeed()
+
+    def _tell_listeners(self, place: Place) -> None:
+        """Say what is handled, if that has not been said."""
+        if place.current is None or place.current.listeners == self._listeners:
+            return
+        self._listeners = place.current.listeners
+        for listener in self._listeners:
+            logger.info("%s", _description(listener), extra=listener)
 
     # What happens
 
@@ -213,6 +224,20 @@ class Supervisor:
 
 def _name(number: int) -> str:
     return signal.Signals(number).name
+
+
+def _description(listener: dict[str, Any]) -> str:
+    """Return what a listener handles, and how."""
+    subscription = ""
+    if listener["subscription"] is not None:
+        kind = "durable" if listener["durable"] else "shared"
+        subscription = f", the {kind} subscription {listener['subscription']!r}"
+    selector = "" if listener["selector"] is None else f", selector {listener['selector']}"
+    return (
+        f"{listener['listener']} handles {listener['destination']}{subscription}{selector}: "
+        f"{listener['concurrency']} at a time in each process, "
+        f"{'transacted' if listener['transacted'] else 'not transacted'}."
+    )
 
 
 def _reason(child: ChildProcess, exit_code: int) -> str:

@@ -74,6 +74,35 @@ def test_parameters_with_a_default_keep_it() -> None:
     assert [parameter.name for parameter in application.listeners[0].parameters] == ["message"]
 
 
+def test_what_a_listener_handles_and_how_is_told() -> None:
+    application = Application()
+    application.listener("orders", selector="weight > 1", transacted=False, concurrency=3)(named_message)
+    application.listener(Topic("news"), subscription="desk", durable=False)(named_message)
+    assert [listener.facts(2) for listener in application.listeners] == [
+        {
+            "listener": f"{__name__}.named_message",
+            "destination": "queue://orders",
+            "selector": "weight > 1",
+            "subscription": None,
+            "durable": None,
+            "concurrency": 3,
+            "transacted": False,
+        },
+        {
+            "listener": f"{__name__}.named_message",
+            "destination": "topic://news",
+            "selector": None,
+            "subscription": "desk",
+            "durable": False,
+            "concurrency": 2,
+            "transacted": True,
+        },
+    ]
+
+
+def named_message(message) -> None: ...  # type: ignore[no-untyped-def]
+
+
 def unknown_name(order) -> None: ...  # type: ignore[no-untyped-def]
 def unknown_class(order: Unregistered) -> None: ...
 def asynchronous_session(database: AsyncSession) -> None: ...
