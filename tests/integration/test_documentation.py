@@ -6,6 +6,7 @@ import functools
 import importlib.metadata
 import importlib.util
 import inspect
+import json
 import os
 import re
 import shlex
@@ -283,6 +284,33 @@ def test_every_public_name_is_in_the_reference() -> None:
     pages = "\n".join((ROOT / page).read_text() for page in PAGES)
     documented = set(re.findall(r"^::: jmsql\.(\w+)$", pages, re.MULTILINE))
     assert set(jmsql.__all__) <= documented
+
+
+def test_the_page_of_the_command_lists_what_the_doctor_examines(url: str) -> None:
+    with jmsql.ConnectionFactory(url).create_connection():
+        ran = CliRunner().invoke(app, ["doctor", "--json"], catch_exceptions=False)
+    checks = [finding["check"] for finding in json.loads(ran.output)["findings"]]
+    [shown] = [shown for words, shown in outputs("docs/command.md") if words == ["jmsql", "doctor"]]
+    sample = [line[:15].strip() for line in shown[1:-1] if not line.startswith(" ")]
+    assert sample == checks
+    page = (ROOT / "docs/command.md").read_text()
+    [table] = re.findall(r"^\| check \| what it looks at \|\n\| --- \| --- \|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    explained = [name for row in table.splitlines() for name in row.split("|")[1].strip().split(", ")]
+    assert explained == list(dict.fromkeys(re.sub("^table .*", "table …", check) for check in checks))
+
+
+def test_each_subcommand_has_help_with_an_example_that_is_understood() -> None:
+    remaining = list(jmsql_command().commands.values())
+    for command in remaining:
+        remaining += getattr(command, "commands", {}).values()
+        if not hasattr(command, "commands"):
+            examples = re.findall(r"`[^`]*?(jmsql [^`]+)`", command.help.partition("Example")[2])
+            assert examples, command.name
+            for example in examples:
+                called, context, rest = click_command(shlex.split(example)[1:])
+                assert called.name == command.name
+                known = {name for parameter in called.get_params(context) for name in parameter.opts}
+                assert {word for word in rest if re.match(r"--?[a-z]", word)} <= known, example
 
 
 def sections_of_views() -> dict[str, str]:
