@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from jmsql.client.delivery import Accept, Announce, StoreAccess, count_outcome
 from jmsql.client.inbox import Inbox
@@ -23,6 +23,18 @@ __all__ = ["ClaimedDelivery"]
 _LAZY_ACKNOWLEDGEMENTS = 100
 
 
+class Claimant(Protocol):
+    """The client, as the server knows it."""
+
+    @property
+    def connection_id(self) -> int:
+        """The number of its connection."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether nobody can have taken it for dead."""
+
+
 class ClaimedDelivery:
     """For CLIENT and DUPS_OK sessions and AUTO listeners: no transaction stays open while user code runs.
 
@@ -30,18 +42,21 @@ class ClaimedDelivery:
     client dies, the whole batch counts as delivered. Where there is a redelivery policy, a message that was delivered
     before is claimed for itself, so that it alone is blamed if it is delivered in vain once more.
 
+    A client that was suspended, or cut off, may have been taken for dead, and its claims given to others. While that is
+    not certain to be wrong, nothing is claimed, nor delivered of what was, without asking the server.
+
     Args:
         access: The store, with each statement committed by itself.
-        connection_id: Returns the number of the client's connection, in whose name messages are claimed.
+        claimant: In whose name messages are claimed.
         redelivery: Knows the policies.
         announce: Tells consumers of messages and groups that are to be had again.
     """
 
     def __init__(
-        self, access: StoreAccess, connection_id: Callable[[], int], redelivery: Redelivery, announce: Announce
+        self, access: StoreAccess, claimant: Callable[[], Claimant], redelivery: Redelivery, announce: Announce
     ) -> None:
         self._access = access
-        self._connection_id = connection_id
+        self._claimant = claimant
         self._redelivery = redelivery
         self._announce = announce
         self._time_limit: float | None = None
@@ -59,7 +74,7 @@ class ClaimedDelivery:
         groups: GroupScan | None = None,
     ) -> list[MessageRow]:
         """Claim messages in the name of the client's connection."""
-        return store.claim(queue_id, selector, lowest, limit, self._connection_id(), self._time_limit, groups)
+        return store.claim(queue_id, selector, lowest, limit, self._claimant().connection_id, self._time_limit, groups)
 
     def next(self, inbox: Inbox, accept: Accept | None = None) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none.
@@ -82,6 +97,8 @@ class ClaimedDelivery:
 
     def next_held(self, inbox: Inbox) -> MessageRow | None:
         """Return the next message that was fetched before, now delivered, or None if there is none."""
+        if len(inbox) and not self._lives():
+            self._release(inbox, inbox.give_up())
         self._release(inbox, inbox.drop_stale())
         rules = self._redelivery.rules(inbox) if len(inbox) else None
         while (row := inbox.next()) is not None:
@@ -105,6 +122,8 @@ class ClaimedDelivery:
 
     def fetch(self, inbox: Inbox, limit: int) -> bool:
         """Fetch up to `limit` messages; return whether there are any."""
+        if not self._lives():
+            return False
         rules = self._redelivery.rules(inbox)
         self._time_limit = inbox.claimed_for = self._redelivery.claim_time_limit(inbox)
         # What waits behind a long delivery would run out of its time too.
@@ -118,6 +137,10 @@ class ClaimedDelivery:
                 inbox.returned(key)
         inbox.keep(rows)
         return bool(rows)
+
+    def _lives(self) -> bool:
+        claimant = self._claimant()
+        return claimant.is_certain or self._access.store.is_connected(claimant.connection_id)
 
     def _claims_of_groups(self, inbox: Inbox) -> set[int]:
         """Return the claims by which the session holds groups, of which more may come to an inbox.

@@ -48,7 +48,7 @@ class Receiving:
         self.locked = locked
         self.claimed = ClaimedDelivery(
             session._database,
-            lambda: connection._control.connection_id,
+            lambda: connection._control,
             connection._redelivery,
             connection._returned,
         )

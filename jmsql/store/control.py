@@ -109,6 +109,7 @@ class ControlConnection:
         self._client_id: str | None = None
         self._kept_claims = KeptClaims(schema)
         self._closed = False
+        self._is_lost = False
         self._pooled = False
         self._sign_of_life: SignOfLife = AdvisoryLock(self._statements)
         self.connection_id = 0
@@ -168,6 +169,11 @@ class ControlConnection:
             yield
         finally:
             self._kept_claims.let_go(holder)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the client is sure to live for the others, so that they leave it what it has claimed."""
+        return not self._is_lost and time.monotonic() < self._sign_of_life.certain_until
 
     def may_keep_history(self, queue_ids: Collection[int]) -> bool:
         """Tell whether one of the queues keeps history, or did a second ago."""
@@ -236,7 +242,8 @@ class ControlConnection:
                 logger.info("The control connection is still lost: %s", error)
             else:
                 logger.info("The control connection is there again.")
-                self._wake_everyone()
+                self._wake_everyone()  # which also has inboxes give up what was claimed before
+                self._is_lost = False
                 return True
             self._pause()
         return False
@@ -257,6 +264,7 @@ class ControlConnection:
                     self._serve_connection()
                     break
                 except BaseException as error:  # noqa: BLE001 - the client needs this thread for as long as it lives
+                    self._is_lost = True
                     self._connection.close()
                     if self._closed:
                         break

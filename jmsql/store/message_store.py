@@ -368,6 +368,11 @@ class MessageStore:
         with jms_errors("acknowledging"):
             self._driver.execute(self._statements.forget_deliveries, key_parameters(keys))
 
+    def is_connected(self, connection_id: int) -> bool:
+        """Return whether a client lives for the others, so that they leave it what it has claimed."""
+        with jms_errors("receiving"):
+            return bool(self._driver.execute(self._statements.is_connected, {"id": connection_id}).rows[0][0])
+
     def acknowledge(self, claimed: Sequence[tuple[MessageKey, int]]) -> int:
         """Delete claimed messages, given with their claims, and return how many of the claims still held them."""
         keys, claim_ids = zip(*claimed, strict=True)

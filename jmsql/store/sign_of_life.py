@@ -17,12 +17,20 @@ _HEARTBEAT_INTERVAL = 3.0
 """Seconds. A fifth of what the schema's function heartbeat_timeout() says, at which a client is taken for dead."""
 
 
+_CERTAINTY = 12.0
+"""Seconds after a sign of life in which nobody takes the client for dead: less than what heartbeat_timeout() says."""
+
+
 class ClientForgottenError(Exception):
     """The other clients took this one for dead; what it had is theirs."""
 
 
 class SignOfLife(Protocol):
     """Makes a client known to the others on its control connection, and keeps it so."""
+
+    certain_until: float
+    """Until when, on the monotonic clock, the client is sure not to be taken for dead. Later it has to ask: the process
+    may have been suspended."""
 
     def begin(self, driver: Driver, former_id: int) -> int:
         """Make the client known, and return its number.
@@ -54,15 +62,17 @@ class AdvisoryLock:
 
     def __init__(self, statements: ControlStatements) -> None:
         self._statements = statements
+        self.certain_until = 0.0
 
     def begin(self, driver: Driver, former_id: int) -> int:  # noqa: ARG002 - the former went with its connection
         driver.execute(self._statements.configure)
         connection_id: int = driver.execute(self._statements.connect, _this_process()).rows[0][0]
         driver.execute(self._statements.listen)
+        self.certain_until = time.monotonic() + _CERTAINTY
         return connection_id
 
-    def go_on(self, driver: Driver) -> None:
-        pass
+    def go_on(self, driver: Driver) -> None:  # noqa: ARG002 - the lock lasts as long as the connection
+        self.certain_until = time.monotonic() + _CERTAINTY
 
     def seconds_to_next(self) -> float:
         return math.inf
@@ -81,13 +91,16 @@ class Heartbeats:
         self._statements = statements
         self._connection_id = 0
         self._next = 0.0
+        self.certain_until = 0.0
 
     def begin(self, driver: Driver, former_id: int) -> int:
         self._connection_id = former_id
         if not (former_id and self._beat(driver)):
             parameters = _this_process()
+            now = time.monotonic()
             self._connection_id = driver.execute(self._statements.connect_with_heartbeat, parameters).rows[0][0]
-            self._next = time.monotonic() + _HEARTBEAT_INTERVAL
+            self._next = now + _HEARTBEAT_INTERVAL
+            self.certain_until = now + _CERTAINTY
         return self._connection_id
 
     def go_on(self, driver: Driver) -> None:
@@ -99,8 +112,12 @@ class Heartbeats:
 
     def _beat(self, driver: Driver) -> bool:
         """Send a heartbeat; return False if it is too late."""
-        self._next = time.monotonic() + _HEARTBEAT_INTERVAL
-        return bool(driver.execute(self._statements.beat, {"connection_id": self._connection_id}).row_count)
+        now = time.monotonic()
+        self._next = now + _HEARTBEAT_INTERVAL
+        lives = bool(driver.execute(self._statements.beat, {"connection_id": self._connection_id}).row_count)
+        if lives:
+            self.certain_until = now + _CERTAINTY
+        return lives
 
 
 def _this_process() -> dict[str, object]:

@@ -132,6 +132,7 @@ class Statements:
                                  order by m.queue_id desc, m.inverse_priority desc, m.sequence desc limit 1), 0)
                 from generate_series(0, 9) as p (inverse_priority) order by p.inverse_priority)"""
 
+        self.is_connected = f"select {schema}.is_connected(%(id)s::bigint)"
         self.has_groups = f"select exists (select from {schema}.grouped_queue where queue_id = %(queue_id)s)"
 
         self.notify_queues = f"""

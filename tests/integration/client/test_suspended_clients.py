@@ -1,0 +1,134 @@
+"""A client that was suspended, and taken for dead meanwhile, hands out nothing that it had fetched ahead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Message, MessageConsumer, Queue
+from jmsql.store import sign_of_life
+from jmsql.testing import drain, wait_for
+from tests.integration.client.server import Server
+from tests.integration.pooler.routes import Route
+from tests.texts import receive, send_texts
+
+QUEUE = Queue("suspended")
+NAMES = [str(number) for number in range(12)]
+
+
+@pytest.fixture(autouse=True)
+def certain_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_of_life, "_CERTAINTY", 0.2)
+
+
+@contextmanager
+def suspended(connection: Connection, server: Server) -> Iterator[None]:
+    """Let a connection's control thread stand still, and the server take the client for dead."""
+    control = connection._control
+    go_on, stands, wakes = control._sign_of_life.go_on, threading.Event(), threading.Event()
+
+    def stand_still(driver: object) -> None:
+        stands.set()
+        wakes.wait(60)
+        go_on(driver)  # type: ignore[arg-type]
+
+    control._sign_of_life.go_on = stand_still  # type: ignore[method-assign]
+    control._wake()
+    assert stands.wait(30)
+    wait_for(lambda: not control.is_certain)
+    if control._pooled:
+        late = "update jmsql.connection set heartbeat_at = heartbeat_at - interval '1 hour' where connection_id = %s"
+        server.rows(late, control.connection_id)
+    else:
+        server.rows("update jmsql.connection set started_at = started_at - interval '1 minute'")
+        server.rows("select pg_terminate_backend(%s, 10000)", control._connection.info.backend_pid)
+    number = control.connection_id
+    wait_for(lambda: not server.rows("select from jmsql.connection where connection_id = %s", number), 30)
+    wait_for(lambda: not server.rows("select from jmsql.delivery where connection_id = %s", number), 30)
+    try:
+        yield
+    finally:
+        wakes.set()
+
+
+@pytest.fixture
+def connection(jmsql_factory: ConnectionFactory) -> Iterator[Connection]:
+    with jmsql_factory.create_connection() as connection:
+        connection.start()
+        yield connection
+
+
+@pytest.fixture
+def other(jmsql_factory: ConnectionFactory, connection: Connection) -> Iterator[Connection]:
+    """Another client, which notices that the first is gone."""
+    assert connection is not None  # it is the first
+    with jmsql_factory.create_connection() as other:
+        other.start()
+        yield other
+
+
+def deliveries(messages: list[Message]) -> dict[str, int]:
+    return {str(message.get_body(str)): message.get_int_property("JMSXDeliveryCount") for message in messages}
+
+
+def fetch_ahead(consumer: MessageConsumer) -> list[Message]:
+    """Receive some messages, so that others are fetched and not delivered."""
+    received = [receive(consumer) for _ in range(4)]
+    assert len(consumer._inbox) > 0
+    return received
+
+
+@pytest.mark.parametrize("route", [Route.POOLED_ALONE, Route.DIRECT], indirect=True)
+@pytest.mark.parametrize("mode", [AcknowledgeMode.CLIENT, AcknowledgeMode.DUPS_OK])
+def test_what_was_fetched_ahead_is_not_delivered_without_the_flag(
+    connection: Connection, other: Connection, server: Server, mode: AcknowledgeMode
+) -> None:
+    with other.create_session() as sender:
+        send_texts(sender, QUEUE, *NAMES)
+    session = connection.create_session(acknowledge_mode=mode)
+    consumer = session.create_consumer(QUEUE)
+    held = deliveries(fetch_ahead(consumer))
+    with suspended(connection, server):
+        theirs = deliveries(drain(other.create_session().create_consumer(QUEUE)))
+        if mode is AcknowledgeMode.DUPS_OK:  # it acknowledges when it finds nothing more
+            with pytest.raises(JMSException, match="could not be acknowledged"):
+                consumer.receive(timeout=0)
+        assert consumer.receive(timeout=0) is None, "it was given to the other client"
+        assert sorted(theirs) == sorted(NAMES)
+        assert all(theirs[name] == 2 for name in held)
+    if mode is AcknowledgeMode.CLIENT:
+        with pytest.raises(JMSException, match="could not be acknowledged"):
+            session._acknowledge_received()
+    with other.create_session() as sender:
+        send_texts(sender, QUEUE, "afterwards")
+    assert receive(consumer).get_body(str) == "afterwards", "it goes on, as a new client"
+
+
+@pytest.mark.parametrize("route", [Route.POOLED_ALONE, Route.DIRECT], indirect=True)
+def test_a_listener_is_not_given_it_either(connection: Connection, other: Connection, server: Server) -> None:
+    with other.create_session() as sender:
+        send_texts(sender, QUEUE, *NAMES)
+    session = connection.create_session()
+    consumer = session.create_consumer(QUEUE)
+    ours: list[Message] = []
+    listens, goes_on = threading.Event(), threading.Event()
+
+    def listen(message: Message) -> None:
+        ours.append(message)
+        if len(ours) == 4:
+            listens.set()
+            goes_on.wait(60)
+
+    consumer.message_listener = listen
+    assert listens.wait(30)
+    assert len(consumer._inbox) > 0
+    with suspended(connection, server):
+        theirs = deliveries(drain(other.create_session().create_consumer(QUEUE)))
+        goes_on.set()
+        with pytest.raises(AssertionError):
+            wait_for(lambda: len(ours) > 4, timeout=1)
+        assert sorted(theirs) == sorted(NAMES[3:])
+        assert theirs[NAMES[3]] == 2
