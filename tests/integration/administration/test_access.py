@@ -20,6 +20,7 @@ from jmsql import (
     JMSSecurityException,
     Queue,
     Session,
+    SubscriptionChange,
     Topic,
     TopicRequestor,
     enlist,
@@ -246,6 +247,18 @@ class TestOnDestinations:
         with consuming.create_shared_durable_consumer(PRICES, "audit") as consumer:
             assert receive_texts(consumer, 1) == ["a"]
         consuming.create_shared_durable_consumer(PRICES, "audit", "weight > 1").close()
+        consuming.unsubscribe("audit")
+
+    def test_a_consumer_keeps_what_a_subscription_with_another_selector_has_collected(
+        self, granted: dict[str, str], connect: Connect, session: Session
+    ) -> None:
+        consuming = connect("consumer").create_session()
+        consuming.create_shared_durable_consumer(PRICES, "audit", "weight is null").close()
+        send_texts(session, PRICES, "collected")
+        keep = SubscriptionChange.KEEP
+        with consuming.create_shared_durable_consumer(PRICES, "audit", "weight > 1", if_changed=keep) as consumer:
+            send_texts(session, PRICES, "not chosen")
+            assert texts_of(drain(consumer)) == ["collected"]
         consuming.unsubscribe("audit")
 
     def test_revoking(self, granted: dict[str, str], administration: Administration, connect: Connect) -> None:
