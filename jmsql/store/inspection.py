@@ -217,7 +217,8 @@ class Inspection:
             where m.jms_message_id::text = %(message_id)s and (q.name is not null or t.name is not null)"""
         statement = f"""
             select {message_columns(self._schema)}, null, d.delivery_count, null, {_state(expired)},
-                   coalesce(d.delivery_count, 0), d.connection_id, d.next_attempt, d.last_error, {held}
+                   coalesce(d.delivery_count, 0), d.connection_id,
+                   nullif(d.next_attempt, 'infinity'), d.last_error, {held}
             from {self._schema}.message m
             left join {self._schema}.delivery d using (queue_id, inverse_priority, sequence)
             {places}
@@ -247,7 +248,8 @@ class Inspection:
         present = f"""
             select {columns}, null, d.delivery_count, null,
                    {_state(expired)},
-                   coalesce(d.delivery_count, 0), d.connection_id, d.next_attempt, d.last_error
+                   coalesce(d.delivery_count, 0), d.connection_id,
+                   nullif(d.next_attempt, 'infinity'), d.last_error
             from {self._schema}.message m
             left join {self._schema}.delivery d
               on (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import cache, lru_cache
 
+from jmsql.exceptions import InvalidSelectorException
 from jmsql.postgresql_text import from_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.identifier import quote_identifier
@@ -127,12 +129,16 @@ class TopicStatements:
         parameters: dict[str, object] = {"known": list(selectors)}
         branches = ""
         for number, text in enumerate(selectors):
-            selector = Selector.parse(from_postgresql(text))
-            assert selector is not None
-            chosen = selector.to_sql(self._schema_name, first=len(parameters))
-            parameters |= chosen.parameters
+            condition = "false"  # where it is no selector: a client would have refused it
+            with contextlib.suppress(InvalidSelectorException):
+                selector = Selector.parse(from_postgresql(text))
+                if selector is None:
+                    continue
+                chosen = selector.to_sql(self._schema_name, first=len(parameters))
+                parameters |= chosen.parameters
+                condition = f"({chosen.condition}) is true"
             parameters[f"text_{number}"] = text
-            branches += f" when %(text_{number})s then ({chosen.condition}) is true"
+            branches += f" when %(text_{number})s then {condition}"
         chosen_by = f"case t.selector{branches} else true end" if branches else "true"
         size = " + ".join(f"coalesce(pg_column_size(m.{name}), 0)" for name in BODY_COLUMNS)
         values = ", ".join(

@@ -438,6 +438,21 @@ def test_automatic_creation_holds_for_whoever_speaks_sql(
         administration.create_queue("another")
 
 
+def test_a_subscription_whose_selector_is_none_keeps_nobody_from_publishing(
+    plain: Plain, session: Session, owner: psycopg.Connection[Any]
+) -> None:
+    subscriber = session.create_consumer(PRICES)
+    for selector in ("((", "", "weight >"):
+        plain("receiver from all").execute(
+            "insert into jmsql.subscription (topic_id, selector, durable, shared, no_local, name) "
+            "select topic_id, %s, true, true, false, %s from jmsql.topic where name = 'prices'",
+            [selector, f"forged {selector}"],
+        )
+    send_texts(session, PRICES, "a")
+    assert texts_of(drain(subscriber)) == ["a"]
+    assert owner.execute("select count(*) from jmsql.message").fetchone() == (1,)  # "" chooses all
+
+
 def test_nothing_waits_for_a_role_that_locks(plain: Plain, session: Session) -> None:
     attacker = plain("receiver from all")
     with attacker.transaction():

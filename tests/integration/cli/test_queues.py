@@ -32,7 +32,8 @@ class TestMigrate:
         again = jmsql("migrate", "--schema", empty_schema, "--json").document
         assert again == made | {"from": made["to"]}
         assert "already" in jmsql("migrate", "--schema", empty_schema).text
-        assert jmsql("queues", "--schema", empty_schema, "--json").document == []
+        [queue] = jmsql("queues", "--schema", empty_schema, "--json").document
+        assert queue["queue"] == "DLQ"
 
     def test_the_schema_can_come_from_the_environment(
         self, jmsql: Command, empty_schema: str, monkeypatch: pytest.MonkeyPatch
