@@ -10,7 +10,7 @@ from datetime import timedelta
 from jmsql.destinations import Queue
 from jmsql.duration import seconds
 
-__all__ = ["DEFAULT_DEAD_LETTER_QUEUE", "RedeliveryPolicy", "claim_duration", "delay_after_error"]
+__all__ = ["DEFAULT_DEAD_LETTER_QUEUE", "MOST_ERRORS", "RedeliveryPolicy", "claim_duration", "delay_after_error"]
 
 DEFAULT_DEAD_LETTER_QUEUE = "DLQ"
 """Where dead letters go if a policy that limits deliveries names no queue."""
@@ -18,7 +18,11 @@ DEFAULT_DEAD_LETTER_QUEUE = "DLQ"
 _LONGEST = timedelta(days=36_500).total_seconds()
 """Nobody waits for longer, and at some time PostgreSQL has no timestamps."""
 
-_DELAYS_AFTER_ERRORS = (0.0, 0.1, 0.5, 2.0, 10.0, 60.0)
+MOST_ERRORS = 20
+"""With so many errors a message moves to the dead-letter queue, if no policy says anything else."""
+
+_DELAYS_AFTER_ERRORS = (0.0, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 9000.0)
+"""Together about a day, until there were too many errors."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,5 +70,7 @@ def _print(findings: list[Finding], problems: int) -> None:
     screen.print()
     if problems:
         screen.print(f"{counted(problems, 'problem')} found.", style="bold red")
+    elif notes := sum(finding.health is Health.note for finding in findings):
+        screen.print(f"No problem, and {counted(notes, 'note')}.", style="bold yellow")
     else:
         screen.print("All is well.", style="bold green")

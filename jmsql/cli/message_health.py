@@ -56,6 +56,7 @@ def examine_messages(holders: Holders, limits: Limits) -> Iterator[Finding]:
     yield from _streams(holders)
     yield from _selectors(holders)
     yield from _unattended(holders)
+    yield from _failing(holders)
     yield from _dead_letters(holders)
 
 
@@ -216,6 +217,26 @@ def _unattended(holders: Holders) -> Iterator[Finding]:
         "Start what is to receive, or see who sends there. Programs that receive inside their own transactions, and "
         "those that open a consumer for less than a second, are not known.",
     )
+
+
+def _failing(holders: Holders) -> Iterator[Finding]:
+    destinations = holders.failing()
+    if not destinations:
+        yield Finding("redelivery", Health.ok, "no message has failed and waits to be delivered again")
+        return
+    for each in destinations[:_SHOWN]:
+        waiting = ""
+        if each.waiting:
+            until = "" if each.seconds is None else f", the last for {each.seconds:,.0f} s"
+            waiting = f"; {each.waiting:,} of them {'waits' if each.waiting == 1 else 'wait'}{until}"
+        yield Finding(
+            "redelivery",
+            Health.note,
+            f"{counted(each.messages, 'message')} of {each.destination!r} failed up to "
+            f"{counted(each.most_errors, 'time')}{waiting}",
+            "The log of the program that receives them says why, and so does last_error in jmsql.messages. Those that "
+            "go on failing move to the dead-letter queue.",
+        )
 
 
 def _dead_letters(holders: Holders) -> Iterator[Finding]:

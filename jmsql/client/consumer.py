@@ -110,8 +110,8 @@ class MessageConsumer:
         """What messages are given to as they come, on a thread of the session's; None while `receive` is used.
 
         A session calls its listeners one at a time. When a listener raises, the message is delivered again in AUTO and
-        DUPS_OK sessions: at once, then after ever longer pauses of up to a minute. In the other sessions the next
-        message comes, and the session decides by `commit`, `rollback`, `recover` or `acknowledge`.
+        DUPS_OK sessions: at once, then after ever longer pauses, until it moves to the dead-letter queue. In the other
+        sessions the next message comes, and the session decides by `commit`, `rollback`, `recover` or `acknowledge`.
 
         Raises:
             IllegalStateException: The consumer is closed.

@@ -77,7 +77,7 @@ class Inbox:
         self.policy = ConsumerPolicy()
         self.claimed_for: float | None = None
         self.prefetch = Prefetch()
-        self._destination = destination
+        self.destination = destination
         self._traffic = traffic
         self._clock = clock
         self.on_move: Callable[[Inbox], None] = lambda _: None
@@ -107,7 +107,7 @@ class Inbox:
             self._selector,
             fetch,
             lambda: None,
-            self._destination,
+            self.destination,
             None,
             self._traffic,
             clock=self._clock,
@@ -237,7 +237,7 @@ class Inbox:
     def count(self, counts: Counts) -> None:
         """Count what became of messages."""
         if self._traffic is not None:
-            self._traffic.count(self.queue_id, self._destination, counts)
+            self._traffic.count(self.queue_id, self.destination, counts)
 
     def wake_up(self, key: MessageKey | GroupKey | None) -> None:
         """Note, from any thread, that a message or a group is to be had again, or that something new is there.
@@ -256,13 +256,13 @@ class Inbox:
         if self._changes_seen == self._changes.count:
             return False
         self._changes_seen = self._changes.count
-        self._may_be_removed = isinstance(self._destination, Queue)
+        self._may_be_removed = isinstance(self.destination, Queue)
         self.fetch_by(self._reader.fetch)
         return True
 
     def _find_queue(self, store: MessageStore) -> bool:
         """Return whether there is a queue of the name; it may be another one than before, made since."""
-        queue_id = store.find_queue(self._destination.name)
+        queue_id = store.find_queue(self.destination.name)
         if queue_id is None:
             return False
         self._may_be_removed = False

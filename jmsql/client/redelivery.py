@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from jmsql.client.connection_destinations import ConnectionDestinations
 from jmsql.client.inbox import Inbox
 from jmsql.client.side_connection import SideConnection
 from jmsql.destinations import Queue
-from jmsql.exceptions import JMSException
-from jmsql.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy, delay_after_error
+from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
+from jmsql.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy
 from jmsql.store.control import ControlConnection
 from jmsql.store.message_key import MessageKey
-from jmsql.store.redelivery import QueuePolicy, Release, Rules
+from jmsql.store.redelivery import QueuePolicy, Release, Rules, after_error
 
 __all__ = ["FailedDelivery", "Redelivery"]
 
@@ -65,8 +66,12 @@ class Redelivery:
         """Return what a consumer's own policy means; its dead-letter queue is made if need be."""
         if policy.maximum_deliveries is None:
             return Rules(policy, 0)
-        queue = Queue(policy.dead_letter_queue or DEFAULT_DEAD_LETTER_QUEUE)
-        return Rules(policy, self._destinations.look_up(queue))
+        if policy.dead_letter_queue is not None:
+            return Rules(policy, self._destinations.look_up(Queue(policy.dead_letter_queue)))
+        try:
+            return Rules(policy, self._destinations.look_up(Queue(DEFAULT_DEAD_LETTER_QUEUE)))
+        except (InvalidDestinationException, JMSSecurityException):  # who buries makes it
+            return Rules(policy, 0)
 
     def rules(self, inbox: Inbox) -> Rules | None:
         """Return what holds for failed deliveries: by the consumer, by the destination, or else; None: nothing does."""
@@ -105,9 +110,13 @@ class Redelivery:
             own = rules[inbox]
             if own is not None:
                 releases.append(own.after_failure(key, claim_id, number, error))
+            elif error is not None:
+                is_dead = inbox.destination == Queue(DEFAULT_DEAD_LETTER_QUEUE)
+                releases.append(after_error(key, claim_id, errors.get(key, 0) + 1, error, is_dead=is_dead))
             else:
-                delay = 0.0 if error is None else delay_after_error(errors.get(key, 0) + 1)
-                releases.append(Release(key, claim_id, 1, delay, error))
+                releases.append(Release(key, claim_id, 1))
+        for each, release in zip(failed, releases, strict=True):
+            _tell(each, release)
         return releases
 
     def _earlier_errors(self, failed: Sequence[FailedDelivery]) -> dict[MessageKey, int]:
@@ -136,3 +145,20 @@ class Redelivery:
             self._control().sent(self._side.run(lambda store: store.redelivery.bury()))
         except JMSException as error:
             logger.warning("Messages go to their dead-letter queue a little later: %s", error)
+
+
+def _tell(failed: FailedDelivery, release: Release) -> None:
+    """Write into the log when a message that has failed comes again, or that it does not."""
+    place = (failed.inbox.destination, failed.key.sequence, failed.number)
+    if release.dead_letter_queue_id is not None:
+        logger.warning(
+            "The message of %s with the sequence %d was delivered %d times in vain: it moves to the dead-letter queue.",
+            *place,
+        )
+    elif release.error is not None and release.delay:
+        next_attempt = datetime.now(UTC) + timedelta(seconds=release.delay)
+        logger.warning(
+            "The message of %s with the sequence %d was delivered %d times in vain; the next attempt is at %s.",
+            *place,
+            f"{next_attempt:%Y-%m-%d %H:%M:%S} UTC",
+        )

@@ -19,6 +19,7 @@ from jmsql.store.spark_prepared import PREPARED_PREFIX, PreparedAttempts
 __all__ = [
     "ClaimHolder",
     "ClockSkew",
+    "FailingDestination",
     "Holders",
     "PreparedBy",
     "PreparedTransaction",
@@ -89,6 +90,20 @@ class WaitingQueue(NamedTuple):
     queue: str
     ready: int
     oldest_seconds: float | None
+
+
+class FailingDestination(NamedTuple):
+    """A destination with messages that have failed with errors and are still there.
+
+    `most_errors` is how often the worst of them failed; `waiting` is how many wait for their next attempt, the last of
+    which is in `seconds`.
+    """
+
+    destination: str
+    messages: int
+    most_errors: int
+    waiting: int
+    seconds: float | None
 
 
 class WaitingStream(NamedTuple):
@@ -236,6 +251,25 @@ class Holders:
                 order by q.name"""
         )
         return [WaitingQueue._make(row) for row in rows]
+
+    def failing(self) -> list[FailingDestination]:
+        """Return the destinations with messages whose deliveries have failed with errors, the most of them first."""
+        rows = self._rows(
+            f"""select coalesce(q.name, o.name), count(*), max(d.error_count),
+                       count(*) filter (where d.next_attempt > statement_timestamp()),
+                       extract(epoch from max(d.next_attempt) filter (
+                           where d.next_attempt > statement_timestamp() and d.next_attempt < 'infinity')
+                           - statement_timestamp())::float8
+                from (select queue_id, error_count, next_attempt from {self._schema}.delivery
+                      where error_count > 0) d
+                join {self._schema}.queue q using (queue_id)
+                left join {self._schema}.subscription s using (queue_id)
+                left join {self._schema}.topic o on o.topic_id = s.topic_id
+                where q.deleted_at is null
+                group by coalesce(q.name, o.name)
+                order by count(*) desc, 1"""
+        )
+        return [FailingDestination._make(row) for row in rows]
 
     def dead_letters(self) -> list[WaitingQueue]:
         """Return the queues that have dead letters, with their number."""

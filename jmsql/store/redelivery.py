@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jmsql.policies import RedeliveryPolicy
+from jmsql.policies import MOST_ERRORS, RedeliveryPolicy, delay_after_error
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
 from jmsql.store.message_key import MessageKey, key_parameters
 from jmsql.store.redelivery_statements import POLICY_COLUMNS, redelivery_statements
 from jmsql.store.rows import array_literal
 
-__all__ = ["NO_POLICY", "ExtendedClaim", "LostClaim", "QueuePolicy", "Redelivery", "Release", "Rules"]
+__all__ = ["NO_POLICY", "ExtendedClaim", "LostClaim", "QueuePolicy", "Redelivery", "Release", "Rules", "after_error"]
 
 _BURIED_AT_ONCE = 500
+_DEFAULT_DEAD_LETTER_QUEUE_ID = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,21 @@ class Rules(NamedTuple):
         if self.is_exhausted(key, failures):
             return Release(key, claim_id, 1, 0.0, error, self.dead_letter_queue_id)
         return Release(key, claim_id, 1, self.policy.delay_after(failures), error)
+
+
+def after_error(key: MessageKey, claim_id: int | None, errors: int, error: str, *, is_dead: bool) -> Release:
+    """Give back a message for which no policy says anything.
+
+    Args:
+        key: The message.
+        claim_id: The claim that holds it; None: only a transaction does.
+        errors: How many of its deliveries have failed with errors by now.
+        error: The last of them.
+        is_dead: Whether it is in the dead-letter queue already, where it stays.
+    """
+    if errors >= MOST_ERRORS and not is_dead:
+        return Release(key, claim_id, 1, 0.0, error, _DEFAULT_DEAD_LETTER_QUEUE_ID)
+    return Release(key, claim_id, 1, delay_after_error(errors), error)
 
 
 class QueuePolicy(NamedTuple):

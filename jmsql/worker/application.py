@@ -129,7 +129,8 @@ class Application:
             subscription: The name of the subscription to the topic, which all workers share.
             durable: Whether that subscription collects messages while no worker runs.
             redelivery: What becomes of messages with which the handler fails; None: what is set for the destination, or
-                else that they come again after 1 s, 2 s, 4 s and so on, up to a minute, until it succeeds.
+                else that they come again after 1 s, 2 s, 4 s and so on, up to four hours, and move to the dead-letter
+                queue after 20 deliveries.
             claim_time_limit: After how many seconds (or a `timedelta`) without a sign of life of its process a message
                 goes to another handler, if it is not transacted; None: what is set for the destination, or else only
                 when the process has ended.

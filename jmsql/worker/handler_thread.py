@@ -28,8 +28,10 @@ __all__ = ["DEFAULT_REDELIVERY", "HandlerThread", "Handling"]
 
 logger = logging.getLogger("jmsql.worker")
 
-DEFAULT_REDELIVERY = RedeliveryPolicy(delay=1.0, multiplier=2.0, maximum_delay=60.0, jitter=0.1)
-"""What holds for messages of which neither the listener nor the destination says anything."""
+DEFAULT_REDELIVERY = RedeliveryPolicy(
+    maximum_deliveries=20, delay=1.0, multiplier=2.0, maximum_delay=4 * 3600.0, jitter=0.1
+)
+"""What holds for messages of which neither the listener nor the destination says anything: about a day in all."""
 
 _PAUSE_AFTER_FAILURE = 0.1
 _PAUSE_WITHOUT_SERVER = 1.0

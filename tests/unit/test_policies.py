@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jmsql import InvalidDestinationException, RedeliveryPolicy
-from jmsql.policies import delay_after_error
+from jmsql.policies import MOST_ERRORS, delay_after_error
 
 
 def test_delays_grow_up_to_the_longest() -> None:
@@ -37,7 +37,8 @@ def test_deliveries_are_exhausted_at_the_maximum() -> None:
 
 
 def test_without_a_policy_the_first_redelivery_after_an_error_is_at_once() -> None:
-    assert [delay_after_error(failures) for failures in (1, 2, 3, 6, 100)] == [0.0, 0.1, 0.5, 60.0, 60.0]
+    assert [delay_after_error(errors) for errors in (1, 2, 3, 6, 100)] == [0.0, 0.1, 0.5, 60.0, 9000.0]
+    assert 22 * 3600 < sum(delay_after_error(errors) for errors in range(1, MOST_ERRORS)) < 26 * 3600
 
 
 def test_a_policy_is_a_value() -> None:

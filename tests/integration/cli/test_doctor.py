@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -59,6 +60,7 @@ def test_a_healthy_store(jmsql: Command, jmsql_factory: library.ConnectionFactor
         "streams",
         "selectors",
         "consumers",
+        "redelivery",
         "dead letters",
         "pooler",
         "notifications",
@@ -76,7 +78,8 @@ def test_a_healthy_store(jmsql: Command, jmsql_factory: library.ConnectionFactor
 def test_people_read_the_same(jmsql: Command) -> None:
     outcome = jmsql("doctor")
     assert outcome.exit_code == 0
-    assert outcome.text.endswith("All is well.\n")
+    is_durable = finding(jmsql("doctor", "--json"), "durability")["health"] == "ok"
+    assert outcome.text.endswith("All is well.\n" if is_durable else "No problem, and 1 note.\n")
 
 
 def test_a_snapshot_that_holds_vacuum_back(jmsql: Command, holder: psycopg.Connection) -> None:
@@ -378,6 +381,29 @@ def test_a_queue_that_nobody_receives_from(jmsql: Command, jmsql_factory: librar
     with jmsql_factory.create_connection() as connection:
         connection.create_session().create_consumer(library.Queue("orders"))
         wait_for(lambda: findings(jmsql("doctor", "--json"), "consumers") == [], 30.0)
+
+
+def test_messages_that_go_on_failing(jmsql: Command, jmsql_factory: library.ConnectionFactory) -> None:
+    jmsql("send", "orders", "x")
+    with jmsql_factory.create_connection() as connection:
+        connection.start()
+        session = connection.create_session(transacted=True)
+        consumer = session.create_consumer(library.Queue("orders"))
+        assert consumer.receive(0) is not None
+        session.rollback()
+        assert consumer.receive(0) is not None
+        assert findings(jmsql("doctor", "--json"), "redelivery") == []
+        session.rollback("broken")
+        for _ in range(3):
+            assert consumer.receive(10) is not None
+            session.rollback("broken")
+        [found] = findings(jmsql("doctor", "--json"), "redelivery")
+        outcome = jmsql("doctor")
+    assert found["health"] == "note"
+    assert found["says"].startswith("1 message of 'orders' failed up to 4 times; 1 of them waits, the last for ")
+    assert outcome.exit_code == 0
+    assert "All is well" not in outcome.text
+    assert re.search(r"No problem, and \d+ notes?\.\n$", outcome.text)
 
 
 def test_dead_letters(jmsql: Command, jmsql_factory: library.ConnectionFactory) -> None:
