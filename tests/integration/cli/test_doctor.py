@@ -117,7 +117,7 @@ def test_a_missing_schema(jmsql: Command) -> None:
         "check": "schema",
         "health": "problem",
         "says": "it is not there",
-        "advice": "Run `jmsql migrate`.",
+        "advice": "Run `jmsql migrate --schema nowhere`.",
     }
     assert finding(outcome, "notifications")["health"] == "ok"
 
