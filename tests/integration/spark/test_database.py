@@ -62,7 +62,7 @@ def guest(server: Server) -> Iterator[str]:
 
 
 def test_missing_schema_says_how_to_make_it(plan: Callable[..., object]) -> None:
-    with pytest.raises(jmsql.JMSException, match="no schema 'elsewhere': run `jmsql migrate`"):
+    with pytest.raises(jmsql.JMSException, match="no schema 'elsewhere': run `jmsql migrate --schema elsewhere`"):
         plan(jmsqlSchema="elsewhere")
 
 
