@@ -9,8 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.faults.spark_storm import SparkStorm
-from tests.faults.storm import Storm
+from tests.faults.spark_storm import SparkReport, SparkStorm
+from tests.faults.storm import Report, Storm
 
 
 def main() -> int:
@@ -20,6 +20,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="repeats the choices of a run")
     parser.add_argument("--pause", type=float, help="mean seconds between two faults (default: 2, with Spark 20)")
     parser.add_argument("--spark", action="store_true", help="run streams of Spark, and kill what runs them")
+    parser.add_argument(
+        "--longest",
+        type=float,
+        default=60.0,
+        help="the most seconds that a client is frozen or the network swallows packets (default: 60)",
+    )
     parser.add_argument("--quiet", action="store_true", help="do not tell of each fault")
     arguments = parser.parse_args()
     started = time.monotonic()
@@ -28,11 +34,15 @@ def main() -> int:
         if not arguments.quiet:
             print(f"{time.monotonic() - started:8.1f} s  {what}", flush=True)
 
+    report: Report | SparkReport
     with tempfile.TemporaryDirectory(prefix="jmsql-storm-") as directory:
         tell(f"seed {arguments.seed}")
-        storm = (SparkStorm if arguments.spark else Storm)(arguments.seed, Path(directory), tell)
-        pause = arguments.pause or (20.0 if arguments.spark else 2.0)
-        report = storm.run(3600 * arguments.hours, pause)
+        seconds = 3600 * arguments.hours
+        if arguments.spark:
+            report = SparkStorm(arguments.seed, Path(directory), tell).run(seconds, arguments.pause or 20.0)
+        else:
+            storm = Storm(arguments.seed, Path(directory), tell)
+            report = storm.run(seconds, arguments.pause or 2.0, arguments.longest)
     print(report)
     return 0 if report.is_right else 1
 

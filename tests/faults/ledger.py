@@ -12,8 +12,17 @@ __all__ = ["CHANNELS", "Account", "Guarantee", "Ledger"]
 
 _TABLES = """
     create schema business;
-    create table business.sent (channel text not null, number text not null);
-    create table business.done (channel text not null, number text not null, client text not null);
+    create table business.sent (
+        channel text not null, number text not null, at timestamptz not null default clock_timestamp());
+    create table business.done (
+        channel text not null, number text not null, client text not null,
+        at timestamptz not null default clock_timestamp());
+    """
+_LONGEST_WAIT = """
+    select coalesce(extract(epoch from max(d.at - s.at)), 0)
+    from business.sent s
+    join (select channel, number, min(at) as at from business.done group by 1, 2) d using (channel, number)
+    where channel = %s
     """
 
 
@@ -51,6 +60,8 @@ class Account:
     lost: list[str]
     doubled: list[str]
     unknown: list[str]
+    longest_wait: float
+    """The most seconds between the sending of a message and the first time that it was done."""
 
     @property
     def is_right(self) -> bool:
@@ -60,7 +71,7 @@ class Account:
         return not self.lost and (may_double or not self.doubled) and (may_be_unknown or not self.unknown)
 
     def __str__(self) -> str:
-        says = f"{self.channel}: {self.sent} sent, {self.done} done"
+        says = f"{self.channel}: {self.sent} sent, {self.done} done, after {self.longest_wait:.1f} s at most"
         for name in ("lost", "doubled", "unknown"):
             numbers: list[str] = getattr(self, name)
             says += f", {len(numbers)} {name}" + (f" ({', '.join(numbers[:5])} ...)" if numbers else "")
@@ -97,6 +108,14 @@ class Ledger:
             f"client {row}" for row in self._rows("select * from jmsql.clients")
         ]
 
+    def leading_process(self) -> int | None:
+        """Which process does the maintenance for all clients; None: none at the moment."""
+        rows = self._rows(
+            "select c.process_id from jmsql.leadership l join jmsql.connection c using (connection_id) "
+            "where l.expires_at > clock_timestamp()"
+        )
+        return rows[0][0] if rows else None
+
     def accounts(self) -> list[Account]:
         """Compare what was done with what was sent, channel by channel."""
         return [self._account(channel, guarantee) for channel, guarantee in CHANNELS.items()]
@@ -114,6 +133,7 @@ class Ledger:
             sorted(sent - done.keys()),
             sorted(number for number, count in done.items() if count > 1),
             sorted(done.keys() - sent),
+            float(self._rows(_LONGEST_WAIT, channel)[0][0]),
         )
 
     def _rows(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:

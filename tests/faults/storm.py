@@ -17,6 +17,7 @@ from jmsql import ConnectionFactory
 from jmsql.testing import wait_for
 from tests.faults.faulty_server import faulty_server
 from tests.faults.ledger import Account, Ledger
+from tests.faults.network import Network, can_make_networks
 from tests.faults.proxy import CutPoint, CuttingProxy
 from tests.faults.work import AT_WORK, NEWS, SUBSCRIBERS
 from tests.integration.pooler.pgbouncer import pgbouncer
@@ -29,7 +30,7 @@ _PATIENCE = 90.0
 _POOL = 12
 
 Route = str
-_DIRECT, _PROXY, _POOLER = "direct", "proxy", "pooler"
+_DIRECT, _PROXY, _POOLER, _NETWORK = "direct", "proxy", "pooler", "network"
 
 _PROCESSES: dict[str, tuple[Route, tuple[str, ...]]] = {
     "first producer": (_PROXY, ("produce orders", "greet")),
@@ -38,10 +39,11 @@ _PROCESSES: dict[str, tuple[Route, tuple[str, ...]]] = {
     "second consumer": (_DIRECT, ("listen to orders", "take letters", "listen to notes", "share news")),
     "pooled consumer": (_POOLER, ("take orders", "take invoices", "take parcels", "share news")),
     "reader": (_PROXY, ("read all news", "read even news")),
+    "far client": (_NETWORK, ("produce orders", "take orders", "take parcels", "share news")),
     # What is received in an AUTO session is acknowledged before the client has it: it dies with the client.
     "survivor": (_PROXY, ("take postcards",)),
 }
-_PRODUCERS = ("first producer", "second producer")
+_PRODUCERS = ("first producer", "second producer", "far client")
 _KILLED = [name for name in _PROCESSES if name != "survivor"]
 
 
@@ -74,12 +76,14 @@ class _Clients:
 
     Args:
         urls: The ways to the server.
+        network: Where clients on the network run; None: on this host, as the others.
         directory: Where their logs go.
         seed: Where their choices begin.
     """
 
-    def __init__(self, urls: dict[Route, str], directory: Path, seed: int) -> None:
+    def __init__(self, urls: dict[Route, str], network: Network | None, directory: Path, seed: int) -> None:
         self._urls = urls
+        self._network = network
         self._directory = directory
         self._seed = seed
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -92,9 +96,10 @@ class _Clients:
         self._log(name).unlink(missing_ok=True)
         self._started[name] += 1
         seed = f"{self._seed} {self._started[name]}"
+        host = self._network.command if route == _NETWORK and self._network is not None else []
         with self._log(name).open("ab") as log:
             self._running[name] = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.work", name, seed, self._urls[route], *roles],
+                [*host, sys.executable, "-m", "tests.faults.work", name, seed, self._urls[route], *roles],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -111,9 +116,15 @@ class _Clients:
         self._running[name].kill()
         self._running.pop(name).wait()
 
-    def send_signal(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to a process."""
-        self._running[name].send_signal(number)
+    def freeze(self, name: str, seconds: float) -> None:
+        """Let a process do nothing for a while."""
+        self._running[name].send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self._running[name].send_signal(signal.SIGCONT)
+
+    def with_process(self, process: int | None) -> str | None:
+        """Return the name of a process, if it is one of these."""
+        return next((name for name, running in self._running.items() if running.pid == process), None)
 
     def end(self, *names: str) -> None:
         """Let processes end in order."""
@@ -166,15 +177,20 @@ class Storm:
         self._tell = tell
         self._report = Report(seed)
 
-    def run(self, seconds: float, pause: float = 1.0) -> Report:
+    def run(self, seconds: float, pause: float = 1.0, longest: float = 3.0) -> Report:
         """Let it rage.
 
         Args:
             seconds: How long.
             pause: The mean time between two faults, in seconds.
+            longest: The most seconds that a client is frozen, or the network swallows packets.
         """
+        self._longest = longest
         with ExitStack() as stack:
-            self._server = stack.enter_context(faulty_server())
+            self._network = stack.enter_context(Network()) if can_make_networks() else None
+            self._server = stack.enter_context(
+                faulty_server(address=None if self._network is None else self._network.server_address)
+            )
             self._ledger = Ledger(self._server.url)
             self._ledger.create()
             self._proxy = stack.enter_context(CuttingProxy(self._server.url))
@@ -183,9 +199,10 @@ class Storm:
                 _DIRECT: self._server.url,
                 _PROXY: self._proxy.url,
                 _POOLER: pooler.url(self._server.url),
+                _NETWORK: self._server.url if self._network is None else self._server.network_url,
             }
             _subscribe(self._server.url)
-            self._clients = _Clients(urls, self._directory, self._report.seed)
+            self._clients = _Clients(urls, self._network, self._directory, self._report.seed)
             stack.callback(self._clients.close)
             for name in _PROCESSES:
                 self._clients.start(name)
@@ -204,6 +221,8 @@ class Storm:
             self._kill_client: 6,
             self._cut_connection: 6,
             self._freeze_client: 1,
+            self._freeze_leader: 1,
+            self._swallow_packets: 0 if self._network is None else 2,
             self._terminate_connections: 2,
             self._kill_backend: 1,
             self._kill_server: 1,
@@ -225,11 +244,22 @@ class Storm:
         return "connection cut"
 
     def _freeze_client(self) -> str:
-        name = self._random.choice(list(_PROCESSES))
-        self._clients.send_signal(name, signal.SIGSTOP)
-        time.sleep(self._random.uniform(0.5, 3.0))
-        self._clients.send_signal(name, signal.SIGCONT)
+        self._clients.freeze(self._random.choice(list(_PROCESSES)), self._random.uniform(0.5, self._longest))
         return "client frozen for a while"
+
+    def _freeze_leader(self) -> str:
+        leader = self._clients.with_process(self._ledger.leading_process())
+        if leader is None:
+            return "no leader to freeze"
+        self._clients.freeze(leader, self._longest)
+        return "leader frozen"
+
+    def _swallow_packets(self) -> str:
+        assert self._network is not None
+        self._network.swallow()
+        time.sleep(self._random.uniform(0.5, self._longest))
+        self._network.pass_on()
+        return "packets swallowed"
 
     def _terminate_connections(self) -> str:
         self._server.terminate_backends(self._random.uniform(0.1, 1.0))

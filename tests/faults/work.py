@@ -44,8 +44,8 @@ NEWS = Topic("news")
 SUBSCRIBERS = {"news all": None, "news even": "parity = 'even'"}
 """The durable subscriptions with one consumer each, whose client identifier is their name."""
 
-_SENT = sqlalchemy.text("insert into business.sent values (:channel, :number)")
-_DONE = sqlalchemy.text("insert into business.done values (:channel, :number, :client)")
+_SENT = sqlalchemy.text("insert into business.sent (channel, number) values (:channel, :number)")
+_DONE = sqlalchemy.text("insert into business.done (channel, number, client) values (:channel, :number, :client)")
 _WAIT = 0.2
 AT_WORK = "at work"
 """What a process writes when it begins."""
@@ -139,6 +139,23 @@ def is_fault(error: Exception) -> bool:
     return type(error) in {JMSException, ResourceAllocationException, TransactionRolledBackException}
 
 
+@contextmanager
+def perhaps_undone(worker: Worker, session: jmsql.Session) -> Iterator[None]:
+    """Work in a savepoint, or not; roll it back, or release it. Rows and messages share its fate."""
+    kind = worker.random.choice(["none", "none", "SQLAlchemy's", "SQL's"])
+    is_undone = worker.random.random() < 0.3
+    if kind == "none":
+        yield
+    elif kind == "SQLAlchemy's":
+        savepoint = session.database.begin_nested()
+        yield
+        (savepoint.rollback if is_undone else savepoint.commit)()
+    else:
+        session.database.exec_driver_sql("savepoint step")
+        yield
+        session.database.exec_driver_sql("rollback to savepoint step" if is_undone else "release savepoint step")
+
+
 # Producers
 
 
@@ -152,8 +169,9 @@ def produce(worker: Worker, *channels: str) -> None:
                 channel = worker.random.choice(channels)
                 with session.create_producer(Queue(channel)) as producer:
                     for number in worker.numbers():
-                        session.database.execute(_SENT, {"channel": channel, "number": number})
-                        producer.send(session.create_text_message(number))
+                        with perhaps_undone(worker, session):
+                            session.database.execute(_SENT, {"channel": channel, "number": number})
+                            producer.send(session.create_text_message(number))
                 worker.random.choice([session.commit] * 9 + [session.rollback])()
 
             ignoring_faults(worker, send, session.rollback)
@@ -252,14 +270,15 @@ def _consume(
         if not consumers:
             consumers.append(create_consumer())
         for _ in range(worker.random.randint(1, 10)):
-            message = consumers[0].receive(timeout=_WAIT)
-            if message is None:
-                break
-            do(worker, session, channel, message)
-            if forward_to is not None:
-                number = text(message)
-                session.database.execute(_SENT, {"channel": forward_to, "number": number})
-                producer.send(session.create_text_message(number))
+            with perhaps_undone(worker, session):
+                message = consumers[0].receive(timeout=_WAIT)
+                if message is None:
+                    break
+                do(worker, session, channel, message)
+                if forward_to is not None:
+                    number = text(message)
+                    session.database.execute(_SENT, {"channel": forward_to, "number": number})
+                    producer.send(session.create_text_message(number))
         worker.random.choice([session.commit] * 9 + [session.rollback])()
 
     while not stopping.is_set():
