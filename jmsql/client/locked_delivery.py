@@ -33,9 +33,9 @@ class LockedDelivery:
     count. Those made for the first time are recorded together, since most end well; a message that was delivered
     before is recorded for itself, so that it alone is blamed if it is delivered in vain once more.
 
-    Once the application has had the connection, it may set savepoints, of which the driver tells nobody. Then only the
-    first fetch of a transaction, before which no savepoint can be set, brings more than one message, and each is
-    deleted when it is delivered: a rollback to a savepoint brings it back. Which came back is seen before the commit.
+    The application's savepoints are heard of before each of its statements. By then what was delivered is deleted, so
+    that a rollback to a savepoint brings back what was delivered since. Where the text of a statement does not tell
+    which savepoint it rolls back to, what came back is seen before the commit.
 
     Args:
         database: The transaction.
@@ -52,7 +52,7 @@ class LockedDelivery:
         self._undeleted_from: set[int] = set()
         self._recorded: list[MessageKey] = []
         self._delivered: dict[MessageKey, tuple[Inbox, MessageRow]] = {}
-        self._savepoints: list[tuple[str, set[MessageKey]]] = []
+        self._savepoints: list[tuple[str | None, set[MessageKey]]] = []
         self._came_back: list[MessageKey] = []
         self._may_come_back = False
         self._claims: dict[MessageKey, int] = {}
@@ -69,14 +69,10 @@ class LockedDelivery:
         """Return the next message, now delivered, or None if there is none."""
         if not self._database.is_lent:
             return self._next(inbox)
-        is_first = not self._database.has_begun
-        if is_first or self._database.was_committed:
-            for other in self._inboxes:
-                other.give_up()  # what it holds was locked in a transaction that the application has ended
+        if not self._database.has_begun or self._database.was_committed:
+            self._give_up()  # what was locked in a transaction that the application has ended
         row = self._next(inbox)
-        if is_first:
-            self._may_come_back = False
-        elif row is None:
+        if row is None:
             self._database.store.require_read_committed()
             if self._notice_what_came_back():
                 row = self._next(inbox)
@@ -85,11 +81,12 @@ class LockedDelivery:
     def _next(self, inbox: Inbox) -> MessageRow | None:
         while True:
             row = self.next_held(inbox)
-            if row is not None or not self.fetch(inbox, self._limit(inbox)):
+            if row is not None or not self.fetch(inbox, inbox.prefetch.size()):
                 return row
 
-    def _limit(self, inbox: Inbox) -> int:
-        return 1 if self._database.is_lent and self._database.has_begun else inbox.prefetch.size()
+    def _give_up(self) -> None:
+        for inbox in self._inboxes:
+            inbox.give_up()
 
     def next_held(self, inbox: Inbox) -> MessageRow | None:
         """Return the next message that was fetched before, now delivered, or None if there is none."""
@@ -110,9 +107,6 @@ class LockedDelivery:
             if row.delivery_count is not None or rules is not None:
                 self._recorded.append(key)
             self._delivered[key] = inbox, row
-            if self._database.is_lent:
-                self.flush()
-                self._may_come_back = True
             return row
         return None
 
@@ -146,10 +140,6 @@ class LockedDelivery:
                 if row.group_hash in groups:
                     inbox.returned(inbox.key(row))  # it comes after those that the other inbox holds
             rows = [row for row in rows if row.group_hash not in groups and inbox.key(row) not in held]
-        if self._database.is_lent and limit == 1:
-            for row in rows[1:]:
-                inbox.returned(inbox.key(row))
-            rows = rows[:1]
         inbox.keep(rows)
         return bool(rows)
 
@@ -274,7 +264,15 @@ class LockedDelivery:
         place = next(
             (place for place, (name, _) in reversed([*enumerate(self._savepoints)]) if name == step.name), None
         )
+        if step.command is SavepointCommand.ROLLBACK:
+            self._give_up()  # what was locked since
+            self._undeleted.clear()  # delivered after a statement had failed
+            self._undeleted_from.clear()
         if place is None:
+            if step.command is SavepointCommand.ROLLBACK:
+                self._may_come_back = True
+                for key, (inbox, _) in self._delivered.items():
+                    inbox.returned(key)
             return
         if step.command is SavepointCommand.ROLLBACK:
             before = self._savepoints[place][1]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
     from jmsql.client.connection import Connection
     from jmsql.store.rows import OutgoingMessage
-    from jmsql.store.savepoints import SavepointListener
     from jmsql.store.session_connection import SessionConnection
+    from jmsql.store.watched_connection import StatementListener
 
 __all__ = ["Sending"]
 
@@ -92,15 +92,21 @@ class Sending:
             if self._outbox:  # else there need not even be a connection
                 self._insert(lambda: self._outbox.flush(self._database.store, publisher), self._outbox.destinations)
 
-    def share(self, before: Callable[[], None], on_savepoint: SavepointListener) -> sqlalchemy.Connection:
-        """Return the transaction, for the application to take part in it, after doing what is to be done before.
+    def share(self, before_statement: StatementListener) -> sqlalchemy.Connection:
+        """Return the transaction, for the application to take part in it.
 
-        From now on messages are inserted when they are sent: the application may set savepoints, unseen.
+        Args:
+            before_statement: Called now, and before each statement of the application's.
         """
         with self.lock:
-            before()
+            before_statement(None)
             self._is_shared = True
-            return self._database.lend(on_savepoint)
+            return self._database.lend(before_statement)
+
+    def forget_collected(self) -> None:
+        """Forget what is collected and not inserted."""
+        with self.lock:
+            self._outbox.truncate(0)
 
     def transaction_ended(self) -> News:
         """Forget the transaction, and return what it has sent."""
@@ -126,13 +132,10 @@ class Sending:
 
     def _collect(self, destination: Destination, message: OutgoingMessage) -> None:
         with self.lock:
-            self._outbox.add(destination, message)
             if self._database.is_lent:
-                try:
-                    self.flush()
-                finally:
-                    self._outbox.truncate(0)  # a message that failed does not go out with the next
-            elif self._outbox.is_full:
+                self._database.sqlalchemy  # noqa: B018 - begins the transaction, else the application might
+            self._outbox.add(destination, message)
+            if self._outbox.is_full:
                 self.flush()
 
     def _flush_unshared(self) -> None:

@@ -30,6 +30,7 @@ from jmsql.exceptions import (
 )
 from jmsql.messages import Message
 from jmsql.selectors import Selector
+from jmsql.store.savepoints import SavepointCommand, SavepointStep
 from jmsql.store.session_connection import SessionConnection
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Session(AbstractSession):
         if not self._is_transacted:
             raise IllegalStateException("Only a transacted session has a transaction to share.")
         with self._lock:
-            return self._sending.share(self._flush, self._receiving.locked.heed)
+            return self._sending.share(self._before_statement)
 
     # For application servers
 
@@ -281,6 +282,15 @@ class Session(AbstractSession):
         """Bring the store, in the open transaction, to where the session is."""
         self._sending.flush()
         self._receiving.locked.flush()
+
+    def _before_statement(self, step: SavepointStep | None) -> None:
+        """Bring the store to where the session is, before the application runs a statement."""
+        if not self._database.has_failed:
+            self._flush()
+        elif step is not None and step.command is SavepointCommand.ROLLBACK:
+            self._sending.forget_collected()  # it was sent after the failure, and so after the savepoint
+        if step is not None:
+            self._receiving.locked.heed(step)
 
     def _roll_back(self, error_text: str | None = None) -> None:
         try:

@@ -16,6 +16,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from jmsql.exceptions import JMSException
 from jmsql.store.keepalives import ask_server_for_keepalives, keepalive_parameters
 from jmsql.store.pooler import keeps_prepared_statements, read_commits_through
+from jmsql.store.watched_connection import WatchedConnection
 
 __all__ = ["LENT", "POOLED", "connect", "open_engine", "parse_url"]
 
@@ -120,14 +121,14 @@ class _Connecting:
         self._failed_at = -math.inf
 
     def connect(
-        self, dialect: Dialect, _: ConnectionPoolEntry, arguments: tuple[Any, ...], parameters: dict[str, Any]
+        self, _: Dialect, __: ConnectionPoolEntry, arguments: tuple[Any, ...], parameters: dict[str, Any]
     ) -> Any:
         """Connect for an engine's pool."""
         started = time.monotonic()
         if started - self._failed_at < _SAME_MOMENT:
             raise psycopg.OperationalError(self._failure)
         try:
-            return dialect.connect(*arguments, **parameters)
+            return WatchedConnection.connect(*arguments, **parameters)
         except psycopg.OperationalError as error:
             if time.monotonic() - started > _SAME_MOMENT:
                 self._failure, self._failed_at = str(error), time.monotonic()

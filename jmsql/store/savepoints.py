@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
-__all__ = ["SavepointCommand", "SavepointListener", "SavepointStep", "read_savepoint_step"]
+__all__ = ["SavepointCommand", "SavepointStep", "read_savepoint_step"]
 
 
 class SavepointCommand(Enum):
@@ -19,30 +18,38 @@ class SavepointCommand(Enum):
 
 
 class SavepointStep(NamedTuple):
-    """A statement that sets, releases or rolls back to a savepoint."""
+    """A statement that sets, releases or rolls back to a savepoint.
+
+    Args:
+        command: What it does.
+        name: The savepoint; None where the text does not tell.
+    """
 
     command: SavepointCommand
-    name: str
+    name: str | None
 
 
-SavepointListener = Callable[[SavepointStep], None]
-"""Called before such a statement runs."""
-
-_NAME = r'(?P<name>"(?:[^"]|"")+"|[^\W\d][\w$]*)\s*;?\s*'
+_SPACE = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|\Z))"
+_NAME = rf'(?P<name>"(?:[^"]|"")+"|[^\W\d][\w$]*){_SPACE}*;?{_SPACE}*'
 _PATTERNS = {
-    SavepointCommand.SET: re.compile(rf"\s*savepoint\s+{_NAME}", re.IGNORECASE),
-    SavepointCommand.RELEASE: re.compile(rf"\s*release\s+(?:savepoint\s+)?{_NAME}", re.IGNORECASE),
-    SavepointCommand.ROLLBACK: re.compile(
-        rf"\s*rollback\s+(?:(?:work|transaction)\s+)?to\s+(?:savepoint\s+)?{_NAME}", re.IGNORECASE
-    ),
+    command: re.compile(rf"{_SPACE}*{words}{_NAME}".replace(" ", f"{_SPACE}+"), re.IGNORECASE | re.DOTALL)
+    for command, words in (
+        (SavepointCommand.SET, "savepoint "),
+        (SavepointCommand.RELEASE, "release (?:savepoint )?"),
+        (SavepointCommand.ROLLBACK, "rollback (?:(?:work|transaction) )?to (?:savepoint )?"),
+    )
 }
+_ROLLBACK = re.compile(r"\brollback\b", re.IGNORECASE)
 
 
 def read_savepoint_step(statement: str) -> SavepointStep | None:
-    """Return what a statement does with a savepoint; None: nothing that can be told by its text."""
+    """Return what a statement does with a savepoint; None: nothing.
+
+    Of several commands in one text it is known only that a rollback may be among them.
+    """
     for command, pattern in _PATTERNS.items():
         match = pattern.fullmatch(statement)
         if match is not None:
             name = match["name"]
             return SavepointStep(command, name[1:-1].replace('""', '"') if name[0] == '"' else name.lower())
-    return None
+    return SavepointStep(SavepointCommand.ROLLBACK, None) if _ROLLBACK.search(statement) else None

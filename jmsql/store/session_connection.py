@@ -17,7 +17,8 @@ from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import LENT
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.message_store import Client, MessageStore
-from jmsql.store.savepoints import SavepointListener, read_savepoint_step
+from jmsql.store.savepoints import SavepointStep
+from jmsql.store.watched_connection import StatementListener, WatchedConnection
 
 __all__ = ["SessionConnection"]
 
@@ -59,6 +60,7 @@ class SessionConnection:
         """Whether the session has begun the open transaction, and the application has not been seen to do anything."""
         self.was_committed = False
         """Whether the application has committed the transaction, which is for the session to do."""
+        self._sets_savepoint = False
         self._is_in_use = False
         self._has_worked = False
         self._was_rolled_back = False
@@ -73,6 +75,12 @@ class SessionConnection:
         """Whether a transaction is open at the server."""
         connection = self._driver_connection
         return connection is not None and connection.pgconn.transaction_status != TransactionStatus.IDLE
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a statement of the open transaction has failed, so that only a rollback can follow."""
+        connection = self._driver_connection
+        return connection is not None and connection.pgconn.transaction_status == TransactionStatus.INERROR
 
     @property
     def sqlalchemy(self) -> sqlalchemy.Connection:
@@ -114,25 +122,23 @@ class SessionConnection:
         self._has_worked = True
         return self._store
 
-    def lend(self, on_savepoint: SavepointListener) -> Connection:
+    def lend(self, before_statement: StatementListener) -> Connection:
         """Return the connection for the application to use in the transaction.
 
         What the application sets on it (a role, a time limit) is not for others: its pool will close it.
 
         Args:
-            on_savepoint: Called before the application sets, releases or rolls back to a savepoint, unless it does so
-                through the driver.
+            before_statement: Called before each statement that the application runs, through SQLAlchemy or the driver.
         """
         connection = self.sqlalchemy
         if not self.is_lent:
             self.is_lent = True
             connection.info[LENT] = True
 
-            def heed(_: object, __: object, statement: str, *___: object) -> None:
-                self.is_ours = False
-                step = read_savepoint_step(statement)
-                if step is not None:
-                    on_savepoint(step)
+            def heed(step: SavepointStep | None) -> None:
+                if not self._sets_savepoint:
+                    self.is_ours = False
+                    before_statement(step)
 
             def note_commit(_: object) -> None:
                 self.was_committed = True
@@ -140,7 +146,8 @@ class SessionConnection:
             def note_rollback(_: object) -> None:
                 self._was_rolled_back = self._has_worked
 
-            event.listen(connection, "before_cursor_execute", heed)
+            assert isinstance(self._driver_connection, WatchedConnection)
+            self._driver_connection.watch(heed)
             event.listen(connection, "commit", note_commit)
             event.listen(connection, "rollback", note_rollback)
         return connection
@@ -149,10 +156,12 @@ class SessionConnection:
     def savepoint(self) -> Iterator[NestedTransaction]:
         """Run statements of the session's own in a savepoint."""
         self.store  # noqa: B018 - begins the transaction
-        is_ours = self.is_ours
-        with self.sqlalchemy.begin_nested() as savepoint:
-            yield savepoint
-        self.is_ours = is_ours
+        self._sets_savepoint = True
+        try:
+            with self.sqlalchemy.begin_nested() as savepoint:
+                yield savepoint
+        finally:
+            self._sets_savepoint = False
 
     def require_transaction(self) -> None:
         """Make sure that what the session did in the transaction is there to be committed.

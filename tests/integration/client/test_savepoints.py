@@ -273,20 +273,38 @@ def test_savepoints_within_savepoints(connection: Connection, session: Session) 
     assert left(connection) == ["two", "three", "four"]
 
 
-def test_a_refused_send_inside_a_savepoint_does_not_go_out_with_the_commit(
-    connection: Connection, session: Session
-) -> None:
+def test_a_send_after_a_failed_statement_is_undone_with_its_savepoint(connection: Connection, session: Session) -> None:
     database = session.database
     nested = database.begin_nested()
     database.execute(text("set local statement_timeout = '1ms'"))
     with pytest.raises(sqlalchemy.exc.OperationalError):
         database.execute(text("select pg_sleep(1)"))
-    with pytest.raises(TransactionRolledBackException):
-        send(session, "in a failed transaction")
+    send(session, "in a failed transaction")
     nested.rollback()
     send(session, "after")
     session.commit()
     assert left(connection) == ["after"]
+
+
+def test_a_rollback_among_several_commands_is_noticed(connection: Connection, session: Session) -> None:
+    put(connection, "one", "two")
+    consumer = session.create_consumer(QUEUE)
+    session.database.exec_driver_sql("savepoint step; select 1")
+    assert receive_texts(consumer, 1) == ["one"]
+    session.database.exec_driver_sql("rollback to savepoint step; select 1")
+    assert deliveries(consumer.receive(0)) == ("one", True, 2)
+    assert receive_texts(consumer, 1) == ["two"]
+    session.commit()
+    assert left(connection) == []
+
+
+def test_messages_of_a_shared_transaction_are_inserted_together(session: Session, server: Server) -> None:
+    database = session.database
+    send(session, *map(str, range(50)))
+    database.execute(text("select 1"))
+    send(session, *map(str, range(50)))
+    session.commit()
+    assert server.rows("select count(*) from jmsql.message group by cmin::text") == [(50,), (50,)]
 
 
 def test_a_commit_does_not_acknowledge_what_was_taken_away(
