@@ -71,7 +71,9 @@ def test_database_that_is_missing(jmsql_clean_url: str, connect: Connect) -> Non
 @CONNECT
 def test_schema_that_is_missing(jmsql_clean_url: str, connect: Connect) -> None:
     factory = ConnectionFactory(jmsql_clean_url, schema="nowhere")
-    refused(lambda: connect(factory), JMSException, "3F000", "no schema 'nowhere': run `jmsql migrate --schema nowhere`")
+    refused(
+        lambda: connect(factory), JMSException, "3F000", "no schema 'nowhere': run `jmsql migrate --schema nowhere`"
+    )
 
 
 @CONNECT
