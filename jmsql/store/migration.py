@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -31,7 +32,10 @@ __all__ = [
 ]
 
 DEFAULT_SCHEMA = "jmsql"
-_MIGRATION_LOCK = 0x6A6D73716C  # "jmsql": two runs at once wait for each other
+_MADE_BY_ANOTHER = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSchema, psycopg.errors.DuplicateTable)
+"""What a run fails with that has waited for another to make the same schema."""
+_one_run = threading.Lock()
+"""Held while a thread migrates: Alembic keeps what it works on in its module."""
 _LONGEST_NAME = 63
 """How many bytes of a name PostgreSQL keeps."""
 _UNFIT = set("'$%{}")
@@ -141,19 +145,32 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA, version: str = "head") -> st
     _check_name(schema)
     engine = open_engine(url)
     try:
-        with (
-            jms_errors(f"migrating the schema {schema!r}"),
-            _sufficient_rights(engine, schema),
-            engine.begin() as connection,
-        ):
-            lock = sqlalchemy.func.pg_advisory_xact_lock(_MIGRATION_LOCK, type_=sqlalchemy.Text())
-            connection.execute(sqlalchemy.select(lock))
-            former = current_version(connection, schema)
-            if version != "head" or former != newest_version():
-                _upgrade(connection, schema, version)
-            return former
+        with _one_run, jms_errors(f"migrating the schema {schema!r}"), _sufficient_rights(engine, schema):
+            while True:
+                try:
+                    with engine.begin() as connection:
+                        return _migrate(connection, schema, version)
+                except sqlalchemy.exc.DBAPIError as error:
+                    if not isinstance(error.orig, _MADE_BY_ANOTHER) or _version_now(engine, schema) is None:
+                        raise
     finally:
         engine.dispose()
+
+
+def _migrate(connection: Connection, schema: str, version: str) -> str | None:
+    former = current_version(connection, schema)
+    if former is not None and (version != "head" or former != newest_version()):
+        # Not an advisory lock, which any role could take and keep.
+        connection.exec_driver_sql(f"lock table {quote_identifier(schema)}.schema_version in share row exclusive mode")
+        former = current_version(connection, schema)
+    if version != "head" or former != newest_version():
+        _upgrade(connection, schema, version)
+    return former
+
+
+def _version_now(engine: Engine, schema: str) -> str | None:
+    with engine.connect() as connection:
+        return current_version(connection, schema)
 
 
 @contextmanager

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 from psycopg import sql
 
 import jmsql
+from jmsql.store.migration import newest_version
 
 
 @pytest.fixture(params=["Shop queues", 'the "best"', r"a:b\c", "é" * 31])
@@ -35,3 +39,21 @@ def test_schema_may_have_any_name(schema: str, jmsql_url: str) -> None:
 def test_name_that_cannot_be_is_refused_in_a_sentence(schema: str, jmsql_url: str) -> None:
     with pytest.raises(jmsql.JMSException, match=r"The schema cannot be named '?.*: choose a name of 1 to 63 bytes"):
         jmsql.migrate(jmsql_url, schema)
+
+
+def test_several_runs_at_once_make_one_schema(jmsql_url: str) -> None:
+    command = [sys.executable, "-c", "import jmsql, sys; print(jmsql.migrate(*sys.argv[1:]))", jmsql_url, "several"]
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    with ThreadPoolExecutor(2) as threads:
+        former = [str(version) for version in threads.map(lambda _: jmsql.migrate(jmsql_url, "several"), range(2))]
+    former += [run.communicate()[0].strip() for run in runs]
+    with psycopg.connect(jmsql_url, autocommit=True) as connection:
+        connection.execute("drop schema several cascade")
+    assert sorted(former) == [newest_version()] * 4 + ["None"]
+
+
+def test_no_lock_that_a_stranger_may_take_holds_it_off(jmsql_url: str) -> None:
+    with psycopg.connect(jmsql_url, autocommit=True) as stranger:
+        stranger.execute("select pg_advisory_lock(x'6A6D73716C'::bigint)")
+        assert jmsql.migrate(jmsql_url, "undisturbed") is None
+        stranger.execute("drop schema undisturbed cascade")
