@@ -216,7 +216,7 @@ select q.name as queue,
        coalesce(d.delivery_count, 0) as delivery_count,
        d.connection_id as claimed_by,
        d.claimed_at,
-       d.next_attempt,
+       nullif(d.next_attempt, 'infinity') as next_attempt,
        d.last_error,
        t.name as topic,
        s.name as subscription,
@@ -257,7 +257,7 @@ cross join lateral (
            count(*) as messages,
            count(d.claim_id) as claimed,
            max(d.connection_id) as claimed_by,
-           max(d.next_attempt) filter (where d.next_attempt > now()) as next_attempt,
+           max(nullif(d.next_attempt, 'infinity')) filter (where d.next_attempt > now()) as next_attempt,
            {{schema}}.to_timestamp(min(m.jms_timestamp)) as oldest_sent_at
     from {{schema}}.message m
     {_DELIVERY}

@@ -310,3 +310,16 @@ def test_a_session_in_the_callers_transaction_has_no_policy(jmsql_clean_url: str
         consumer = enlist(database)._session.create_consumer(queue)
         with pytest.raises(IllegalStateException, match="counts no deliveries"):
             consumer.redelivery_policy = RedeliveryPolicy()
+
+
+def test_no_view_shows_a_time_that_languages_cannot_read_while_a_message_is_buried(
+    others: Session, queue: Queue, server: Server
+) -> None:
+    send_texts(others, queue, "dead")
+    server.rows("begin")  # so that nobody else buries it
+    server.rows(
+        "insert into jmsql.delivery (queue_id, inverse_priority, sequence, delivery_count, next_attempt, "
+        "dead_letter_queue_id) select queue_id, inverse_priority, sequence, 1, 'infinity', 0 from jmsql.message"
+    )
+    assert server.rows("select state, next_attempt from jmsql.messages") == [("waiting", None)]
+    server.rows("rollback")
