@@ -286,7 +286,11 @@ class Session(AbstractSession):
     def _before_statement(self, step: SavepointStep | None) -> None:
         """Bring the store to where the session is, before the application runs a statement."""
         if not self._database.has_failed:
-            self._flush()
+            try:
+                self._flush()
+            except JMSException:
+                if not self._database.is_lost:
+                    raise  # else the application's own statement says so
         elif step is not None and step.command is SavepointCommand.ROLLBACK:
             self._sending.forget_collected()  # it was sent after the failure, and so after the savepoint
         if step is not None:

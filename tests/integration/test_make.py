@@ -36,7 +36,8 @@ class Machine:
 
     def make(self, target: str) -> subprocess.CompletedProcess[str]:
         """Run `make`; what makes the virtual environment is up to date."""
-        environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+        others = {"JAVA_HOME", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"}  # the tests themselves are run by make
+        environment = {name: value for name, value in os.environ.items() if name not in others}
         return subprocess.run(
             ["make", "--old-file=.venv/.complete", target],
             cwd=ROOT,
