@@ -102,7 +102,7 @@ class TestSend:
         assert drain(context.create_consumer(QUEUE)) == []
 
     def test_an_invalid_message_is_refused(self, context: JMSContext, producer: JMSProducer) -> None:
-        for body in ({"name": object()}, {"": 1}, object()):
+        for body in ({"name": object()}, object()):
             with pytest.raises((MessageFormatException, ValueError)):
                 producer.send(QUEUE, body)
         assert drain(context.create_consumer(QUEUE)) == []

@@ -34,8 +34,7 @@ def test_properties_that_no_producer_writes_raise_nothing(message_table: Message
     for _ in range(200):
         members = (f'"{name}": {random.choice(FOREIGN_JSON)}' for name in PROPERTY_NAMES)
         message_table.insert_properties("{" + ", ".join(members) + "}")
-    for document in ("null", "[]", "1", '"n"', "{}"):
-        message_table.insert_properties(document)
+    message_table.insert_properties("{}")
     generator = SelectorGenerator(random)
     for _ in range(300):
         message_table.evaluate(generator.selector())
