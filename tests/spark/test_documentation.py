@@ -6,6 +6,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from pyspark.sql import SparkSession
 
 import jmsql
 from jmsql.testing import wait_for
@@ -15,9 +16,8 @@ from tests.integration.client.server import Server
 pytestmark = pytest.mark.timeout(400)
 
 
-@pytest.mark.usefixtures("spark")
 def test_the_programs_of_the_page_run_one_after_the_other(
-    jmsql_factory: jmsql.ConnectionFactory, server: Server, tmp_path: Path
+    spark: SparkSession, jmsql_factory: jmsql.ConnectionFactory, server: Server, tmp_path: Path
 ) -> None:
     with jmsql.Administration(jmsql_factory) as administration:
         administration.create_queue("orders", history=True)
@@ -28,7 +28,10 @@ def test_the_programs_of_the_page_run_one_after_the_other(
             jmsql.Queue("orders"), '{"order": 101, "goods": "two kites"}'
         )
     [program] = programs("docs/spark.md")
-    names = run(program, {"s3a://lake": str(tmp_path)})
+    try:
+        names = run(program, {"s3a://lake": str(tmp_path)})
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")  # for the tests that share the session
     query = names["query"]
     try:
         query.processAllAvailable()

@@ -122,12 +122,14 @@ CASES = {
     "claim a batch": Case(
         STATEMENTS.claim(None).text, {**NEXT, "limit": BATCH, "connection_id": 1, "time_limit": None}, 2200
     ),
-    "take one of a group": Case(STATEMENTS.take(None, grouped=True).text, {**GROUPED, "limit": 1}, 150, 10),
-    "lock a batch of groups": Case(STATEMENTS.lock(None, grouped=True).text, {**GROUPED, "limit": BATCH}, 3500),
+    "take one of a group": Case(STATEMENTS.take(None, grouped=True).text, {**GROUPED, "limit": 1}, 150, 60),
+    # Each candidate is compared with the state of the groups' deliveries, eleven rows in memory.
+    "lock a batch of groups": Case(STATEMENTS.lock(None, grouped=True).text, {**GROUPED, "limit": BATCH}, 3500, 1100),
     "claim a batch of groups": Case(
         STATEMENTS.claim(None, grouped=True).text,
         {**GROUPED, "limit": BATCH, "connection_id": 1, "time_limit": None},
         4500,
+        1100,
     ),
     "find the first messages of groups": Case(
         first_of_groups(SCHEMA, None).text, {"queue_id": 2, "groups": list(range(10))}, 200
@@ -226,7 +228,7 @@ MOMENTS = {
 def planned(request: pytest.FixtureRequest, jmsql_url: str) -> Iterator[dict[str, PlannedStatement]]:
     jmsql.migrate(jmsql_url, SCHEMA)
     with psycopg.connect(jmsql_url, autocommit=True) as connection:
-        connection.execute(f"insert into {SCHEMA}.queue (name) values ('orders')")
+        connection.execute(f"insert into {SCHEMA}.queue (name) values ('groups')")  # beside DLQ
         yield request.param(connection)
         connection.execute(f"drop schema {SCHEMA} cascade")
 
