@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import random
 import time
@@ -188,5 +189,6 @@ def _release(claim: LostClaim) -> Release:
     error = _EXPIRED if claim.has_expired else _GONE
     rules = claim.policy.rules
     if rules is None:
-        return Release(claim.key, claim.claim_id, 1, 0.0, error)
-    return rules.after_failure(claim.key, claim.claim_id, claim.failures + 1, error)
+        return Release(claim.key, claim.claim_id, 1, 0.0, error, is_death=True)
+    failure = rules.after_failure(claim.key, claim.claim_id, claim.failures + 1, error)
+    return dataclasses.replace(failure, is_death=True)

@@ -30,6 +30,7 @@ class Release:
         delay: Seconds until it may be delivered again.
         error: Why its delivery failed, if it did.
         dead_letter_queue_id: Where it moves as soon as nobody holds it; 0: to the queue ``DLQ``; None: it stays.
+        is_death: Whether the client died, or held it for too long.
     """
 
     key: MessageKey
@@ -38,6 +39,12 @@ class Release:
     delay: float = 0.0
     error: str | None = None
     dead_letter_queue_id: int | None = None
+    is_death: bool = False
+
+    @property
+    def was_raised(self) -> bool:
+        """Whether the error counts as one: a death, or a claim that ran out, has a text but none was raised."""
+        return self.error is not None and not self.is_death
 
 
 class Rules(NamedTuple):
@@ -200,5 +207,6 @@ def _outcomes(releases: Sequence[Release]) -> dict[str, str]:
         "attempts": array_literal(release.attempts for release in releases),
         "delays": array_literal(release.delay for release in releases),
         "errors": array_literal(release.error for release in releases),
+        "error_counts": array_literal(int(release.was_raised) for release in releases),
         "dead_letter_queue_ids": array_literal(release.dead_letter_queue_id for release in releases),
     }

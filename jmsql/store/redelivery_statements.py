@@ -10,8 +10,11 @@ from jmsql.store.statements import KEYS, by_key
 
 __all__ = ["POLICY_COLUMNS", "RedeliveryStatements", "redelivery_statements"]
 
-_OUTCOMES = "%(attempts)s::integer[], %(delays)s::float8[], %(errors)s::text[], %(dead_letter_queue_ids)s::integer[]"
-_OUTCOME = "attempts, delay, error, dead_letter_queue_id"
+_OUTCOMES = (
+    "%(attempts)s::integer[], %(delays)s::float8[], %(errors)s::text[], %(error_counts)s::integer[], "
+    "%(dead_letter_queue_ids)s::integer[]"
+)
+_OUTCOME = "attempts, delay, error, error_count, dead_letter_queue_id"
 
 # What is on its way to a dead-letter queue waits for ever until it is there.
 _NEXT_ATTEMPT = """
@@ -95,7 +98,7 @@ class RedeliveryStatements:
             update {schema}.delivery d
             set claim_id = null, connection_id = null, claimed_at = null, claim_expires_at = null,
                 delivery_count = d.delivery_count + r.attempts,
-                error_count = d.error_count + (r.error is not null)::integer,
+                error_count = d.error_count + r.error_count,
                 next_attempt = {_NEXT_ATTEMPT.format(outcome="r")},
                 last_error = coalesce(r.error, d.last_error),
                 first_failed_at = coalesce(d.first_failed_at, case when r.attempts > 0 then statement_timestamp() end),
@@ -109,7 +112,7 @@ class RedeliveryStatements:
                 (queue_id, inverse_priority, sequence, group_hash, delivery_count, error_count, next_attempt,
                  last_error, first_failed_at, dead_letter_queue_id)
             select k.queue_id, k.inverse_priority, k.sequence, m.group_hash, k.attempts,
-                   (k.error is not null)::integer, {_NEXT_ATTEMPT.format(outcome="k")}, k.error,
+                   k.error_count, {_NEXT_ATTEMPT.format(outcome="k")}, k.error,
                    case when k.attempts > 0 then statement_timestamp() end, k.dead_letter_queue_id
             from {KEYS}, {_OUTCOMES}) as k (queue_id, inverse_priority, sequence, {_OUTCOME})
             left join {by_key(schema, "message", "m", "k")} on true

@@ -40,6 +40,7 @@ def test_each_death_counts_and_poison_goes_to_the_dead_letter_queue(
     held = "select queue, delivery_count from jmsql.messages where body = 'poison' and state = 'ready' order by queue"
     counted = sorted((order.queue, 1) for order in ORDERS)
     wait_for(lambda: server.rows(held) == counted, 20)
+    assert server.rows("select distinct error_count from jmsql.delivery") == [(0,)]  # nothing was raised
     for order in ORDERS:
         with others.create_browser(Queue(order.queue)) as browser:
             poison, good = browser

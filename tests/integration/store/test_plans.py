@@ -85,6 +85,7 @@ OUTCOMES = {
     "attempts": [1] * BATCH,
     "delays": [0.5] * BATCH,
     "errors": ["no"] * BATCH,
+    "error_counts": [1] * BATCH,
     "dead_letter_queue_ids": [None] * BATCH,
 }
 MESSAGE: dict[str, object] = dict.fromkeys((name for name, _ in SEND_COLUMNS), None) | {
@@ -122,7 +123,7 @@ CASES = {
     "claim a batch": Case(
         STATEMENTS.claim(None).text, {**NEXT, "limit": BATCH, "connection_id": 1, "time_limit": None}, 2200
     ),
-    "take one of a group": Case(STATEMENTS.take(None, grouped=True).text, {**GROUPED, "limit": 1}, 150, 60),
+    "take one of a group": Case(STATEMENTS.take(None, grouped=True).text, {**GROUPED, "limit": 1}, 200, 60),
     # Each candidate is compared with the state of the groups' deliveries, eleven rows in memory.
     "lock a batch of groups": Case(STATEMENTS.lock(None, grouped=True).text, {**GROUPED, "limit": BATCH}, 3500, 1100),
     "claim a batch of groups": Case(
