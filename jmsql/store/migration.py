@@ -146,13 +146,14 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA, version: str = "head") -> st
     engine = open_engine(url)
     try:
         with _one_run, jms_errors(f"migrating the schema {schema!r}"), _sufficient_rights(engine, schema):
-            while True:
-                try:
-                    with engine.begin() as connection:
-                        return _migrate(connection, schema, version)
-                except sqlalchemy.exc.DBAPIError as error:
-                    if not isinstance(error.orig, _MADE_BY_ANOTHER) or _version_now(engine, schema) is None:
-                        raise
+            try:
+                with engine.begin() as connection:
+                    return _migrate(connection, schema, version)
+            except sqlalchemy.exc.DBAPIError as error:
+                if not isinstance(error.orig, _MADE_BY_ANOTHER):
+                    raise
+            with engine.begin() as connection:
+                return _migrate(connection, schema, version)
     finally:
         engine.dispose()
 
@@ -166,11 +167,6 @@ def _migrate(connection: Connection, schema: str, version: str) -> str | None:
     if version != "head" or former != newest_version():
         _upgrade(connection, schema, version)
     return former
-
-
-def _version_now(engine: Engine, schema: str) -> str | None:
-    with engine.connect() as connection:
-        return current_version(connection, schema)
 
 
 @contextmanager
