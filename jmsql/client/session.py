@@ -107,6 +107,8 @@ class Session(AbstractSession):
         if not self._is_transacted:
             raise IllegalStateException("Only a transacted session has a transaction to share.")
         with self._lock:
+            if not self._database.has_failed:
+                self._flush()  # a connection that is lost raises here; later, the application's own statement says so
             return self._sending.share(self._before_statement)
 
     # For application servers
