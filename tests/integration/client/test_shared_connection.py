@@ -101,7 +101,10 @@ def test_session_may_be_closed_from_another_thread(connection: Connection, queue
     session = connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode)
     consumer = session.create_consumer(queue)
     send_texts(session, queue, "a", "b")
-    receiving = Background(lambda: texts_of(consumer))
+    received: list[str] = []
+    receiving = Background(lambda: received.extend(text for message in consumer for text in texts_of([message])))
+    wait_for(lambda: received == ["a", "b"])
     receiving.wait_until_it_waits()
     Background(session.close).result()
-    assert receiving.result() == ["a", "b"]
+    receiving.result()
+    assert received == ["a", "b"]
