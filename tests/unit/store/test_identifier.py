@@ -1,0 +1,29 @@
+"""Names in SQL: files that are written for the schema `jmsql` serve every schema."""
+
+from __future__ import annotations
+
+import pytest
+
+from jmsql.store.identifier import in_schema, quote_identifier
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("select from jmsql.queues", 'select from "shop"."queues'),
+        ("select jmsql.send(x), jmsql_internal.message.*", 'select "shop".send(x), "shop_internal".message.*'),
+        ("join jmsql_internal.queue q", 'join "shop_internal".queue q'),
+    ],
+)
+def test_qualified_names_are_of_the_schema(written: str, read: str) -> None:
+    assert in_schema(written, "shop").replace('"', "") == read.replace('"', "")
+
+
+@pytest.mark.parametrize("text", ["set_config('jmsql.limit', '1', true)", "notmyjmsql.x", "a.jmsql.b", "jmsql, x", "1"])
+def test_all_else_stays(text: str) -> None:
+    assert in_schema(text, "shop") == text
+
+
+def test_name_with_a_quote_is_quoted() -> None:
+    assert in_schema("jmsql.queues", 'a"b') == '"a""b".queues'
+    assert quote_identifier('a"b') == '"a""b"'
