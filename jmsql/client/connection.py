@@ -29,8 +29,9 @@ from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.engine import POOLED, open_engine
 from jmsql.store.errors import jms_errors
-from jmsql.store.message_store import DELAYED_CHANNEL, Publisher
+from jmsql.store.message_store import Publisher
 from jmsql.store.migration import check_schema
+from jmsql.store.notification import DELAYED_CHANNEL
 from jmsql.store.pooler import check_same_database
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.traffic import Counts, Traffic

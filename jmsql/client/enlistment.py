@@ -15,8 +15,9 @@ from jmsql.client.async_context import AsyncJMSConsumer, AsyncJMSContext, AsyncJ
 from jmsql.client.context import JMSContext
 from jmsql.client.enlisted_session import CallerTransaction, EnlistedSession
 from jmsql.exceptions import IllegalStateException
-from jmsql.store.driver import Driver, Result, driver_for
+from jmsql.store.driver import Driver, driver_for
 from jmsql.store.errors import is_connection_lost, jms_errors
+from jmsql.store.statement import Result
 
 if TYPE_CHECKING:
     from sqlalchemy import orm
@@ -56,7 +57,11 @@ class _InvalidatingDriver:
         self._driver = driver
         self._connection = connection
 
-    def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> Result:
+    @property
+    def is_idle(self) -> bool:
+        return self._driver.is_idle
+
+    def execute(self, statement: str | bytes, parameters: Mapping[str, Any] | None = None) -> Result:
         try:
             return self._driver.execute(statement, parameters)
         except psycopg.Error as error:

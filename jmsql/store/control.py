@@ -22,27 +22,33 @@ from typing import Any
 import psycopg
 from sqlalchemy import Engine
 
-from jmsql.exceptions import InvalidClientIDException, JMSException
+from jmsql.exceptions import InvalidClientIDException, JMSException, JMSSecurityException
 from jmsql.postgresql_text import to_postgresql
-from jmsql.store.consumers import Consumption, write_consumers
-from jmsql.store.control_statements import control_statements
-from jmsql.store.driver import PsycopgDriver
+from jmsql.store.consumers import Consumption, replace_consumers
 from jmsql.store.engine import POOLED
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.kept_claims import KeptClaims
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.message_key import GroupKey, MessageKey
-from jmsql.store.message_store import DELAYED_CHANNEL
-from jmsql.store.notification import Notification, combine
+from jmsql.store.notification import DELAYED_CHANNEL, Notification, combine, notify
 from jmsql.store.queues_with_history import QueuesWithHistory
 from jmsql.store.redelivery import ExtendedClaim
+from jmsql.store.runner import Runner, runner
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.sign_of_life import AdvisoryLock, ClientForgottenError, Heartbeats, SignOfLife
-from jmsql.store.traffic import Traffic, write_traffic
+from jmsql.store.statement import SqlFile, nothing
+from jmsql.store.traffic import Traffic, add_traffic
 
 __all__ = ["ControlConnection", "WakeUp"]
 
 logger = logging.getLogger("jmsql")
+
+_sql = SqlFile("control")
+_set_client_id = _sql.statement("set_client_id", "setting the client identifier", nothing)
+_disconnect = _sql.statement("disconnect", "closing", nothing)
+
+_LOCK_NOT_AVAILABLE = "55P03"
+_UNIQUE_VIOLATION = "23505"
 
 WakeUp = Callable[[MessageKey | GroupKey | None], None]
 """Called from the control thread when a queue has something new: the message that was given back, the group that
@@ -92,7 +98,6 @@ class ControlConnection:
     ) -> None:
         self._engine = engine
         self._schema = schema
-        self._statements = control_statements(schema)
         self._on_failure = on_failure
         self._on_return = on_return
         self._traffic = traffic
@@ -100,7 +105,7 @@ class ControlConnection:
         self._written_consumers: tuple[int, Mapping[Consumption, int]] = (0, {})
         self._next_report = 0.0
         self._clock = clock
-        self._queues_with_history = QueuesWithHistory(schema)
+        self._queues_with_history = QueuesWithHistory()
         self._lock = threading.Lock()
         self._wake_ups: dict[int, set[WakeUp]] = {}
         self._announced: set[Notification] = set()
@@ -111,7 +116,7 @@ class ControlConnection:
         self._closed = False
         self._is_lost = False
         self._pooled = False
-        self._sign_of_life: SignOfLife = AdvisoryLock(self._statements)
+        self._sign_of_life: SignOfLife = AdvisoryLock()
         self.connection_id = 0
         self._connection = self._connect()
         self._wake_receiver, self._wake_sender = socket.socketpair()
@@ -185,8 +190,7 @@ class ControlConnection:
         Raises:
             InvalidClientIDException: Another live connection has it.
         """
-        with jms_errors("setting the client identifier"):
-            self._take_client_id(PsycopgDriver(self._connection), client_id)
+        self._take_client_id(runner(self._connection, self._schema), client_id)
         self._client_id = client_id
 
     def close(self) -> None:
@@ -208,23 +212,24 @@ class ControlConnection:
             of_engine.detach()
             try:
                 connection.autocommit = True
-                driver = PsycopgDriver(connection)
+                control = runner(connection, self._schema)
                 self._pooled = is_pooled
-                self._sign_of_life = (Heartbeats if is_pooled else AdvisoryLock)(self._statements)
-                self.connection_id = self._sign_of_life.begin(driver, self.connection_id)
-                self._clock.look(driver)
+                self._sign_of_life = Heartbeats() if is_pooled else AdvisoryLock()
+                self.connection_id = self._sign_of_life.begin(control, self.connection_id)
+                self._clock.look(control)
                 if self._client_id is not None:
-                    self._take_client_id(driver, self._client_id)
+                    self._take_client_id(control, self._client_id)
             except BaseException:
                 connection.close()
                 raise
         return connection
 
-    def _take_client_id(self, driver: PsycopgDriver, client_id: str) -> None:
-        stored = to_postgresql(client_id)
+    def _take_client_id(self, control: Runner, client_id: str) -> None:
         try:
-            driver.execute(self._statements.set_client_id, {"client_id": stored, "connection_id": self.connection_id})
-        except psycopg.errors.UniqueViolation as error:
+            control.run(_set_client_id.bind(client_id=to_postgresql(client_id), connection_id=self.connection_id))
+        except JMSException as error:
+            if error.error_code != _UNIQUE_VIOLATION:
+                raise
             raise InvalidClientIDException(
                 f"The client identifier {client_id!r} is in use by another connection; close that one first.", "23505"
             ) from error
@@ -293,14 +298,14 @@ class ControlConnection:
             logger.exception("Telling of the lost connection failed.")
 
     def _serve_connection(self) -> None:
-        driver = PsycopgDriver(self._connection)
+        control = runner(self._connection, self._schema)
         maintenance = Maintenance(self._schema, pooled=self._pooled)
         while not self._closed:
-            self._notify(driver, maintenance)
+            self._notify(control, maintenance)
             for received in self._connection.notifies(timeout=0):
                 if (notification := Notification.parse(received.payload)) is not None:
                     self._heed(notification, maintenance)
-            released, moved = self._do_upkeep(driver, maintenance)
+            released, moved = self._do_upkeep(control, maintenance)
             self.returned(released)
             self.sent(moved)
             if released or moved:
@@ -313,22 +318,22 @@ class ControlConnection:
             select.select([self._connection.fileno(), self._wake_receiver.fileno()], [], [], max(timeout, 0.0))
             self._drain_wakes()
 
-    def _do_upkeep(self, driver: PsycopgDriver, maintenance: Maintenance) -> tuple[list[MessageKey], list[int]]:
+    def _do_upkeep(self, control: Runner, maintenance: Maintenance) -> tuple[list[MessageKey], list[int]]:
         """Write what is due; return the messages that were given back, and the queues of those that have become due.
 
         A full disk, a lock or a deadlock prevents it for now. The client lives, and keeps what it has.
         """
         try:
-            self._sign_of_life.go_on(driver)
-            self._clock.look(driver)
-            self._report(driver)
-            self._kept_claims.run(driver)
-            self._queues_with_history.run(driver)
-            return maintenance.run(driver, self.connection_id), maintenance.move_due(driver)
-        except psycopg.Error as error:
+            self._sign_of_life.go_on(control)
+            self._clock.look(control)
+            self._report(control)
+            self._kept_claims.run(control.driver)
+            self._queues_with_history.run(control)
+            return maintenance.run(control.driver, self.connection_id), maintenance.move_due(control.driver)
+        except (psycopg.Error, JMSException) as error:
             if is_connection_lost(error):
                 raise
-            logger.warning("%s", translate(error, "looking after the store"))
+            logger.warning("The store is looked after a little later: %s", translate(error, "looking after the store"))
             self._connection.rollback()  # of what was begun explicitly
             maintenance.postpone()
             return [], []
@@ -342,7 +347,7 @@ class ControlConnection:
         for wake_up in wake_ups:
             wake_up(notification.key)
 
-    def _notify(self, driver: PsycopgDriver, maintenance: Maintenance | None = None) -> None:
+    def _notify(self, control: Runner, maintenance: Maintenance | None = None) -> None:
         now = time.monotonic()
         if not self._announced or now < self._next_notification:
             return
@@ -350,9 +355,11 @@ class ControlConnection:
             announced, self._announced = self._announced, set()
         payloads = [notification.payload() for notification in combine(announced)]
         try:
-            driver.execute(self._statements.notify, {"channel": self._schema, "payloads": payloads})
-        except psycopg.errors.LockNotAvailable as error:  # somebody's notifying commit does not end
-            logger.warning("%s", translate(error, "notifying"))
+            control.run(notify(payloads))
+        except JMSException as error:
+            if error.error_code != _LOCK_NOT_AVAILABLE:
+                raise
+            logger.warning("%s", error)  # somebody's notifying commit does not end
             self._announce(announced)
             self._next_notification = now + _PAUSE_AFTER_FAILURE
             return
@@ -361,7 +368,7 @@ class ControlConnection:
             for notification in announced:
                 self._heed(notification, maintenance)
 
-    def _report(self, driver: PsycopgDriver) -> None:
+    def _report(self, control: Runner) -> None:
         """Write down what the client does. The upkeep wakes the thread once a second at the least.
 
         What prevents it does not keep the rest of the upkeep from being done.
@@ -371,40 +378,40 @@ class ControlConnection:
             return
         self._next_report = now + _REPORT_INTERVAL
         try:
-            self._write_traffic(driver)
-            self._write_consumers(driver)
-        except psycopg.Error as error:
+            self._write_traffic(control)
+            self._write_consumers(control)
+        except JMSException as error:
             if is_connection_lost(error):
                 raise
-            logger.warning("%s", translate(error, "writing down what goes through"))
+            logger.warning("What goes through is written down a little later: %s", error)
 
-    def _write_consumers(self, driver: PsycopgDriver) -> None:
+    def _write_consumers(self, control: Runner) -> None:
         consumers = self.connection_id, self._consumers()
         if consumers != self._written_consumers and (consumers[1] or self._written_consumers[1]):
-            write_consumers(driver, self._schema, *consumers)
+            control.run(replace_consumers(*consumers))
             self._written_consumers = consumers
 
-    def _write_traffic(self, driver: PsycopgDriver) -> None:
+    def _write_traffic(self, control: Runner) -> None:
         counted = self._traffic.take()
         if counted:
             try:
-                write_traffic(driver, self._schema, counted)
-            except psycopg.errors.InsufficientPrivilege:
+                control.run(add_traffic(counted))
+            except JMSSecurityException:
                 raise  # for good: the role had access, and has it no more
-            except psycopg.Error:
+            except JMSException:
                 self._traffic.put_back(counted)
                 raise
 
     def _disconnect(self) -> None:
         try:
             if not self._connection.closed:
-                driver = PsycopgDriver(self._connection)
+                control = runner(self._connection, self._schema)
                 self._next_notification = 0.0
-                self._notify(driver)
-                self._write_traffic(driver)
-                driver.execute(self._statements.disconnect, {"connection_id": self.connection_id})
-        except psycopg.Error as error:
-            logger.info("The control connection was lost as it closed: %s", translate(error, "closing"))
+                self._notify(control)
+                self._write_traffic(control)
+                control.run(_disconnect.bind(connection_id=self.connection_id))
+        except JMSException as error:
+            logger.info("The control connection was lost as it closed: %s", error)
         finally:
             self._connection.close()
             self._wake_receiver.close()

@@ -5,30 +5,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import psycopg
-from psycopg.pq import ExecStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.rows import tuple_row
 from sqlalchemy.util import await_only
 
-__all__ = ["AsyncDriver", "Driver", "PsycopgDriver", "Result", "driver_for"]
+from jmsql.store.statement import Result
 
-
-class Result(NamedTuple):
-    """What a statement brought.
-
-    `rows` is empty for a statement that returns none; `row_count` is the number of rows returned or changed.
-    """
-
-    rows: list[tuple[Any, ...]]
-    row_count: int
+__all__ = ["AsyncDriver", "Driver", "PsycopgDriver", "driver_for"]
 
 
 class Driver(Protocol):
     """Runs statements on one connection, in whatever transaction it is in."""
 
-    def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> Result:
+    @property
+    def is_idle(self) -> bool:
+        """Whether no transaction is open."""
+
+    def execute(self, statement: str | bytes, parameters: Mapping[str, Any] | None = None) -> Result:
         """Prepare a statement, unless it is, and run it."""
 
     def sleep(self, seconds: float) -> None:
@@ -45,10 +41,15 @@ class PsycopgDriver:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
 
-    def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> Result:
+    @property
+    def is_idle(self) -> bool:
+        """Whether no transaction is open."""
+        return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
+
+    def execute(self, statement: str | bytes, parameters: Mapping[str, Any] | None = None) -> Result:
         """Prepare a statement, unless it is, and run it."""
         cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
-        cursor.execute(statement.encode(), parameters, prepare=True, binary=True)
+        cursor.execute(_encoded(statement), parameters, prepare=True, binary=True)
         # Not `cursor.description`, which is made anew, at more cost than many a statement.
         result = cursor.pgresult
         if result is not None:
@@ -74,12 +75,17 @@ class AsyncDriver:
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self.connection = connection
 
-    def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> Result:
+    @property
+    def is_idle(self) -> bool:
+        """Whether no transaction is open."""
+        return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
+
+    def execute(self, statement: str | bytes, parameters: Mapping[str, Any] | None = None) -> Result:
         """Prepare a statement, unless it is, and run it."""
 
         async def run() -> Result:
             async with psycopg.AsyncCursor(self.connection, row_factory=tuple_row) as cursor:
-                await cursor.execute(statement.encode(), parameters, prepare=True, binary=True)
+                await cursor.execute(_encoded(statement), parameters, prepare=True, binary=True)
                 try:
                     return Result(await cursor.fetchall(), cursor.rowcount)
                 except psycopg.ProgrammingError:
@@ -91,6 +97,10 @@ class AsyncDriver:
     def sleep(self, seconds: float) -> None:
         """Let time pass; other tasks go on."""
         await_only(asyncio.sleep(seconds))
+
+
+def _encoded(statement: str | bytes) -> bytes:
+    return statement if isinstance(statement, bytes) else statement.encode()
 
 
 def _require_no_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> None:

@@ -66,7 +66,9 @@ _DRIVER_ERRORS = (psycopg.Error, sqlalchemy.exc.SQLAlchemyError)
 
 
 def _driver_error(error: BaseException) -> BaseException:
-    """Return the driver's own error where SQLAlchemy has wrapped it."""
+    """Return the driver's own error where a JMS exception comes from it, or SQLAlchemy has wrapped it."""
+    if isinstance(error, JMSException) and error.__cause__ is not None:
+        error = error.__cause__
     if isinstance(error, sqlalchemy.exc.DBAPIError) and error.orig is not None:
         return error.orig
     return error
@@ -82,12 +84,14 @@ def is_connection_lost(error: BaseException) -> bool:
 
 
 def translate(error: BaseException, doing: str) -> JMSException:
-    """Turn an error of the driver or of SQLAlchemy into the JMS exception for it.
+    """Turn an error of the driver or of SQLAlchemy into the JMS exception for it; one that is, stays as it is.
 
     Args:
         error: What was raised.
         doing: What was being done, for the message: "sending", "connecting to …".
     """
+    if isinstance(error, JMSException):
+        return error
     origin = _driver_error(error)
     code = origin.sqlstate if isinstance(origin, psycopg.Error) else None
     text = str(origin).strip().splitlines()

@@ -7,6 +7,7 @@ import re
 __all__ = ["in_schema", "internal_schema", "quote_identifier"]
 
 _QUALIFIER = re.compile(r"""(?<![\w.'"$])jmsql(_internal)?(?=\.[a-z_*])""")
+_REGCLASS = re.compile(r"(?<=')jmsql(_internal)?(?=\.[a-z_]+'::regclass)")
 
 
 def quote_identifier(name: str) -> str:
@@ -23,11 +24,12 @@ def in_schema(text: str, schema: str) -> str:
     """Return SQL that is written for the schemas `jmsql` and `jmsql_internal`, for `schema` and its internals.
 
     SQL files write `jmsql.queues` and `jmsql_internal.message`, so that editors and people can read them. What stands
-    directly behind a quote, as the name of a setting does, stays as it is.
+    directly behind a quote, as the name of a setting does, stays as it is, but for `'jmsql.queues'::regclass`.
 
     Args:
         text: The SQL.
         schema: The plain name of the schema.
     """
     names = {None: quote_identifier(schema), "_internal": quote_identifier(internal_schema(schema))}
-    return _QUALIFIER.sub(lambda found: names[found[1]], text)
+    text = _QUALIFIER.sub(lambda found: names[found[1]], text)
+    return _REGCLASS.sub(lambda found: names[found[1]].replace("'", "''"), text)

@@ -7,15 +7,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from psycopg.pq import TransactionStatus
-
-from jmsql.store.driver import Driver, PsycopgDriver, Result
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.driver import Driver
+from jmsql.store.runner import Runner
+from jmsql.store.statement import Result, SqlFile, value
 
 __all__ = ["LeadershipLostError", "LeadingDriver", "Lease"]
 
 _RENEWED_LATELY = 2.0
 """Seconds. Well within what the schema's function lease_duration() says."""
+
+
+_lead = SqlFile("control").statement("lead", "taking the lease of the maintenance", value(bool))
 
 
 class LeadershipLostError(Exception):
@@ -31,7 +33,7 @@ class Lease:
     """
 
     def __init__(self, schema: str, connection_id: int) -> None:
-        self._statement = f"select {quote_identifier(schema)}.lead(%(connection_id)s)"
+        self._schema = schema
         self._connection_id = connection_id
         self._renewed_at = -math.inf
 
@@ -43,7 +45,7 @@ class Lease:
     def renew(self, driver: Driver) -> bool:
         """Take or renew the lease; return whether the client has it."""
         asked_at = time.monotonic()
-        has_it = bool(driver.execute(self._statement, {"connection_id": self._connection_id}).rows[0][0])
+        has_it = Runner(driver, self._schema).run(_lead.bind(connection_id=self._connection_id))
         if has_it:
             self._renewed_at = asked_at
         return has_it
@@ -60,18 +62,22 @@ class LeadingDriver:
         lease: The client's.
     """
 
-    def __init__(self, driver: PsycopgDriver, lease: Lease) -> None:
+    def __init__(self, driver: Driver, lease: Lease) -> None:
         self._driver = driver
         self._lease = lease
 
-    def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> Result:
+    @property
+    def is_idle(self) -> bool:
+        """Whether no transaction is open."""
+        return self._driver.is_idle
+
+    def execute(self, statement: str | bytes, parameters: Mapping[str, Any] | None = None) -> Result:
         """Run a statement.
 
         Raises:
             LeadershipLostError: The client does not have the lease any more.
         """
-        is_between = self._driver.connection.info.transaction_status == TransactionStatus.IDLE
-        if is_between and not self._lease.is_fresh and not self._lease.renew(self._driver):
+        if self._driver.is_idle and not self._lease.is_fresh and not self._lease.renew(self._driver):
             raise LeadershipLostError
         return self._driver.execute(statement, parameters)
 

@@ -8,7 +8,7 @@ import random
 import time
 
 from jmsql.store.delay_statements import delay_statements
-from jmsql.store.driver import Driver, PsycopgDriver
+from jmsql.store.driver import Driver
 from jmsql.store.due_messages import DueMessages
 from jmsql.store.history_upkeep import HistoryUpkeep
 from jmsql.store.leadership import LeadershipLostError, LeadingDriver, Lease
@@ -75,7 +75,7 @@ class Maintenance:
         self._next_run = time.monotonic() + _PAUSE_AFTER_FAILURE
         self._due_messages.postpone(_PAUSE_AFTER_FAILURE)
 
-    def move_due(self, driver: PsycopgDriver) -> list[int]:
+    def move_due(self, driver: Driver) -> list[int]:
         """Move some of the delayed messages that are due now; return the numbers of all queues with moved messages.
 
         Args:
@@ -89,7 +89,7 @@ class Maintenance:
         moved, self._moved = self._moved, []
         return moved
 
-    def run(self, driver: PsycopgDriver, connection_id: int) -> list[MessageKey]:
+    def run(self, driver: Driver, connection_id: int) -> list[MessageKey]:
         """Do what is due if the client has the lease, and return the messages that dead clients held.
 
         Args:

@@ -12,23 +12,20 @@ from jmsql.selectors import Selector
 from jmsql.store.access import Action
 from jmsql.store.automatic_creation import AutomaticCreation
 from jmsql.store.candidates import first_of_groups
-from jmsql.store.control_statements import control_statements
 from jmsql.store.delay_statements import delay_statements
 from jmsql.store.dequeue import GroupScan
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
 from jmsql.store.message_key import MessageKey, key_parameters
+from jmsql.store.notification import DELAYED_CHANNEL, notify
 from jmsql.store.redelivery import Redelivery
 from jmsql.store.rows import MessageRow, OutgoingMessage, array_literal, send_parameters, single_send_parameters
+from jmsql.store.runner import Runner
 from jmsql.store.statements import SelectedStatement, Statements, statements
 from jmsql.store.temporary_destinations import TemporaryDestinations
 from jmsql.store.topic_statements import topic_statements
 
-__all__ = ["DELAYED_CHANNEL", "Client", "MessageStore", "Publisher"]
-
-
-DELAYED_CHANNEL = 0
-"""Stands, in a notification, where the number of a queue or topic does: some message is delivered later."""
+__all__ = ["Client", "MessageStore", "Publisher"]
 
 
 class Client(Protocol):
@@ -208,8 +205,7 @@ class MessageStore:
         """
         with jms_errors("notifying"):
             if delayed:
-                parameters = {"channel": self._schema, "payloads": [str(DELAYED_CHANNEL)]}
-                self._driver.execute(control_statements(self._schema).notify, parameters)
+                Runner(self._driver, self._schema).run(notify([str(DELAYED_CHANNEL)]))
             if queues:
                 self._driver.execute(self._statements.notify_queues, {"channel": self._schema, "names": list(queues)})
             if topics:

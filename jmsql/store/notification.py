@@ -6,12 +6,16 @@ Every role may notify on any channel. What does not look like one of jmsql's not
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 from jmsql.store.message_key import GroupKey, MessageKey
+from jmsql.store.statement import Query, SqlFile, nothing
 
-__all__ = ["Notification", "combine"]
+__all__ = ["DELAYED_CHANNEL", "Notification", "combine", "notify"]
+
+DELAYED_CHANNEL = 0
+"""Stands, in a notification, where the number of a queue or topic does: some message is delivered later."""
 
 _FORM = re.compile(
     r"(?P<channel>-?[0-9]{1,10})"
@@ -22,6 +26,9 @@ _BIGINT = range(-(2**63), 2**63)
 
 _MOST_GROUPS = 20
 """The most groups that a notification names. Beyond that, consumers are told of the queues, and find the groups."""
+
+
+_notify = SqlFile("control").statement("notify", "notifying", nothing)
 
 
 class Notification(NamedTuple):
@@ -63,3 +70,8 @@ def combine(notifications: Iterable[Notification]) -> list[Notification]:
     if len(groups) > _MOST_GROUPS:
         remaining = remaining - groups | {Notification(notification.channel) for notification in groups}
     return list(remaining)
+
+
+def notify(payloads: Sequence[str]) -> Query[None]:
+    """Notify all clients."""
+    return _notify.bind(payloads=list(payloads))

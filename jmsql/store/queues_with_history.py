@@ -6,24 +6,21 @@ import threading
 import time
 from collections.abc import Collection
 
-from jmsql.store.driver import Driver
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.runner import Runner
+from jmsql.store.statement import SqlFile, column
 
 __all__ = ["QueuesWithHistory"]
 
 _INTERVAL = 1.0
 """Seconds between two looks."""
 
+_find = SqlFile("control").statement("queues_with_history", "looking for queues with history", column)
+
 
 class QueuesWithHistory:
-    """Keeps up with the queues that keep history, a second behind. May be asked from any thread.
+    """Keeps up with the queues that keep history, a second behind. May be asked from any thread."""
 
-    Args:
-        schema: The name of the schema.
-    """
-
-    def __init__(self, schema: str) -> None:
-        self._statement = f"select queue_id from {quote_identifier(schema)}.queue where history"
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: frozenset[int] = frozenset()
         self._not_looked_at: set[int] = set()
@@ -38,13 +35,14 @@ class QueuesWithHistory:
         with self._lock:
             self._not_looked_at.add(queue_id)
 
-    def run(self, driver: Driver) -> None:
+    def run(self, runner: Runner) -> None:
         """Look again, if it is time to."""
         if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + _INTERVAL
         with self._lock:
             looked_at = set(self._not_looked_at)
-        self._known = frozenset(queue_id for (queue_id,) in driver.execute(self._statement).rows)
+        found = runner.run(_find.bind())
+        self._known = frozenset(found)
         with self._lock:
             self._not_looked_at -= looked_at

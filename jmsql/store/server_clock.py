@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from jmsql.store.driver import Driver
+from jmsql.store.runner import Runner
+from jmsql.store.statement import SqlFile, value
 
 __all__ = ["ServerClock"]
 
@@ -12,6 +13,8 @@ _TOLERANCE = 1000
 """Milliseconds by which the client's own clock may be off before it is not believed. Asking takes time, too."""
 
 _INTERVAL = 10.0
+
+_clock = SqlFile("control").statement("clock", "asking for the time", value(int))
 
 
 class ServerClock:
@@ -37,8 +40,8 @@ class ServerClock:
         """Take note of the server's time, of now."""
         self._set_at = milliseconds, time.monotonic_ns()
 
-    def look(self, driver: Driver) -> None:
+    def look(self, runner: Runner) -> None:
         """Ask for the server's time, if it was not asked for lately."""
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _INTERVAL
-            self.set(driver.execute("select (extract(epoch from clock_timestamp()) * 1000)::bigint").rows[0][0])
+            self.set(runner.run(_clock.bind()))

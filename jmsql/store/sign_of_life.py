@@ -8,10 +8,17 @@ import socket
 import time
 from typing import Protocol
 
-from jmsql.store.control_statements import ControlStatements
-from jmsql.store.driver import Driver
+from jmsql.store.runner import Runner
+from jmsql.store.statement import SqlFile, nothing, row_count, value
 
 __all__ = ["AdvisoryLock", "ClientForgottenError", "Heartbeats", "SignOfLife"]
+
+_sql = SqlFile("control")
+_configure = _sql.statement("configure", "connecting", nothing)
+_listen = _sql.statement("listen", "connecting", nothing)
+_connect = _sql.statement("connect", "connecting", value(int))
+_connect_with_heartbeat = _sql.statement("connect_with_heartbeat", "connecting", value(int))
+_beat = _sql.statement("beat", "sending a heartbeat", row_count)
 
 _HEARTBEAT_INTERVAL = 3.0
 """Seconds. A fifth of what the schema's function heartbeat_timeout() says, at which a client is taken for dead."""
@@ -32,15 +39,15 @@ class SignOfLife(Protocol):
     """Until when, on the monotonic clock, the client is sure not to be taken for dead. Later it has to ask: the process
     may have been suspended."""
 
-    def begin(self, driver: Driver, former_id: int) -> int:
+    def begin(self, runner: Runner, former_id: int) -> int:
         """Make the client known, and return its number.
 
         Args:
-            driver: The control connection, in autocommit mode.
+            runner: The control connection, in autocommit mode.
             former_id: The number that it had on a connection before this; 0: none.
         """
 
-    def go_on(self, driver: Driver) -> None:
+    def go_on(self, runner: Runner) -> None:
         """Do what is due.
 
         Raises:
@@ -55,23 +62,19 @@ class AdvisoryLock:
     """A lock that the server drops with the connection. It asks for a server process of the client's own.
 
     Its key cannot be guessed, and it counts only for that process: nobody else can take it before, or hold it after.
-
-    Args:
-        statements: The schema's.
     """
 
-    def __init__(self, statements: ControlStatements) -> None:
-        self._statements = statements
+    def __init__(self) -> None:
         self.certain_until = 0.0
 
-    def begin(self, driver: Driver, former_id: int) -> int:  # noqa: ARG002 - the former went with its connection
-        driver.execute(self._statements.configure)
-        connection_id: int = driver.execute(self._statements.connect, _this_process()).rows[0][0]
-        driver.execute(self._statements.listen)
+    def begin(self, runner: Runner, former_id: int) -> int:  # noqa: ARG002 - the former went with its connection
+        runner.run(_configure.bind())
+        connection_id = runner.run(_connect.bind(_this_process()))
+        runner.run(_listen.bind())
         self.certain_until = time.monotonic() + _CERTAINTY
         return connection_id
 
-    def go_on(self, driver: Driver) -> None:  # noqa: ARG002 - the lock lasts as long as the connection
+    def go_on(self, runner: Runner) -> None:  # noqa: ARG002 - the lock lasts as long as the connection
         self.certain_until = time.monotonic() + _CERTAINTY
 
     def seconds_to_next(self) -> float:
@@ -82,39 +85,34 @@ class Heartbeats:
     """The time of the last heartbeat, in a row of the client's. It leaves nothing behind on the connection.
 
     A client that connects again before it is missed is the same as before.
-
-    Args:
-        statements: The schema's.
     """
 
-    def __init__(self, statements: ControlStatements) -> None:
-        self._statements = statements
+    def __init__(self) -> None:
         self._connection_id = 0
         self._next = 0.0
         self.certain_until = 0.0
 
-    def begin(self, driver: Driver, former_id: int) -> int:
+    def begin(self, runner: Runner, former_id: int) -> int:
         self._connection_id = former_id
-        if not (former_id and self._beat(driver)):
-            parameters = _this_process()
+        if not (former_id and self._beat(runner)):
             now = time.monotonic()
-            self._connection_id = driver.execute(self._statements.connect_with_heartbeat, parameters).rows[0][0]
+            self._connection_id = runner.run(_connect_with_heartbeat.bind(_this_process()))
             self._next = now + _HEARTBEAT_INTERVAL
             self.certain_until = now + _CERTAINTY
         return self._connection_id
 
-    def go_on(self, driver: Driver) -> None:
-        if time.monotonic() >= self._next and not self._beat(driver):
+    def go_on(self, runner: Runner) -> None:
+        if time.monotonic() >= self._next and not self._beat(runner):
             raise ClientForgottenError("it was silent for too long, and what it had is given to others")
 
     def seconds_to_next(self) -> float:
         return max(0.0, self._next - time.monotonic())
 
-    def _beat(self, driver: Driver) -> bool:
+    def _beat(self, runner: Runner) -> bool:
         """Send a heartbeat; return False if it is too late."""
         now = time.monotonic()
         self._next = now + _HEARTBEAT_INTERVAL
-        lives = bool(driver.execute(self._statements.beat, {"connection_id": self._connection_id}).row_count)
+        lives = bool(runner.run(_beat.bind(connection_id=self._connection_id)))
         if lives:
             self.certain_until = now + _CERTAINTY
         return lives

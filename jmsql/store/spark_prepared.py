@@ -17,9 +17,10 @@ from jmsql.postgresql_text import to_postgresql
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
+from jmsql.store.runner import Runner
 from jmsql.store.spark_staging import Attempt, StagedMessages, total
 from jmsql.store.spark_writes import WriteLedger
-from jmsql.store.traffic import write_traffic
+from jmsql.store.traffic import add_traffic
 
 __all__ = ["PREPARED_PREFIX", "PreparedAttempts", "PreparedWrites", "prepared_statements"]
 
@@ -221,7 +222,9 @@ class PreparedWrites:
                 self._driver.execute(self._statements.decide, decision)
                 sent = self._staged.traffic(messages)
                 if sent:
-                    write_traffic(self._driver, self._schema, sent)  # last: its rows are shared by all who send
+                    Runner(self._driver, self._schema).run(
+                        add_traffic(sent)
+                    )  # last: its rows are shared by all who send
         return is_new
 
     def finish(self, attempts: Sequence[Attempt] = ()) -> None:

@@ -10,8 +10,9 @@ from jmsql.postgresql_text import to_postgresql
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
+from jmsql.store.runner import Runner
 from jmsql.store.spark_staging import Attempt, StagedMessages, total
-from jmsql.store.traffic import write_traffic
+from jmsql.store.traffic import add_traffic
 
 __all__ = ["SparkWrites", "WriteLedger"]
 
@@ -112,7 +113,7 @@ class SparkWrites:
             sent = self._staged.traffic(messages) if is_new else {}
             if sent:
                 self._staged.notify(messages)
-                write_traffic(self._driver, self._schema, sent)  # last: its rows are shared by all who send
+                Runner(self._driver, self._schema).run(add_traffic(sent))  # last: its rows are shared by all who send
         return is_new
 
     def forget(self, attempts: Sequence[Attempt]) -> None:

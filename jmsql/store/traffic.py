@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import NamedTuple
 
 from jmsql.destinations import Destination
-from jmsql.store.driver import Driver
-from jmsql.store.identifier import quote_identifier
 from jmsql.store.rows import array_literal
+from jmsql.store.statement import Query, SqlFile, nothing
 
-__all__ = ["Counts", "Meter", "Traffic", "measure", "meters", "write_traffic"]
+__all__ = ["Counts", "Meter", "Traffic", "add_traffic", "measure", "meters"]
 
 
 class Counts(NamedTuple):
@@ -99,32 +97,19 @@ class Traffic:
         known[3] += counts[3]
 
 
-@cache
-def _statement(schema_name: str) -> str:
-    # In one order, so that two clients do not wait for each other. What was deleted meanwhile is not counted.
-    schema = quote_identifier(schema_name)
-    columns = ", ".join(Counts._fields)
-    arrays = ", ".join(f"%({name})s::bigint[]" for name in Counts._fields)
-    sums = ", ".join(f"{name} = t.{name} + excluded.{name}" for name in Counts._fields)
-    return f"""
-        insert into {schema}.destination_traffic as t (destination_id, {columns})
-        select c.* from unnest(%(destination_ids)s::integer[], {arrays}) as c (destination_id, {columns})
-        where exists (select from {schema}.queue q where q.queue_id = c.destination_id)
-           or exists (select from {schema}.topic o where o.topic_id = -c.destination_id)
-        order by c.destination_id
-        on conflict (destination_id) do update set {sums}"""
+_add = SqlFile("control").statement("add_traffic", "counting what goes through", nothing)
 
 
-def write_traffic(driver: Driver, schema_name: str, counted: Mapping[int, Counts]) -> None:
-    """Add to what is written down.
+def add_traffic(counted: Mapping[int, Counts]) -> Query[None]:
+    """Add to what is written down; the statement is to commit by itself.
 
     Args:
-        driver: A connection in autocommit mode.
-        schema_name: The plain name of the schema.
         counted: What was counted, by the number of the queue, or of the topic (negative).
     """
-    parameters = {
-        name: array_literal(counts[position] for counts in counted.values())
-        for position, name in enumerate(Counts._fields)
-    }
-    driver.execute(_statement(schema_name), {"destination_ids": array_literal(counted), **parameters})
+    return _add.bind(
+        destination_ids=array_literal(counted),
+        sent=array_literal(counts.sent for counts in counted.values()),
+        acknowledged=array_literal(counts.acknowledged for counts in counted.values()),
+        rolled_back=array_literal(counts.rolled_back for counts in counted.values()),
+        redelivered=array_literal(counts.redelivered for counts in counted.values()),
+    )

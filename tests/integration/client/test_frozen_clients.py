@@ -14,8 +14,8 @@ import psycopg
 import pytest
 
 from jmsql import Connection, Queue, Session
-from jmsql.store.control_statements import control_statements
-from jmsql.store.driver import PsycopgDriver
+from jmsql.store.runner import runner
+from jmsql.store.sign_of_life import AdvisoryLock
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 from tests.leadership import LEADER
@@ -96,7 +96,7 @@ def test_transaction_in_which_a_control_connection_freezes_ends(
 ) -> None:
     """As if the process had been frozen between two statements."""
     with closing(psycopg.connect(jmsql_clean_url, autocommit=True)) as frozen:
-        PsycopgDriver(frozen).execute(control_statements("jmsql").configure)
+        AdvisoryLock().begin(runner(frozen, "jmsql"), 0)
         send_texts(session, queue, "a")
         frozen.execute("begin")
         frozen.execute("select from jmsql.message for update")
@@ -109,7 +109,7 @@ def test_lock_that_somebody_keeps_holds_up_no_control_connection_for_long(
     wait_for(lambda: server.rows(LEADER))
     before = server.rows("select connection_id from jmsql.connection")
     blocker.execute("lock table jmsql.body in access exclusive mode")
-    wait_for(lambda: "looking after the store" in caplog.text, BOUND)
+    wait_for(lambda: "looked after a little later" in caplog.text, BOUND)
     wait_for(lambda: server.rows(LEADER) == [], BOUND)
     blocker.rollback()
     wait_for(lambda: server.rows(LEADER) == before, BOUND)

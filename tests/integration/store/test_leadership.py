@@ -8,7 +8,6 @@ from typing import LiteralString
 import pytest
 
 from jmsql.store import leadership
-from jmsql.store.control_statements import control_statements
 from jmsql.store.leadership import LeadershipLostError, LeadingDriver, Lease
 from jmsql.store.maintenance import Maintenance
 from jmsql.testing import wait_for
@@ -16,15 +15,13 @@ from tests.integration.store.conftest import Client, OpenClient, send
 from tests.leadership import SUSPEND_MAINTENANCE
 
 LONG_AGO = 1
-STATEMENTS = control_statements("jmsql")
 PASS: LiteralString = "update jmsql.leadership set expires_at = expires_at - jmsql.lease_duration()"
 
 
 def connect(client: Client) -> int:
     """Make a client known, as control connections do."""
-    parameters = {"host": "here", "process_id": 1}
-    number: int = client.driver.execute(STATEMENTS.connect, parameters).rows[0][0]
-    return number
+    [(number,)] = client.rows("select jmsql.connect_client('here', 1)")
+    return int(number)
 
 
 def lead(client: Client, connection_id: int) -> bool:
@@ -119,8 +116,9 @@ def test_leader_that_loses_the_lease_in_the_middle_stops_there(client: Client, o
     class Interrupted(type(frozen.driver)):  # type: ignore[misc]
         """Another client takes over before the leader comes to what has expired."""
 
-        def execute(self, statement: str, parameters: object = None) -> object:
-            if "order by died_at" in statement or "dead_letter" in statement:
+        def execute(self, statement: str | bytes, parameters: object = None) -> object:
+            text = statement.decode() if isinstance(statement, bytes) else statement
+            if "order by died_at" in text or "dead_letter" in text:
                 client.connection.execute(PASS)
                 lead(client, second)
             return super().execute(statement, parameters)

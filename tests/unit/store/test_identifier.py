@@ -13,6 +13,8 @@ from jmsql.store.identifier import in_schema, quote_identifier
         ("select from jmsql.queues", 'select from "shop"."queues'),
         ("select jmsql.send(x), jmsql_internal.message.*", 'select "shop".send(x), "shop_internal".message.*'),
         ("join jmsql_internal.queue q", 'join "shop_internal".queue q'),
+        ("'jmsql.queues'::regclass", "'shop.queues'::regclass"),
+        ("nextval('jmsql_internal.claim'::regclass)", "nextval('shop_internal.claim'::regclass)"),
     ],
 )
 def test_qualified_names_are_of_the_schema(written: str, read: str) -> None:
@@ -27,3 +29,4 @@ def test_all_else_stays(text: str) -> None:
 def test_name_with_a_quote_is_quoted() -> None:
     assert in_schema("jmsql.queues", 'a"b') == '"a""b".queues'
     assert quote_identifier('a"b') == '"a""b"'
+    assert in_schema("'jmsql.queues'::regclass", "it's") == "'\"it''s\".queues'::regclass"

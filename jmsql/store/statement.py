@@ -1,0 +1,178 @@
+"""Statements as values: what is asked of PostgreSQL, and what its answer means. Nothing here does any I/O."""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from jmsql.store.identifier import in_schema, quote_identifier
+
+__all__ = [
+    "Query",
+    "Result",
+    "SqlFile",
+    "Statement",
+    "Steps",
+    "column",
+    "fill",
+    "nothing",
+    "optional_value",
+    "records",
+    "row_count",
+    "rows",
+    "value",
+]
+
+T = TypeVar("T")
+
+
+class Result(NamedTuple):
+    """What a statement brought.
+
+    `rows` is empty for a statement that returns none; `row_count` is the number of rows returned or changed.
+    """
+
+    rows: list[tuple[Any, ...]]
+    row_count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement(Generic[T]):
+    """A statement, for every schema and all values of its parameters.
+
+    Args:
+        name: What it is called where it is written.
+        text: The SQL, for the schemas `jmsql` and `jmsql_internal`, with psycopg's placeholders. `{schema}` stands for
+            the name of the schema, and `{channel}` for the same as a literal, which notifications go by.
+        doing: What it does, the first words of an error: "sending". It may contain parameters: "looking up {name!r}".
+        decode: Turns the result into what the caller wants.
+        parameters: The values that belong to the text, such as the literals of a selector.
+    """
+
+    name: str
+    text: str
+    doing: str
+    decode: Callable[[Result], T]
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    _encoded: dict[str, bytes] = field(default_factory=dict, init=False, repr=False)
+
+    def bind(self, parameters: Mapping[str, object] | None = None, /, **more: object) -> Query[T]:
+        """Return the statement with values for its parameters."""
+        return Query(self, {**self.parameters, **(parameters or {}), **more})
+
+    def encoded(self, schema: str) -> bytes:
+        """Return the SQL for a schema. The same bytes each time, by which psycopg recognises what it has prepared."""
+        found = self._encoded.get(schema)
+        if found is None:
+            written = schema.replace("%", "%%")  # psycopg reads placeholders in it
+            channel = "'" + written.replace("'", "''") + "'"
+            text = fill(self.text, schema=quote_identifier(written), channel=channel)
+            found = self._encoded[schema] = in_schema(text, written).encode()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Query(Generic[T]):
+    """A statement with its parameters, which a runner runs. Decisions await its result with `yield from`."""
+
+    statement: Statement[T]
+    parameters: dict[str, object]
+
+    @property
+    def doing(self) -> str:
+        """What it does, the first words of an error."""
+        return self.statement.doing.format_map(self.parameters)
+
+    def __iter__(self) -> Generator[Query[Any], Any, T]:
+        result: T = yield self
+        return result
+
+
+Steps: TypeAlias = Generator[Query[Any], Any, T]
+"""A decision that takes several statements: it yields each of them, gets its result, and returns what it has decided.
+
+An error of a statement is raised where the decision has yielded it."""
+
+
+# What results mean
+
+
+def rows(result: Result) -> list[tuple[Any, ...]]:
+    """Return the rows as they are."""
+    return result.rows
+
+
+def column(result: Result) -> list[Any]:
+    """Return the first column."""
+    return [row[0] for row in result.rows]
+
+
+def row_count(result: Result) -> int:
+    """Return how many rows there are, or were changed."""
+    return result.row_count
+
+
+def nothing(_: Result) -> None:
+    """Return nothing: all that matters is that there was no error."""
+
+
+def value(kind: Callable[[Any], T]) -> Callable[[Result], T]:
+    """Decode the only value of the only row."""
+    return lambda result: kind(result.rows[0][0])
+
+
+def optional_value(kind: Callable[[Any], T]) -> Callable[[Result], T | None]:
+    """Decode the only value of the only row, or None if there is no row."""
+    return lambda result: kind(result.rows[0][0]) if result.rows else None
+
+
+def records(make: Callable[[tuple[Any, ...]], T]) -> Callable[[Result], list[T]]:
+    """Decode each row."""
+    return lambda result: [make(row) for row in result.rows]
+
+
+# Where static SQL is written
+
+_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
+
+
+class SqlFile:
+    """A file of SQL in `jmsql/store/sql`: statements and parts of statements, each headed by ``-- name: some_name``.
+
+    Args:
+        theme: The name of the file, without its suffix.
+        package: The package whose folder `sql` has the file.
+    """
+
+    def __init__(self, theme: str, package: str = "jmsql.store") -> None:
+        text = importlib.resources.files(package).joinpath("sql", f"{theme}.sql").read_text("utf-8")
+        _, *parts = _NAME.split(text)
+        bodies = (_COMMENT.sub("", body).strip().removesuffix(";") for body in parts[1::2])
+        self._texts = dict(zip(parts[::2], bodies, strict=True))
+
+    def __getitem__(self, name: str) -> str:
+        return self._texts[name]
+
+    def statement(
+        self, name: str, doing: str, decode: Callable[[Result], T], parts: Mapping[str, str] | None = None
+    ) -> Statement[T]:
+        """Return the statement of a name.
+
+        Args:
+            name: The name in the file.
+            doing: What it does, for errors.
+            decode: Turns its result into what the caller wants.
+            parts: What is composed of other parts, by the names that stand for it in braces.
+        """
+        return Statement(name, fill(self[name], **(parts or {})), doing, decode)
+
+
+def fill(text: str, **parts: str) -> str:
+    """Put parts into SQL, where their names stand in braces."""
+    for name, part in parts.items():
+        text = text.replace("{" + name + "}", part)
+    return text

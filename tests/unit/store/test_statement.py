@@ -1,0 +1,114 @@
+"""Statements as values, the files that they are written in, and decisions that take several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+import pytest
+
+from jmsql.exceptions import JMSException, JMSSecurityException
+from jmsql.store.runner import Runner
+from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, fill, row_count, value
+
+FIND = Statement("find", "select queue_id from jmsql.queue where name = %(name)s", "looking up {name!r}", value(int))
+CREATE = Statement("create", "insert into jmsql.queue (name) values (%(name)s)", "creating {name!r}", row_count)
+
+
+class Script:
+    """A driver that answers as it is told, and notes what it is asked."""
+
+    is_idle = True
+
+    def __init__(self, *answers: Result | psycopg.Error) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, object]] = []
+
+    def execute(self, statement: str | bytes, parameters: Mapping[str, Any] | None = None) -> Result:
+        assert isinstance(statement, bytes)
+        self.asked.append((statement.decode(), parameters))
+        answer = self.answers.pop(0)
+        if isinstance(answer, psycopg.Error):
+            raise answer
+        return answer
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError
+
+
+def found(number: int) -> Result:
+    return Result([(number,)], 1)
+
+
+def test_statement_is_of_the_schema_of_its_runner() -> None:
+    script = Script(found(7))
+    assert Runner(script, "shop").run(FIND.bind(name="orders")) == 7
+    assert script.asked == [('select queue_id from "shop".queue where name = %(name)s', {"name": "orders"})]
+
+
+def test_text_is_the_same_object_each_time() -> None:
+    assert FIND.encoded("jmsql") is FIND.encoded("jmsql")
+
+
+def test_percent_sign_in_the_name_of_a_schema_is_no_placeholder() -> None:
+    statement = Statement("listen", "listen {schema}; select {channel}, jmsql.f()", "listening", row_count)
+    assert statement.encoded("a%'b") == b"""listen "a%%'b"; select 'a%%''b', "a%%'b".f()"""
+
+
+def test_values_that_belong_to_the_text_travel_with_it() -> None:
+    statement = Statement("find", "select %(a)s, %(b)s", "looking", row_count, {"a": 1})
+    assert statement.bind(b=2).parameters == {"a": 1, "b": 2}
+
+
+def test_error_says_what_the_statement_does_and_has_its_cause() -> None:
+    refused = psycopg.errors.InsufficientPrivilege("no")
+    with pytest.raises(JMSSecurityException, match="looking up 'orders'") as raised:
+        Runner(Script(refused), "jmsql").run(FIND.bind(name="orders"))
+    assert raised.value.__cause__ is refused
+    assert raised.value.error_code == "42501"
+
+
+def find_or_create(name: str) -> Steps[str]:
+    try:
+        number = yield from FIND.bind(name=name)
+    except JMSException as error:
+        created = yield from CREATE.bind(name=name)
+        return f"created {created} after {error.error_code}"
+    return f"found {number}"
+
+
+def test_decision_gets_results_and_returns_what_it_has_decided() -> None:
+    assert Runner(Script(found(7)), "jmsql").run(find_or_create("orders")) == "found 7"
+
+
+def test_error_of_a_statement_is_the_decision_s_to_handle() -> None:
+    script = Script(psycopg.errors.UndefinedTable("none"), Result([], 1))
+    assert Runner(script, "jmsql").run(find_or_create("orders")) == "created 1 after 42P01"
+    assert len(script.asked) == 2
+
+
+def test_error_that_a_decision_does_not_handle_is_raised() -> None:
+    with pytest.raises(JMSException, match="creating 'orders'"):
+        Runner(Script(psycopg.errors.UndefinedTable(), psycopg.errors.UndefinedTable()), "jmsql").run(
+            find_or_create("orders")
+        )
+
+
+def test_statements_are_read_from_a_file_without_comments_and_semicolons() -> None:
+    control = SqlFile("control")
+    assert control["listen"] == "listen {schema}"
+    assert "--" not in control["beat"]
+    assert control["beat"].startswith("with commit")
+    with pytest.raises(KeyError):
+        control["no_such_name"]
+
+
+def test_parts_are_put_where_their_names_stand() -> None:
+    assert fill("select {columns} from '{1,2}'", columns="a, b") == "select a, b from '{1,2}'"
+
+
+def test_query_is_awaited_by_itself() -> None:
+    query: Query[int] = FIND.bind(name="orders")
+    steps = iter(query)
+    assert next(steps) is query
