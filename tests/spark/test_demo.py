@@ -8,6 +8,7 @@ import io
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from typer.testing import CliRunner
 
 import jmsql
 from jmsql.cli.application import app
-from jmsql.cli.demo.pipeline import pipe
-from jmsql.cli.options import Database
+from jmsql.demo.database import Database
+from jmsql.demo.pipeline import pipe
 from jmsql.exceptions import ResourceAllocationException
+from jmsql.spark.session import spark_session
 from jmsql.testing.database import SessionDatabase
 
 pytestmark = pytest.mark.timeout(600)
@@ -93,7 +95,7 @@ def test_delays_are_those_of_the_input_and_what_is_archived_too_little_or_too_mu
     with engine.begin() as connection:
         connection.execute(sqlalchemy.text("update jmsql_demo.flight set flight_id = 100000 where flight_id = 7"))
     try:
-        piped = pipe(engine, Database(url, "jmsql", is_embedded=False), output)
+        piped = pipe(engine, Database(url, "jmsql"), output, lambda: spark_session("the demo again", url), nullcontext)
     finally:
         with engine.begin() as connection:
             connection.execute(sqlalchemy.text("update jmsql_demo.flight set flight_id = 7 where flight_id = 100000"))
@@ -115,8 +117,9 @@ def test_what_the_demo_did_not_make_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "archive").mkdir()
     (tmp_path / "archive" / "precious").touch()
     engine: Any = None  # it is not asked
+    open_spark: Any = None  # nor this
     with pytest.raises(ResourceAllocationException, match="holds something that the demo did not make"):
-        pipe(engine, Database("postgresql://nobody@127.0.0.1:1/none", "jmsql", is_embedded=False), tmp_path)
+        pipe(engine, Database("postgresql://nobody@127.0.0.1:1/none", "jmsql"), tmp_path, open_spark, nullcontext)
     assert (tmp_path / "archive" / "precious").exists()
 
 

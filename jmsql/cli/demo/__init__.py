@@ -1,1 +1,1 @@
-"""The command `jmsql demo`: a backend, workers and an accident, on real data, with the proof that nothing was lost."""
+"""The command `jmsql demo`: it runs the application in `jmsql.demo`, and shows its progress and its outcome."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from sqlalchemy import Engine
 
-from jmsql.cli.demo.flights import ALL_FLIGHTS, require_packages
-from jmsql.cli.demo.pipeline import pipe
-from jmsql.cli.demo.preparation import alone, prepare
-from jmsql.cli.demo.reconciliation import reconcile
-from jmsql.cli.demo.run import run
+from jmsql.cli.demo.display import Display
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import print_json
-from jmsql.store.engine import open_engine
+from jmsql.cli.output import console, print_json, progress
+from jmsql.demo.database import Database
+from jmsql.demo.flights import ALL_FLIGHTS, missing_packages, require_packages
+from jmsql.demo.pipeline import PACKAGES, Piped, pipe
+from jmsql.demo.preparation import alone, prepare
+from jmsql.demo.reconciliation import reconcile
+from jmsql.demo.run import run
+from jmsql.exceptions import ResourceAllocationException
 from jmsql.store.errors import jms_errors
 
 __all__ = ["demo"]
@@ -56,15 +61,17 @@ def demo(
     from jmsql.cli.demo.pipeline_report import pipeline_document, print_pipeline  # need the packages
     from jmsql.cli.demo.report import outcome_document, print_outcome
 
-    database = open_database(url, schema)
+    found = open_database(url, schema)
     number = ALL_FLIGHTS if everything else flights
-    engine = open_engine(database.url)
+    database = Database(found.url, found.schema)
+    engine = database.open_engine()
     try:
         with jms_errors("running the demo"), alone(engine):
-            prepare(engine, database)
-            casualties = run(engine, database, number, workers)
+            prepare(engine, database, upgrade=found.is_embedded)
+            with Display(number) as display:
+                casualties = run(engine, database, number, workers, display)
             outcome = reconcile(engine, database, casualties)
-            piped = pipe(engine, database, output)
+            piped = _pipe(engine, database, output)
     finally:
         engine.dispose()
     if as_json:
@@ -72,5 +79,30 @@ def demo(
     else:
         print_outcome(outcome, casualties)
         print_pipeline(piped)
-    if not (outcome.is_reconciled and piped.is_reconciled):
+    if not outcome.is_reconciled or (isinstance(piped, Piped) and not piped.is_reconciled):
         raise typer.Exit(NOT_RECONCILED)
+
+
+def _pipe(engine: Engine, database: Database, output: Path) -> Piped | str:
+    """Run the pipeline, or return why it is left out."""
+    missing = missing_packages(PACKAGES)
+    if missing:
+        return f"Python has no {', '.join(missing)}: pip install 'jmsql[demo]'."
+    from jmsql.spark.java import find_java
+    from jmsql.spark.session import spark_errors, spark_session
+
+    try:
+        find_java()
+    except ResourceAllocationException as error:
+        return str(error)
+    with spark_errors("computing the delays"):
+        return pipe(engine, database, output, lambda: spark_session("jmsql demo", database.url), _step)
+
+
+@contextmanager
+def _step(doing: str) -> Iterator[None]:
+    """Show what is being done, and that it goes on."""
+    console(error=True).print(doing)
+    with progress() as display:
+        display.add_task(doing, total=None)
+        yield

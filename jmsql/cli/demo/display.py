@@ -8,15 +8,17 @@ from typing import Self
 
 from rich.progress import TaskID
 
-from jmsql.cli.demo.routing import SUBSCRIPTIONS, Subscription
-from jmsql.cli.output import console, progress
+from jmsql.cli.output import console, counted, progress
+from jmsql.demo.accident import Casualty
+from jmsql.demo.routing import DELAY_DESK, SUBSCRIPTIONS, Subscription
+from jmsql.demo.run import Progress
 
 __all__ = ["Display"]
 
 _LINES = 4
 
 
-class Display:
+class Display(Progress):
     """Shows how many messages were sent, handled, and received by each subscription. A context manager.
 
     Args:
@@ -34,17 +36,27 @@ class Display:
             self._tasks[subscription] = self._progress.add_task(f"  {subscription.title}", total=None)
         self._lines_shown = 0
 
-    def note(self, text: str) -> None:
-        """Tell what happens."""
-        self._progress.console.print(text)
+    def starting(self, workers: int) -> None:
+        self._note(f"Starting {counted(workers, 'worker')}, a {DELAY_DESK}, and the subscriptions' workers ...")
+
+    def publishing(self) -> None:
+        self._note(f"Storing, sending and publishing {self._flights:,} flights ...")
+
+    def arriving(self, subscription: Subscription) -> None:
+        self._note(f"All is published. Now comes {subscription.title!r}, which has been away.")
+
+    def killed(self, casualty: Casualty, replacement: str | None) -> None:
+        then = "the others go on without it" if replacement is None else f"starting {replacement!r} in its place"
+        self._note(
+            f"Killed {casualty.worker} (process {casualty.process_id}) while it held "
+            f"{counted(len(casualty.flight_ids), 'message')}, received and not committed; {then}."
+        )
 
     def expect(self, numbers: Mapping[Subscription, int]) -> None:
-        """Say how many messages each subscription will have received in the end."""
         for subscription, number in numbers.items():
             self._progress.update(self._tasks[subscription], total=number)
 
     def update(self, sent: int, handled: Mapping[Subscription | None, int]) -> None:
-        """Show the numbers so far: sent, and handled of each subscription and (None) of the queue."""
         self._progress.update(self._sending, completed=sent)
         for source, number in handled.items():
             self._progress.update(self._tasks[source], completed=number)
@@ -52,7 +64,10 @@ class Display:
         if due > self._lines_shown and not self._console.is_terminal:
             self._lines_shown = due
             received = sum(number for source, number in handled.items() if source is not None)
-            self.note(f"Sent {sent:,}, handled {handled[None]:,}, received by subscriptions {received:,}.")
+            self._note(f"Sent {sent:,}, handled {handled[None]:,}, received by subscriptions {received:,}.")
+
+    def _note(self, text: str) -> None:
+        self._progress.console.print(text)
 
     def __enter__(self) -> Self:
         self._progress.start()

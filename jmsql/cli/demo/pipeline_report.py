@@ -8,9 +8,10 @@ from typing import Any
 import plotext
 from rich.text import Text
 
-from jmsql.cli.demo.pipeline import Delay, Piped
 from jmsql.cli.demo.report import print_discrepancies
 from jmsql.cli.output import console
+from jmsql.demo.delays import Delay
+from jmsql.demo.pipeline import Piped
 
 __all__ = ["pipeline_document", "print_pipeline"]
 
@@ -20,10 +21,10 @@ _MARKERS = ("hd", "braille", "dot")
 _SIGNS = ("▚", "⢕", "•")
 
 
-def pipeline_document(piped: Piped) -> dict[str, Any]:
-    """Describe the outcome in JSON's terms."""
-    if piped.left_out is not None:
-        return {"left_out": piped.left_out}
+def pipeline_document(piped: Piped | str) -> dict[str, Any]:
+    """Describe the outcome, or why the pipeline was left out, in JSON's terms."""
+    if isinstance(piped, str):
+        return {"left_out": piped}
     return {
         "archive": str(piped.archive),
         "archived": piped.archived,
@@ -34,12 +35,12 @@ def pipeline_document(piped: Piped) -> dict[str, Any]:
     }
 
 
-def print_pipeline(piped: Piped) -> None:
-    """Print the outcome: a plot of the delays, where the files are, and the verdict."""
+def print_pipeline(piped: Piped | str) -> None:
+    """Print the outcome: a plot of the delays, where the files are, and the verdict; or why it was left out."""
     screen = console()
     screen.print()
-    if piped.left_out is not None:
-        screen.print(f"The flights were not archived, and no delays computed. {piped.left_out}", markup=False)
+    if isinstance(piped, str):
+        screen.print(f"The flights were not archived, and no delays computed. {piped}", markup=False)
         return
     screen.print(Text.from_ansi(_plot(piped.delays, min(screen.width, _WIDTH))))
     screen.print()

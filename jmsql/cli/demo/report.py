@@ -8,12 +8,12 @@ from typing import Any
 import plotext
 from rich.text import Text
 
-from jmsql.cli.demo.accident import Casualty
-from jmsql.cli.demo.flights import airlines
-from jmsql.cli.demo.reconciliation import Discrepancy, Outcome
-from jmsql.cli.demo.subscription_reconciliation import Reception
 from jmsql.cli.listing import Listing
 from jmsql.cli.output import console, counted, table
+from jmsql.demo.accident import Casualty
+from jmsql.demo.flights import airlines
+from jmsql.demo.reconciliation import Discrepancy, Outcome
+from jmsql.demo.subscription_reconciliation import Reception
 
 __all__ = ["outcome_document", "print_discrepancies", "print_outcome"]
 

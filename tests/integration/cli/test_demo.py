@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 import jmsql as library
 from jmsql.cli.application import app
 from jmsql.cli.demo import command
-from jmsql.cli.demo.accident import Casualty
-from jmsql.cli.demo.flights import ALL_FLIGHTS, Flight, read_flights
-from jmsql.cli.demo.routing import ALL_OTHERS, DELAYED, SUBSCRIPTIONS
+from jmsql.demo.accident import Casualty
+from jmsql.demo.flights import ALL_FLIGHTS, Flight, read_flights
+from jmsql.demo.routing import ALL_OTHERS, DELAYED, SUBSCRIPTIONS
 from jmsql.selectors import Selector
 from tests.integration.cli.conftest import Outcome
 
@@ -68,7 +68,7 @@ def sabotaged(
     jmsql_url: str, database: psycopg.Connection, casualties: list[Casualty], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Any]:
     """Runs the end of the demo on the tables of the run before, with a change made to them, and undoes the change."""
-    monkeypatch.setattr(command, "prepare", lambda *_: None)
+    monkeypatch.setattr(command, "prepare", lambda *_, **__: None)
     for name in ("handled", "received"):
         database.execute(f"create table jmsql_demo.kept_{name} as select * from jmsql_demo.{name}")
 
@@ -357,7 +357,7 @@ class TestTheInput:
 
 def test_the_documentation_shows_the_code_as_it_is() -> None:
     root = Path(__file__).parents[3]
-    sources = "".join(path.read_text() for path in sorted((root / "jmsql/cli/demo").glob("*.py")))
+    sources = "".join(path.read_text() for path in sorted((root / "jmsql/demo").glob("*.py")))
     lines = {line.strip() for line in sources.splitlines()}
     blocks = re.findall(r"```python\n(.*?)```", (root / "docs/demo.md").read_text(), re.DOTALL)
     assert len(blocks) == 4

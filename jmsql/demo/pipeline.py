@@ -5,45 +5,37 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import sqlalchemy
 from sqlalchemy import Engine
 
-from jmsql.cli.demo.flights import missing_packages
-from jmsql.cli.demo.reconciliation import Discrepancy
-from jmsql.cli.demo.routing import FLIGHTS
-from jmsql.cli.demo.tables import flight
-from jmsql.cli.options import Database
-from jmsql.cli.output import console, progress
-from jmsql.exceptions import ResourceAllocationException
+import jmsql
+from jmsql.demo.database import Database
+from jmsql.demo.delays import Delay, compute_delays
+from jmsql.demo.reconciliation import Discrepancy
+from jmsql.demo.routing import FLIGHTS
+from jmsql.demo.tables import flight
 
-__all__ = ["Delay", "Piped", "pipe"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-_PACKAGES = ("pyspark", "pyarrow", "matplotlib")
+__all__ = ["PACKAGES", "Piped", "pipe"]
+
+PACKAGES = ("pyspark", "pyarrow", "matplotlib")
+"""What the pipeline needs of Python."""
+
 _MANIFEST = "_archive.json"
 _STORED = sqlalchemy.text(f"select flight_id from {flight}")
-
-
-class Delay(NamedTuple):
-    """How late flights leave an airport that are to leave in an hour of the day, New York's."""
-
-    origin: str
-    hour: int
-    flights: int
-    cancelled: int
-    mean_delay: float | None
-    """In minutes."""
 
 
 class Piped(NamedTuple):
     """What the pipeline has come to.
 
     Args:
-        left_out: Why there was none; None: there was one.
         archive: The archive's directory.
         archived: How many messages are in it.
         discrepancies: What is in it too little or too much.
@@ -51,70 +43,58 @@ class Piped(NamedTuple):
         plots: The files of the plot.
     """
 
-    left_out: str | None = None
-    archive: Path | None = None
-    archived: int = 0
-    discrepancies: tuple[Discrepancy, ...] = ()
-    delays: tuple[Delay, ...] = ()
-    plots: tuple[Path, ...] = ()
+    archive: Path
+    archived: int
+    discrepancies: tuple[Discrepancy, ...]
+    delays: tuple[Delay, ...]
+    plots: tuple[Path, ...]
 
     @property
     def is_reconciled(self) -> bool:
-        """Whether the archive, if there is one, has each flight once."""
+        """Whether the archive has each flight once."""
         return not self.discrepancies
 
 
-def pipe(engine: Engine, database: Database, output: Path) -> Piped:
+def pipe(
+    engine: Engine,
+    database: Database,
+    output: Path,
+    open_spark: Callable[[], AbstractContextManager[SparkSession]],
+    step: Callable[[str], AbstractContextManager[object]],
+) -> Piped:
     """Archive the flights, compare the archive with what was stored, and compute and plot the delays.
 
     Args:
         engine: Where the flights are stored.
         database: Where the history of the queue is.
         output: Where the archive and the plots go, in place of those of the last demo.
+        open_spark: Gives a session whose data source finds the database by itself.
+        step: Called with what comes next; its block lasts as long as that does.
 
     Raises:
-        ResourceAllocationException: There is something in the place of the archive that is none.
-        JMSException: Spark or the archive has failed.
+        ResourceAllocationException: In the place of the archive is something else, or Spark does not start.
+        JMSException: The archive has failed.
     """
-    missing = missing_packages(_PACKAGES)
-    if missing:
-        return Piped(f"Python has no {', '.join(missing)}: pip install 'jmsql[demo]'.")
-    from jmsql.spark.java import find_java
-
-    try:
-        find_java()
-    except ResourceAllocationException as error:
-        return Piped(str(error))
-    from jmsql.cli.demo.delays import compute_delays, plot_delays
+    from jmsql.demo.delay_plot import plot_delays
     from jmsql.spark import archive
-    from jmsql.spark.session import spark_errors, spark_session
 
     target = output / "archive"
     _clear(target)
-    with _step("Starting Spark ..."), spark_session("jmsql demo", database.url) as spark:
-        with _step("Archiving the flights to Parquet ..."):
+    with step("Starting Spark ..."), open_spark() as spark:
+        with step("Archiving the flights to Parquet ..."):
             archive(spark, str(target), destinations=[FLIGHTS], schema=database.schema)
-        with _step("Computing the delays ..."), spark_errors("computing the delays"):
+        with step("Computing the delays ..."):
             delays = compute_delays(spark, target)
-    with _step("Plotting them ..."):
+    with step("Plotting them ..."):
         plots = plot_delays(delays, output)
     flight_ids = list(_archived_flights(target))
-    return Piped(None, target, len(flight_ids), _compare(engine, flight_ids), delays, plots)
-
-
-@contextmanager
-def _step(doing: str) -> Iterator[None]:
-    """Show what is being done, and that it goes on."""
-    console(error=True).print(doing)
-    with progress() as display:
-        display.add_task(doing, total=None)
-        yield
+    return Piped(target, len(flight_ids), _compare(engine, flight_ids), delays, plots)
 
 
 def _clear(target: Path) -> None:
     """Remove the archive of the last demo: it is of flights that the database does not have any more."""
     if target.exists() and any(target.iterdir()) and not (target / _MANIFEST).exists():
-        raise ResourceAllocationException(
+        raise jmsql.ResourceAllocationException(
             f"{target} holds something that the demo did not make. Name another directory with --output."
         )
     shutil.rmtree(target, ignore_errors=True)

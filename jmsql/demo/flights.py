@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from jmsql.exceptions import ResourceAllocationException
+import jmsql
 
 __all__ = ["ALL_FLIGHTS", "Flight", "airlines", "missing_packages", "read_flights", "require_packages"]
 
@@ -44,7 +44,7 @@ def require_packages() -> None:
     """
     missing = missing_packages(_PACKAGES)
     if missing:
-        raise ResourceAllocationException(
+        raise jmsql.ResourceAllocationException(
             f"The demo needs packages that are not installed ({', '.join(missing)}): pip install 'jmsql[demo]'"
         )
 

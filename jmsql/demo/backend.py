@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 import jmsql
-from jmsql.cli.demo.flights import Flight
-from jmsql.cli.demo.routing import DEPARTURES, FLIGHTS
-from jmsql.cli.demo.tables import flight as flight_table
+from jmsql.demo.flights import Flight
+from jmsql.demo.routing import DEPARTURES, FLIGHTS
+from jmsql.demo.tables import flight as flight_table
 
 __all__ = ["publish"]
 

@@ -11,9 +11,9 @@ import time
 from types import TracebackType
 from typing import Self
 
-from jmsql.cli.demo.routing import Subscription
-from jmsql.cli.options import Database
-from jmsql.exceptions import JMSException
+import jmsql
+from jmsql.demo.database import Database
+from jmsql.demo.routing import Subscription
 
 __all__ = ["Crew", "Worker"]
 
@@ -42,7 +42,7 @@ class Worker:
         self._unread = b""
         duty = ["queue", selector] if subscription is None else ["subscription", subscription.title]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "jmsql.cli.demo.worker", name, database.schema, *duty],
+            [sys.executable, "-m", "jmsql.demo.worker", name, database.schema, *duty],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"JMSQL_URL": database.url},  # not an argument: others can read those
@@ -125,7 +125,7 @@ class Crew:
         deadline = time.monotonic() + _START_TIMEOUT
         while not all(worker.is_ready for worker in self._workers):
             if time.monotonic() > deadline:
-                raise JMSException(f"The workers did not start within {_START_TIMEOUT:g} s.")
+                raise jmsql.JMSException(f"The workers did not start within {_START_TIMEOUT:g} s.")
             self.listen(0.1)
 
     def listen(self, timeout: float) -> bool:
@@ -143,7 +143,7 @@ class Crew:
             if not worker.read_reports():
                 self._selector.unregister(key.fileobj)
                 if worker not in self._killed and worker.process.wait() != 0:
-                    raise JMSException(f"{worker.name} ended with exit code {worker.process.returncode}.")
+                    raise jmsql.JMSException(f"{worker.name} ended with exit code {worker.process.returncode}.")
         return bool(ready)
 
     def named(self, name: str) -> Worker:
@@ -172,7 +172,7 @@ class Crew:
                 worker.say_that_no_more_comes()
         while self._selector.get_map():
             if time.monotonic() > deadline:
-                raise JMSException(f"The workers did not end within {_END_TIMEOUT:g} s.")
+                raise jmsql.JMSException(f"The workers did not end within {_END_TIMEOUT:g} s.")
             self.listen(0.1)
 
     def __enter__(self) -> Self:

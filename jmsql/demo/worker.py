@@ -1,6 +1,6 @@
 """A worker of the demo, a process of its own.
 
-``python -m jmsql.cli.demo.worker NAME SCHEMA queue SELECTOR`` or ``… subscription TITLE``: it receives flights from
+``python -m jmsql.demo.worker NAME SCHEMA queue SELECTOR`` or ``… subscription TITLE``: it receives flights from
 the queue or from a subscription, and writes a row for each in the same transaction, so that both happen or neither. It
 reports each step as a line of JSON on its standard output, and ends when its standard input does and no message is
 left.
@@ -14,13 +14,13 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 
+import sqlalchemy
 from sqlalchemy import Table
+from sqlalchemy.exc import DBAPIError
 
 import jmsql
-from jmsql.cli.demo.routing import FLIGHTS, SUBSCRIPTIONS, Subscription
-from jmsql.cli.demo.tables import handled, received
-from jmsql.store.engine import parse_url
-from jmsql.store.errors import jms_errors
+from jmsql.demo.routing import FLIGHTS, SUBSCRIPTIONS, Subscription
+from jmsql.demo.tables import handled, received
 
 __all__ = ["APPLICATION_NAME"]
 
@@ -163,15 +163,15 @@ def main() -> None:
         duty = HandlingFlights(name, source)
     else:
         duty = ReceivingDepartures(name, next(each for each in SUBSCRIPTIONS if each.title == source))
-    url = parse_url(os.environ["JMSQL_URL"]).update_query_dict({"application_name": APPLICATION_NAME + name})
+    url = sqlalchemy.make_url(os.environ["JMSQL_URL"]).update_query_dict({"application_name": APPLICATION_NAME + name})
     factory = jmsql.ConnectionFactory(url.render_as_string(hide_password=False), schema=schema)
     stopping = threading.Event()
     threading.Thread(target=_set_at_end_of_input, args=[stopping], daemon=True).start()
     try:
-        with jms_errors("handling flights"):
-            work(factory, duty, stopping)
-    except jmsql.JMSException as error:
-        sys.exit(f"jmsql: {name}: {error}")
+        work(factory, duty, stopping)
+    except (jmsql.JMSException, DBAPIError) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error  # without the statement and its values
+        sys.exit(f"jmsql: {name}: {cause}")
     except BrokenPipeError:
         sys.exit(f"jmsql: {name}: The demo has gone.")
 

@@ -10,8 +10,8 @@ from typing import NamedTuple, Self
 import sqlalchemy
 from sqlalchemy import Engine, Table
 
-from jmsql.cli.demo.crew import Crew
-from jmsql.cli.demo.worker import APPLICATION_NAME
+from jmsql.demo.crew import Crew
+from jmsql.demo.worker import APPLICATION_NAME
 
 __all__ = ["Accident", "Casualty"]
 

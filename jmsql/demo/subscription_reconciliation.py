@@ -7,9 +7,9 @@ from typing import NamedTuple
 import sqlalchemy
 from sqlalchemy import Connection, Engine
 
-from jmsql.cli.demo.routing import SUBSCRIPTIONS, Subscription
-from jmsql.cli.demo.tables import flight, received
-from jmsql.cli.options import Database
+from jmsql.demo.database import Database
+from jmsql.demo.routing import SUBSCRIPTIONS, Subscription
+from jmsql.demo.tables import flight, received
 
 __all__ = ["Reception", "count_chosen", "reconcile_subscriptions"]
 

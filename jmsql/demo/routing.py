@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jmsql
-from jmsql.destinations import Queue, Topic
 
 __all__ = ["ALL_OTHERS", "DELAYED", "DELAY_DESK", "DEPARTURES", "FLIGHTS", "SUBSCRIPTIONS", "Subscription"]
 
-FLIGHTS = Queue("jmsql_demo.flights")
+FLIGHTS = jmsql.Queue("jmsql_demo.flights")
 
 DELAY_DESK = "delay desk"
 """The name of the worker that handles delayed flights alone."""
@@ -20,7 +19,7 @@ DELAYED = "carrier = 'UA' AND departure_delay > 60"
 ALL_OTHERS = "carrier <> 'UA' OR departure_delay <= 60 OR departure_delay IS NULL"
 """What the other workers receive. A cancelled flight has no delay, and to compare that is neither true nor false."""
 
-DEPARTURES = Topic("jmsql_demo.departures")
+DEPARTURES = jmsql.Topic("jmsql_demo.departures")
 
 
 class Subscription(NamedTuple):

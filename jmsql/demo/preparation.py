@@ -10,14 +10,11 @@ from datetime import UTC, datetime, timedelta
 import sqlalchemy
 from sqlalchemy import Connection, Engine
 
-from jmsql.cli.demo.routing import FLIGHTS, SUBSCRIPTIONS
-from jmsql.cli.demo.tables import APPLICATION_SCHEMA, metadata
-from jmsql.cli.demo.worker import APPLICATION_NAME
-from jmsql.cli.options import Database
-from jmsql.client.administration import Administration
-from jmsql.exceptions import ResourceAllocationException
-from jmsql.store.inspection import schema_version
-from jmsql.store.migration import migrate
+import jmsql
+from jmsql.demo.database import Database
+from jmsql.demo.routing import FLIGHTS, SUBSCRIPTIONS
+from jmsql.demo.tables import APPLICATION_SCHEMA, metadata
+from jmsql.demo.worker import APPLICATION_NAME
 
 __all__ = ["alone", "prepare"]
 
@@ -25,6 +22,7 @@ _MARK = "Made by `jmsql demo`, which drops it when it runs again."
 _LOCK = sqlalchemy.text("select pg_try_advisory_lock(hashtext('jmsql demo'))")
 _COMMENT = sqlalchemy.text("select obj_description(oid, 'pg_namespace') from pg_namespace where nspname = :name")
 _WORKERS = sqlalchemy.text("select count(*) from pg_stat_activity where starts_with(application_name, :prefix)")
+_QUEUES = sqlalchemy.text("select to_regclass(format('%I.queues', cast(:schema as text)))")
 _PATIENCE = 10.0
 
 
@@ -37,7 +35,7 @@ def alone(engine: Engine) -> Iterator[None]:
     """
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         if not connection.scalar(_LOCK):
-            raise ResourceAllocationException("Another demo is running in this database; wait for it to end.")
+            raise jmsql.ResourceAllocationException("Another demo is running in this database; wait for it to end.")
         try:
             _wait_for_workers_of_the_last_demo(connection)
             yield
@@ -50,25 +48,30 @@ def _wait_for_workers_of_the_last_demo(connection: Connection) -> None:
     deadline = time.monotonic() + _PATIENCE
     while connection.scalar(_WORKERS, {"prefix": APPLICATION_NAME}):
         if time.monotonic() > deadline:
-            raise ResourceAllocationException("Workers of a demo before are still there; end them.")
+            raise jmsql.ResourceAllocationException("Workers of a demo before are still there; end them.")
         time.sleep(0.05)
 
 
-def prepare(engine: Engine, database: Database) -> None:
-    """Make the tables and subscriptions anew and empty the queue. jmsql's schema is made if it is not there.
+def prepare(engine: Engine, database: Database, *, upgrade: bool) -> None:
+    """Drop and create the tables and subscriptions, and empty the queue. jmsql's schema is created if it is missing.
 
-    On the embedded server, which is the user's alone, the schema is brought to the newest version too.
+    Args:
+        engine: Where the tables are.
+        database: Where the queue and the subscriptions are.
+        upgrade: Whether to bring jmsql's schema to the newest version, if it is older.
 
     Raises:
         ResourceAllocationException: There is a schema of the name that the demo did not make.
         JMSException: jmsql's schema is of another version.
     """
-    if database.is_embedded or schema_version(database.url, database.schema) is None:
-        migrate(database.url, database.schema)
+    with engine.connect() as connection:
+        is_there = connection.scalar(_QUEUES, {"schema": database.schema}) is not None
+    if upgrade or not is_there:
+        jmsql.migrate(database.url, database.schema)
     with engine.begin() as connection:
         comment = connection.execute(_COMMENT, {"name": APPLICATION_SCHEMA}).one_or_none()
         if comment is not None and comment[0] != _MARK:
-            raise ResourceAllocationException(
+            raise jmsql.ResourceAllocationException(
                 f"The database has a schema {APPLICATION_SCHEMA!r} that the demo did not make. Rename it, or give the "
                 "demo another database."
             )
@@ -94,7 +97,7 @@ def prepare(engine: Engine, database: Database) -> None:
                 subscription.consume(session).close()
 
 
-def _forget_history(administration: Administration) -> None:
+def _forget_history(administration: jmsql.Administration) -> None:
     """Remove what the queue of the last demo has left in the history."""
     if next(administration.history.messages(FLIGHTS, limit=1), None) is not None:
         tomorrow = datetime.now(UTC).date() + timedelta(days=1)

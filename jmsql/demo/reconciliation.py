@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import sqlalchemy
 from sqlalchemy import Connection, Engine
 
-from jmsql.cli.demo.accident import Casualty
-from jmsql.cli.demo.routing import DELAY_DESK, FLIGHTS
-from jmsql.cli.demo.subscription_reconciliation import Reception, reconcile_subscriptions
-from jmsql.cli.demo.tables import flight, handled, received
-from jmsql.cli.options import Database
+from jmsql.demo.accident import Casualty
+from jmsql.demo.database import Database
+from jmsql.demo.routing import DELAY_DESK, FLIGHTS
+from jmsql.demo.subscription_reconciliation import Reception, reconcile_subscriptions
+from jmsql.demo.tables import flight, handled, received
 
 __all__ = ["Carrier", "Discrepancy", "Outcome", "reconcile"]
 

@@ -3,31 +3,60 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Protocol
 
 from sqlalchemy import Engine
 
-from jmsql.cli.demo.accident import Accident, Casualty
-from jmsql.cli.demo.backend import publish
-from jmsql.cli.demo.crew import Crew
-from jmsql.cli.demo.display import Display
-from jmsql.cli.demo.flights import read_flights
-from jmsql.cli.demo.routing import ALL_OTHERS, DELAY_DESK, DELAYED, SUBSCRIPTIONS, Subscription
-from jmsql.cli.demo.subscription_reconciliation import count_chosen
-from jmsql.cli.demo.tables import handled, received
-from jmsql.cli.options import Database
-from jmsql.cli.output import counted
-from jmsql.exceptions import JMSException
+import jmsql
+from jmsql.demo.accident import Accident, Casualty
+from jmsql.demo.backend import publish
+from jmsql.demo.crew import Crew
+from jmsql.demo.database import Database
+from jmsql.demo.flights import read_flights
+from jmsql.demo.routing import ALL_OTHERS, DELAY_DESK, DELAYED, SUBSCRIPTIONS, Subscription
+from jmsql.demo.subscription_reconciliation import count_chosen
+from jmsql.demo.tables import handled, received
 
-__all__ = ["run"]
+__all__ = ["Progress", "run"]
 
 _STALLED_AFTER = 30.0
 
 
-def run(engine: Engine, database: Database, flights: int, workers: int) -> list[Casualty]:
+class Progress(Protocol):
+    """Is told what happens."""
+
+    def starting(self, workers: int) -> None:
+        """So many workers are started for the queue, beside the delay desk, and those of the subscriptions."""
+
+    def publishing(self) -> None:
+        """All can receive, and the backend begins."""
+
+    def arriving(self, subscription: Subscription) -> None:
+        """All is published, and the worker of a subscription comes that has been away."""
+
+    def killed(self, casualty: Casualty, replacement: str | None) -> None:
+        """A worker was killed, and one of this name takes its place; None: the others go on without it."""
+
+    def expect(self, numbers: Mapping[Subscription, int]) -> None:
+        """Each subscription will have received so many messages in the end."""
+
+    def update(self, sent: int, handled: Mapping[Subscription | None, int]) -> None:
+        """So many are sent, and handled of each subscription and (None) of the queue."""
+
+
+def run(engine: Engine, database: Database, flights: int, workers: int, progress: Progress) -> list[Casualty]:
     """Send and publish the flights, and have them handled.
 
     When a third is sent, a worker of the queue is killed, and replaced. When half is sent, one of those that share a
     subscription is; the others go on.
+
+    Args:
+        engine: Where the tables are.
+        database: Where the queue and the subscriptions are.
+        flights: How many.
+        workers: How many receive from the queue, beside the delay desk.
+        progress: What is told of it.
 
     Returns:
         The workers that were killed.
@@ -36,8 +65,8 @@ def run(engine: Engine, database: Database, flights: int, workers: int) -> list[
         JMSException: A worker failed, or none could be killed.
     """
     names = [f"worker {number}" for number in range(1, workers + 1)]
-    with Display(flights) as display, Crew(database) as crew:
-        display.note(f"Starting {counted(workers, 'worker')}, a {DELAY_DESK}, and the subscriptions' workers ...")
+    with Crew(database) as crew:
+        progress.starting(workers)
         crew.handle_flights(DELAY_DESK, DELAYED)
         for name in names:
             crew.handle_flights(name, ALL_OTHERS)
@@ -52,14 +81,14 @@ def run(engine: Engine, database: Database, flights: int, workers: int) -> list[
             Accident(engine, crew, handled, names) as at_the_queue,
             Accident(engine, crew, received, sharing) as at_a_subscription,
         ):
-            course = _Course(flights, f"worker {workers + 1}", crew, display, at_the_queue, at_a_subscription)
-            display.note(f"Storing, sending and publishing {flights:,} flights ...")
+            course = _Course(flights, f"worker {workers + 1}", crew, progress, at_the_queue, at_a_subscription)
+            progress.publishing()
             for number in publish(database.factory(), read_flights(flights)):
                 course.sent += number
                 course.proceed(0)
             for subscription in SUBSCRIPTIONS:
                 if subscription.comes_late:
-                    display.note(f"All is published. Now comes {subscription.title!r}, which has been away.")
+                    progress.arriving(subscription)
                     crew.subscribe(subscription)
             course.wait_for(count_chosen(engine))
             crew.finish()
@@ -74,7 +103,7 @@ class _Course:
         flights: How many there are.
         replacement: The name of the worker that takes the place of the one killed at the queue.
         crew: The workers.
-        display: Where to show it.
+        progress: What is told of it.
         at_the_queue: The accident that befalls a worker of the queue.
         at_a_subscription: The one that befalls a worker of a subscription.
     """
@@ -84,7 +113,7 @@ class _Course:
         flights: int,
         replacement: str,
         crew: Crew,
-        display: Display,
+        progress: Progress,
         at_the_queue: Accident,
         at_a_subscription: Accident,
     ) -> None:
@@ -92,7 +121,7 @@ class _Course:
         self._flights = flights
         self._replacement = replacement
         self._crew = crew
-        self._display = display
+        self._progress = progress
         self._at_the_queue = at_the_queue
         self._at_a_subscription = at_a_subscription
 
@@ -110,17 +139,13 @@ class _Course:
         casualty = accident.proceed()
         if casualty is None:
             return
-        then = "the others go on without it" if replacement is None else f"starting {replacement!r} in its place"
-        self._display.note(
-            f"Killed {casualty.worker} (process {casualty.process_id}) while it held "
-            f"{counted(len(casualty.flight_ids), 'message')}, received and not committed; {then}."
-        )
+        self._progress.killed(casualty, replacement)
         if replacement is not None:
             self._crew.handle_flights(replacement, ALL_OTHERS)
 
     def wait_for(self, chosen: dict[Subscription, int]) -> None:
         """Wait until all that was sent is handled, or nothing happens any more."""
-        self._display.expect(chosen)
+        self._progress.expect(chosen)
         last_report = time.monotonic()
         while not self._is_handled(chosen) and time.monotonic() - last_report < _STALLED_AFTER:
             if self.proceed(0.1):
@@ -133,10 +158,10 @@ class _Course:
 
     def show(self) -> None:
         """Show how far it is."""
-        self._display.update(self.sent, {source: self._crew.handled(source) for source in (None, *SUBSCRIPTIONS)})
+        self._progress.update(self.sent, {source: self._crew.handled(source) for source in (None, *SUBSCRIPTIONS)})
 
 
 def _casualty(accident: Accident) -> Casualty:
     if accident.casualty is None:
-        raise JMSException("No worker could be killed: none has received anything.")
+        raise jmsql.JMSException("No worker could be killed: none has received anything.")
     return accident.casualty
