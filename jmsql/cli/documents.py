@@ -111,7 +111,7 @@ def _body(message: Message) -> Any:
         case StreamMessage():
             return _fields(message)
         case ObjectMessage():
-            _, text, _, _ = message._encode_body()
+            text = message.encode().json_body
             return None if text is None else json.loads(text)
         case _:
             return None

@@ -17,7 +17,7 @@ from jmsql.exceptions import (
     JMSException,
     UnsupportedOperationException,
 )
-from jmsql.messages import DeliveryMode, ForeignMessage, Message, as_jms_message, encode_message
+from jmsql.messages import DeliveryMode, ForeignMessage, Message, as_jms_message
 from jmsql.store.rows import OutgoingMessage
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class MessageProducer:
 
         if completion_listener is not None:
             require_completion_listener(completion_listener)
-        encoded = encode_message(as_jms_message(message))
+        encoded = as_jms_message(message).encode()
         now = self._session._clock.milliseconds()
         expiration = now + round(lifetime * 1000) if 0 < lifetime <= LONGEST else 0
         uuid = None if self._disable_message_id else _new_uuid()

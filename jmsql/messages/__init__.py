@@ -3,7 +3,7 @@
 from jmsql.messages.bytes_message import BytesMessage
 from jmsql.messages.codecs import register_codec, register_type
 from jmsql.messages.encoded_message import EncodedMessage
-from jmsql.messages.encoding import decode_message, encode_message
+from jmsql.messages.encoding import decode_message
 from jmsql.messages.foreign import (
     ForeignBytesMessage,
     ForeignMapMessage,
@@ -47,7 +47,6 @@ __all__ = [
     "Value",
     "as_jms_message",
     "decode_message",
-    "encode_message",
     "register_codec",
     "register_type",
 ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from jmsql.destinations import Destination, parse_destination
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException, MessageNotWriteableException
 from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
-from jmsql.messages.properties import PropertyAccess
+from jmsql.messages.properties import PropertyAccess, ReceivedProperties
 from jmsql.messages.values import type_name
-from jmsql.postgresql_text import from_postgresql
+from jmsql.postgresql_text import from_postgresql, to_postgresql
 
 __all__ = ["DeliveryMode", "Message"]
 
@@ -201,6 +201,57 @@ class Message(PropertyAccess):
         except MessageFormatException:
             return False
         return body is None or isinstance(body, body_type)
+
+    # For the provider
+
+    def encode(self) -> EncodedMessage:
+        """Return what is stored of the message; later changes to the message do not reach it.
+
+        The content of a received message that was not cleared is passed on as it came, without being decoded.
+        """
+        correlation_id = self._correlation_id
+        reply_to = self.jms_reply_to
+        kind = self._type
+        properties, property_types = self._encode_properties()
+        text_body, json_body, body_types, bytes_body = self._encode_body()
+        return EncodedMessage(
+            self._MESSAGE_TYPE,
+            to_postgresql(correlation_id) if correlation_id is not None else None,
+            to_postgresql(reply_to.uri) if reply_to is not None else None,
+            to_postgresql(kind) if kind is not None else None,
+            properties,
+            property_types,
+            text_body,
+            json_body,
+            body_types,
+            bytes_body,
+        )
+
+    @classmethod
+    def decode(cls, encoded: EncodedMessage, delivery_count: int, acknowledger: Callable[[], None] | None) -> Self:
+        """Make a received message of what is stored; of the headers that a send sets, it has none yet.
+
+        Args:
+            encoded: What is stored.
+            delivery_count: JMSXDeliveryCount.
+            acknowledger: What `acknowledge` calls; None if there is nothing to do.
+        """
+        message = cls.__new__(cls)
+        cls._restore(message, encoded, delivery_count, acknowledger)
+        return message
+
+    def _restore(self, encoded: EncodedMessage, delivery_count: int, acknowledger: Callable[[], None] | None) -> None:
+        correlation_id = encoded.correlation_id
+        self._correlation_id = from_postgresql(correlation_id) if correlation_id is not None else None
+        self._reply_to = encoded.reply_to
+        kind = encoded.type
+        self._type = from_postgresql(kind) if kind is not None else None
+        self._acknowledger = acknowledger
+        self._property_values = None
+        self._received_properties = ReceivedProperties(encoded.properties, encoded.property_types, delivery_count)
+        self._restore_body(encoded)
+
+    # Within
 
     def _body(self) -> object:
         """Return what `get_body` gives for the right type.

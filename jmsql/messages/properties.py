@@ -10,7 +10,7 @@ Source: JMS 1.1 chapter 3.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import NamedTuple
 
 from jmsql.exceptions import MessageFormatException, MessageNotWriteableException
@@ -141,7 +141,7 @@ class PropertyAccess:
     @property
     def properties(self) -> MessageProperties:
         """The properties as a mapping, typed as `get_object_property` and `set_object_property` are."""
-        return MessageProperties(self)
+        return MessageProperties(self._properties_to_read, self._properties_to_write, self.set_object_property)
 
     @property
     def property_names(self) -> tuple[str, ...]:
@@ -241,28 +241,35 @@ class PropertyAccess:
 class MessageProperties(MutableMapping[str, PropertyValue]):
     """The properties of one message as a mapping; changes reach the message."""
 
-    __slots__ = ("_message",)
+    __slots__ = ("_read", "_set", "_write")
 
-    def __init__(self, message: PropertyAccess) -> None:
-        self._message = message
+    def __init__(
+        self,
+        read: Callable[[], Mapping[str, PropertyValue]],
+        write: Callable[[], MutableMapping[str, PropertyValue]],
+        set_: Callable[[str, PropertyValue], None],
+    ) -> None:
+        self._read = read
+        self._write = write
+        self._set = set_
 
     def __getitem__(self, name: str) -> PropertyValue:
-        return self._message._properties_to_read()[name]
+        return self._read()[name]
 
     def __setitem__(self, name: str, value: PropertyValue) -> None:
-        self._message.set_object_property(name, value)
+        self._set(name, value)
 
     def __delitem__(self, name: str) -> None:
-        del self._message._properties_to_write()[name]
+        del self._write()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._message._properties_to_read())
+        return iter(self._read())
 
     def __len__(self) -> int:
-        return len(self._message._properties_to_read())
+        return len(self._read())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._message._properties_to_read()
+        return name in self._read()
 
     def __repr__(self) -> str:
         return f"<properties {', '.join(self)}>"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jmsql.exceptions import JMSException, MessageFormatException
-from jmsql.messages import Message, encode_message
+from jmsql.messages import Message
 from jmsql.messages.properties import is_settable
 from jmsql.messages.values import Byte, Float, Long, Short, boolean, double, integer
 from jmsql.postgresql_text import ESCAPE
@@ -101,7 +101,7 @@ def _encode_each(column: pa.Array) -> tuple[pa.Array, pa.Array]:
                 message.set_object_property(name, _value(value) if is_typed else value)
             except (JMSException, KeyError, TypeError, ValueError) as error:
                 raise MessageFormatException(f"The column 'properties', {name!r}: {error}") from error
-        encoded = encode_message(message)
+        encoded = message.encode()
         texts.append(encoded.properties)
         type_texts.append(encoded.property_types)
     return pa.array(texts, pa.string()), pa.array(type_texts, pa.string())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from jmsql.exceptions import MessageEOFException
-from jmsql.messages import BytesMessage, Message, StreamMessage, encode_message
+from jmsql.messages import BytesMessage, Message, StreamMessage
 from tests.compliance.filled_messages import CLASSES, FILL, filled
 
 
 def body(message: Message) -> tuple[object, ...]:
-    return encode_message(message)[-4:]
+    return message.encode()[-4:]
 
 
 @pytest.mark.requirement("message.method.clearBody")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jmsql.exceptions import MessageEOFException, MessageNotReadableException, MessageNotWriteableException
-from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage, encode_message
+from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from tests.compliance.filled_messages import CLASSES, FILL
 
 STREAM_READS = ["boolean", "byte", "short", "char", "int", "long", "float", "double", "string", "object"]
@@ -94,7 +94,7 @@ def test_cleared_message_is_writable(kind: type[Message]) -> None:
     FILL[kind](message)
     once = kind()
     FILL[kind](once)
-    assert encode_message(message) == encode_message(once)
+    assert message.encode() == once.encode()
 
 
 @pytest.mark.requirement("message.method.clearBody")

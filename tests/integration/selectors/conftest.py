@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from jmsql.messages import Message, encode_message
+from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.selectors.sql import SelectorSQL
 
@@ -22,7 +22,7 @@ class MessageTable:
 
     def insert(self, message: Message) -> None:
         """Write a message as a row, as a producer does."""
-        encoded = encode_message(message)
+        encoded = message.encode()
         self.connection.execute(
             f'insert into "{self.schema}".message (queue_id, message_type, inverse_priority, jms_delivery_mode,'
             " jms_message_id, jms_timestamp, jms_correlation_id, jms_type, properties, property_types)"

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from jmsql.destinations import Queue
-from jmsql.messages import Message, decode_message, encode_message
+from jmsql.messages import Message, decode_message
 
 M = TypeVar("M", bound=Message)
 
@@ -38,7 +38,7 @@ def _printed(text: str | None) -> str | None:
 
 def received(message: M, acknowledger: Callable[[], None] | None = None, delivery_count: int = 1) -> M:
     """The message as a consumer would receive it."""
-    encoded = encode_message(message)
+    encoded = message.encode()
     as_printed = encoded._replace(
         properties=_printed(encoded.properties),
         property_types=_printed(encoded.property_types),

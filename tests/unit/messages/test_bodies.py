@@ -8,7 +8,7 @@ from jmsql.exceptions import (
     MessageNotWriteableException,
     NullValueError,
 )
-from jmsql.messages import BytesMessage, Char, MapMessage, StreamMessage, TextMessage, encode_message
+from jmsql.messages import BytesMessage, Char, MapMessage, StreamMessage, TextMessage
 from tests.unit.messages.rows import received
 
 
@@ -197,4 +197,4 @@ class TestBytes:
     def test_char_is_written_in_two_bytes(self) -> None:
         message = BytesMessage()
         message.write_object(Char("\ud800"))
-        assert encode_message(message).bytes_body == b"\xd8\x00"
+        assert message.encode().bytes_body == b"\xd8\x00"

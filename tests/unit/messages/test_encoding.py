@@ -12,7 +12,6 @@ from jmsql.messages import (
     StreamMessage,
     TextMessage,
     decode_message,
-    encode_message,
 )
 from tests.unit.messages.rows import received
 
@@ -43,25 +42,25 @@ NOTHING = EncodedMessage(
     ],
 )
 def test_columns_that_are_not_used_are_null(message: Message, encoded: EncodedMessage) -> None:
-    assert encode_message(message) == encoded
+    assert message.encode() == encoded
 
 
 def test_application_s_subclass_travels_as_its_base() -> None:
     class OrderMessage(TextMessage):
         pass
 
-    assert encode_message(OrderMessage("x")).message_type == "TextMessage"
+    assert OrderMessage("x").encode().message_type == "TextMessage"
 
 
 def test_encoded_message_is_a_snapshot() -> None:
     message = BytesMessage()
     message.write_byte(1)
     message.set_int_property("a", 1)
-    encoded = encode_message(message)
+    encoded = message.encode()
     message.write_byte(2)
     message.set_int_property("a", 2)
     assert (encoded.bytes_body, encoded.properties) == (b"\1", '{"a": 1}')
-    assert encode_message(message).bytes_body == b"\1\2"
+    assert message.encode().bytes_body == b"\1\2"
 
 
 def filled_map() -> MapMessage:
@@ -81,11 +80,11 @@ def test_received_message_is_passed_on_as_it_came(message: Message) -> None:
     message.set_byte_property("byte", 1)
     once = received(message)
     assert once.get_byte_property("byte") == 1
-    assert encode_message(received(once)) == encode_message(once)
+    assert received(once).encode() == once.encode()
 
 
 def test_delivery_count_is_not_passed_on() -> None:
-    assert encode_message(received(Message(), delivery_count=3)).properties is None
+    assert received(Message(), delivery_count=3).encode().properties is None
 
 
 def test_content_that_makes_no_sense_shows_when_it_is_read() -> None:
@@ -110,4 +109,4 @@ def test_content_that_makes_no_sense_shows_when_it_is_read() -> None:
         message.get_object_property("a")
     message.clear_body()
     message.clear_properties()
-    assert encode_message(message) == encode_message(MapMessage())
+    assert message.encode() == MapMessage().encode()

@@ -13,7 +13,6 @@ from jmsql.messages import (
     ObjectMessage,
     StreamMessage,
     TextMessage,
-    encode_message,
 )
 from tests.unit.messages.rows import received
 
@@ -77,7 +76,7 @@ class TestHeaders:
         message.jms_correlation_id = "new"
         message.jms_reply_to = Queue("answers")
         message.jms_type = "kind"
-        assert encode_message(message)[:4] == ("Message", "new", "queue://answers", "kind")
+        assert message.encode()[:4] == ("Message", "new", "queue://answers", "kind")
 
 
 class TestReceivedProperties:
