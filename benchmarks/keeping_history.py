@@ -10,7 +10,8 @@ from benchmarks import provider
 from benchmarks.database import Database
 from benchmarks.measurement import Comparison, Contender, Work, compare
 from benchmarks.setting import Setting
-from jmsql import AcknowledgeMode, Administration
+from jmsql import AcknowledgeMode
+from jmsql.admin import Administration
 
 __all__ = ["history"]
 

@@ -4,10 +4,9 @@ A destination is an administered object: immutable, hashable, picklable, and equ
 name. Source: JMS 1.1 chapter 4.2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Self
 
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 
@@ -101,7 +100,7 @@ class _Temporary:
             raise IllegalStateException(f"{self} is deleted through the object that the session has made.")
         self._delete()
 
-    def __reduce__(self) -> tuple[type[_Temporary], tuple[str]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
         return type(self), (self.name,)
 
 

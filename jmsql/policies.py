@@ -1,7 +1,5 @@
 """What becomes of messages that were delivered and not acknowledged: decisions only, no I/O."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass

@@ -10,6 +10,7 @@ from jmsql.client.factory import ConnectionFactory, default_url
 from jmsql.client.point_to_point import QueueConnectionFactory
 from jmsql.client.publish_subscribe import TopicConnectionFactory
 from jmsql.client.xa import XAConnectionFactory
+from jmsql.client.xa_domains import XAQueueConnectionFactory, XATopicConnectionFactory
 from jmsql.destinations import Destination, Queue, Topic
 from jmsql.exceptions import JMSException
 from jmsql.store.autocommit_connection import AutocommitConnection
@@ -24,7 +25,14 @@ AdministeredObject = ConnectionFactory | Queue | Topic
 
 _FACTORIES = {
     kind.__name__: kind
-    for kind in (ConnectionFactory, QueueConnectionFactory, TopicConnectionFactory, XAConnectionFactory)
+    for kind in (
+        ConnectionFactory,
+        QueueConnectionFactory,
+        TopicConnectionFactory,
+        XAConnectionFactory,
+        XAQueueConnectionFactory,
+        XATopicConnectionFactory,
+    )
 }
 _DESTINATIONS: dict[str, type[Queue | Topic]] = {"Queue": Queue, "Topic": Topic}
 
@@ -86,7 +94,7 @@ def lookup(
 
 
 def _unknown(name: str) -> JMSException:
-    return JMSException(f"Nothing is bound to {name!r}. Administration.bind(), or `jmsql bind`, binds an object.")
+    return JMSException(f"Nothing is bound to {name!r}. Administration.bind(), or `jmsql binding bind`, binds an object.")
 
 
 def _to_document(administered: ConnectionFactory | Destination) -> dict[str, Any]:

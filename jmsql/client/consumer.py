@@ -71,8 +71,8 @@ class MessageConsumer:
     """Receives the messages of a queue or of a subscription to a topic (JMS 1.1, chapter 4.5).
 
     Made by [`Session.create_consumer`][jmsql.Session.create_consumer] and its relatives, as a
-    [`QueueReceiver`][jmsql.QueueReceiver] or a [`TopicSubscriber`][jmsql.TopicSubscriber]. It is an iterable of the
-    messages, which waits for each and ends when the consumer is closed.
+    [`QueueReceiver`][jmsql.domains.QueueReceiver] or a [`TopicSubscriber`][jmsql.domains.TopicSubscriber]. It is an
+    iterable of the messages, which waits for each and ends when the consumer is closed.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ __all__ = ["DestinationAdministration"]
 
 
 class DestinationAdministration:
-    """The half of [`Administration`][jmsql.Administration] that is about destinations.
+    """The half of [`Administration`][jmsql.admin.Administration] that is about destinations.
 
     Args:
         database: Where to connect to.

@@ -27,8 +27,8 @@ _PATIENCE = 60.0
 class History:
     """The messages that have left destinations which keep history.
 
-    Made by [`Administration.history`][jmsql.Administration.history]. Times are those at which messages left. Without a
-    time zone they are this computer's.
+    Made by [`Administration.history`][jmsql.admin.Administration.history]. Times are those at which messages left.
+    Without a time zone they are this computer's.
 
     Args:
         connection: The administration's.

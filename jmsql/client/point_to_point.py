@@ -39,7 +39,8 @@ class QueueConnectionFactory(ConnectionFactory):
 class QueueConnection(Connection):
     """A connection that makes sessions for queues.
 
-    Made by [`QueueConnectionFactory.create_queue_connection`][jmsql.QueueConnectionFactory.create_queue_connection].
+    Made by
+    [`QueueConnectionFactory.create_queue_connection`][jmsql.domains.QueueConnectionFactory.create_queue_connection].
     """
 
     _require_destination = staticmethod(require_queue)
@@ -67,7 +68,7 @@ class QueueConnection(Connection):
 class QueueSession(Session):
     """A session for queues: the methods for topics raise IllegalStateException, and a topic is no destination to it.
 
-    Made by [`QueueConnection.create_queue_session`][jmsql.QueueConnection.create_queue_session].
+    Made by [`QueueConnection.create_queue_session`][jmsql.domains.QueueConnection.create_queue_session].
     """
 
     _require_destination = staticmethod(require_queue)
@@ -110,7 +111,7 @@ class QueueSession(Session):
 class QueueSender(MessageProducer):
     """Sends messages to queues.
 
-    Made by [`QueueSession.create_sender`][jmsql.QueueSession.create_sender].
+    Made by [`QueueSession.create_sender`][jmsql.domains.QueueSession.create_sender].
     """
 
     _destination: Queue | None

@@ -42,7 +42,8 @@ class TopicConnectionFactory(ConnectionFactory):
 class TopicConnection(Connection):
     """A connection that makes sessions for topics.
 
-    Made by [`TopicConnectionFactory.create_topic_connection`][jmsql.TopicConnectionFactory.create_topic_connection].
+    Made by
+    [`TopicConnectionFactory.create_topic_connection`][jmsql.domains.TopicConnectionFactory.create_topic_connection].
     """
 
     _require_destination = staticmethod(require_topic)
@@ -66,7 +67,7 @@ class TopicConnection(Connection):
 class TopicSession(Session):
     """A session for topics: the methods for queues raise IllegalStateException, and a queue is no destination to it.
 
-    Made by [`TopicConnection.create_topic_session`][jmsql.TopicConnection.create_topic_session].
+    Made by [`TopicConnection.create_topic_session`][jmsql.domains.TopicConnection.create_topic_session].
     """
 
     _require_destination = staticmethod(require_topic)
@@ -108,7 +109,7 @@ class TopicSession(Session):
 class TopicPublisher(MessageProducer):
     """Publishes messages on topics.
 
-    Made by [`TopicSession.create_publisher`][jmsql.TopicSession.create_publisher].
+    Made by [`TopicSession.create_publisher`][jmsql.domains.TopicSession.create_publisher].
     """
 
     _destination: Topic | None

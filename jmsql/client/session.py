@@ -117,8 +117,9 @@ class Session(AbstractSession):
     def message_listener(self) -> MessageListener | None:
         """What `run` gives the messages to that a connection consumer has loaded (JMS 1.1, chapter 8.2.1).
 
-        Only who makes the sessions of a [`ServerSessionPool`][jmsql.ServerSessionPool] needs it; others set the
-        listeners of consumers. While it is set, the session's consumers neither receive nor have listeners.
+        Only who makes the sessions of a [`ServerSessionPool`][jmsql.connection_consumers.ServerSessionPool] needs it;
+        others set the listeners of consumers. While it is set, the session's consumers neither receive nor have
+        listeners.
 
         Raises:
             IllegalStateException: The session is closed, or one of its consumers has a listener.

@@ -65,7 +65,7 @@ class XAConnectionFactory(ConnectionFactory):
             password: Its password.
 
         Raises:
-            ResourceAllocationException: As [`create_xa_session`][jmsql.XAConnection.create_xa_session].
+            ResourceAllocationException: As [`create_xa_session`][jmsql.xa.XAConnection.create_xa_session].
             JMSException: As `create_connection`.
         """
         connection = self.create_xa_connection(user, password)
@@ -81,7 +81,7 @@ class XAConnectionFactory(ConnectionFactory):
 class XAConnection(Connection):
     """A connection that makes sessions for global transactions.
 
-    Made by [`XAConnectionFactory.create_xa_connection`][jmsql.XAConnectionFactory.create_xa_connection].
+    Made by [`XAConnectionFactory.create_xa_connection`][jmsql.xa.XAConnectionFactory.create_xa_connection].
     """
 
     def create_xa_session(self) -> XASession:
@@ -114,9 +114,9 @@ class _Phase(Enum):
 class XASession(Session):
     """A transacted session that can take part in global transactions.
 
-    Made by [`XAConnection.create_xa_session`][jmsql.XAConnection.create_xa_session]. Its methods are those of Python's
-    database API for two-phase commit (PEP 249). Between `tpc_begin` and the end of the global transaction `commit` and
-    `rollback` are refused; otherwise it is a transacted session like any other.
+    Made by [`XAConnection.create_xa_session`][jmsql.xa.XAConnection.create_xa_session]. Its methods are those of
+    Python's database API for two-phase commit (PEP 249). Between `tpc_begin` and the end of the global transaction
+    `commit` and `rollback` are refused; otherwise it is a transacted session like any other.
     """
 
     def __init__(self, connection: Connection, acknowledge_mode: AcknowledgeMode) -> None:

@@ -16,9 +16,9 @@ __all__ = ["XAJMSContext"]
 class XAJMSContext(JMSContext):
     """A connection and a session for global transactions in one.
 
-    Made by [`XAConnectionFactory.create_xa_context`][jmsql.XAConnectionFactory.create_xa_context]. Its `tpc_` methods
-    are those of its [`XASession`][jmsql.XASession], and so are `commit` and `rollback`, which it refuses within a
-    global transaction.
+    Made by [`XAConnectionFactory.create_xa_context`][jmsql.xa.XAConnectionFactory.create_xa_context]. Its `tpc_`
+    methods are those of its [`XASession`][jmsql.xa.XASession], and so are `commit` and `rollback`, which it refuses
+    within a global transaction.
     """
 
     def __init__(self, session: XASession, connection: XAConnection) -> None:
@@ -31,25 +31,25 @@ class XAJMSContext(JMSContext):
         return self._xa_session
 
     def xid(self, format_id: int, global_transaction_id: str, branch_qualifier: str) -> Xid:
-        """Make the identifier of a branch of a global transaction; see [`XASession.xid`][jmsql.XASession.xid]."""
+        """Make the identifier of a branch of a global transaction; see [`XASession.xid`][jmsql.xa.XASession.xid]."""
         return self._xa_session.xid(format_id, global_transaction_id, branch_qualifier)
 
     def tpc_begin(self, xid: Xid) -> None:
-        """Begin a branch of a global transaction; see [`XASession.tpc_begin`][jmsql.XASession.tpc_begin]."""
+        """Begin a branch of a global transaction; see [`XASession.tpc_begin`][jmsql.xa.XASession.tpc_begin]."""
         self._xa_session.tpc_begin(xid)
 
     def tpc_prepare(self) -> None:
-        """Do all that may fail of the commit; see [`XASession.tpc_prepare`][jmsql.XASession.tpc_prepare]."""
+        """Do all that may fail of the commit; see [`XASession.tpc_prepare`][jmsql.xa.XASession.tpc_prepare]."""
         self._xa_session.tpc_prepare()
 
     def tpc_commit(self, xid: Xid | None = None) -> None:
-        """Commit a global transaction; see [`XASession.tpc_commit`][jmsql.XASession.tpc_commit]."""
+        """Commit a global transaction; see [`XASession.tpc_commit`][jmsql.xa.XASession.tpc_commit]."""
         self._xa_session.tpc_commit(xid)
 
     def tpc_rollback(self, xid: Xid | None = None) -> None:
-        """Roll a global transaction back; see [`XASession.tpc_rollback`][jmsql.XASession.tpc_rollback]."""
+        """Roll a global transaction back; see [`XASession.tpc_rollback`][jmsql.xa.XASession.tpc_rollback]."""
         self._xa_session.tpc_rollback(xid)
 
     def tpc_recover(self) -> list[Xid]:
-        """Return what is prepared in the database; see [`XASession.tpc_recover`][jmsql.XASession.tpc_recover]."""
+        """Return what is prepared in the database; see [`XASession.tpc_recover`][jmsql.xa.XASession.tpc_recover]."""
         return self._xa_session.tpc_recover()

@@ -39,7 +39,7 @@ class XAQueueConnection(XAConnection, QueueConnection):
     """A connection that makes sessions for global transactions on queues.
 
     Made by
-    [`XAQueueConnectionFactory.create_xa_queue_connection`][jmsql.XAQueueConnectionFactory.create_xa_queue_connection].
+    [`XAQueueConnectionFactory.create_xa_queue_connection`][jmsql.xa.XAQueueConnectionFactory.create_xa_queue_connection].
     """
 
     def create_xa_queue_session(self) -> XAQueueSession:
@@ -53,9 +53,9 @@ class XAQueueConnection(XAConnection, QueueConnection):
 
 
 class XAQueueSession(XASession, QueueSession):
-    """A session for queues, as a [`QueueSession`][jmsql.QueueSession] is, and for global transactions.
+    """A session for queues, as a [`QueueSession`][jmsql.domains.QueueSession] is, and for global transactions.
 
-    Made by [`XAQueueConnection.create_xa_queue_session`][jmsql.XAQueueConnection.create_xa_queue_session].
+    Made by [`XAQueueConnection.create_xa_queue_session`][jmsql.xa.XAQueueConnection.create_xa_queue_session].
     """
 
 
@@ -80,7 +80,7 @@ class XATopicConnection(XAConnection, TopicConnection):
     """A connection that makes sessions for global transactions on topics.
 
     Made by
-    [`XATopicConnectionFactory.create_xa_topic_connection`][jmsql.XATopicConnectionFactory.create_xa_topic_connection].
+    [`XATopicConnectionFactory.create_xa_topic_connection`][jmsql.xa.XATopicConnectionFactory.create_xa_topic_connection].
     """
 
     def create_xa_topic_session(self) -> XATopicSession:
@@ -94,7 +94,7 @@ class XATopicConnection(XAConnection, TopicConnection):
 
 
 class XATopicSession(XASession, TopicSession):
-    """A session for topics, as a [`TopicSession`][jmsql.TopicSession] is, and for global transactions.
+    """A session for topics, as a [`TopicSession`][jmsql.domains.TopicSession] is, and for global transactions.
 
-    Made by [`XATopicConnection.create_xa_topic_session`][jmsql.XATopicConnection.create_xa_topic_session].
+    Made by [`XATopicConnection.create_xa_topic_session`][jmsql.xa.XATopicConnection.create_xa_topic_session].
     """

@@ -37,7 +37,7 @@ _SETTINGS = {
 }
 _LINES_OF_THE_LOG = 5
 _IS_STACK = re.compile(r"\s+at |\s*$")
-_OWN_ERROR = re.compile(r"^jmsql\.exceptions\.\w+: (.+)$", re.MULTILINE)
+_OWN_ERROR = re.compile(r"^jmsql\.\w+: (.+)$", re.MULTILINE)
 _MISSING_FILE_SYSTEM = re.compile(
     r'No FileSystem for scheme "(?P<scheme>[^"]+)"|Class org\.apache\.hadoop\.fs\.(?P<package>\w+)\.\w+ not found'
 )

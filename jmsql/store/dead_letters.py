@@ -1,7 +1,5 @@
 """Dead letters: a look at them, and the way back to where they come from."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Making, changing and deleting queues and topics: a thin cover of the SQL functions that do it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """The partitions of the history, one a day: made ahead, emptied and dropped when nobody wants to keep them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date

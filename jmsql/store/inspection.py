@@ -1,7 +1,5 @@
 """What there is in the store: queues, subscriptions, clients, and the messages of a queue."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import chain, islice

@@ -1,7 +1,5 @@
 """Messages that have left their destinations: which ones are meant, a look at them, and their way back to a queue."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

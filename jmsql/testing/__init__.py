@@ -18,6 +18,9 @@ over a container.
 
 from __future__ import annotations
 
+from jmsql.public_names import claim_public_names
 from jmsql.testing.waiting import drain, wait_for
 
 __all__ = ["drain", "wait_for"]
+
+claim_public_names(__name__)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from jmsql.public_names import claim_public_names
 from jmsql.worker.application import Application
 
 __all__ = ["Application"]
+
+claim_public_names(__name__)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql import Connection, Message, Queue, ServerSession, Session, ThreadServerSessionPool
+from jmsql import Connection, Message, Queue, Session
+from jmsql.connection_consumers import ServerSession, ThreadServerSessionPool
 from jmsql.testing import wait_for
 from tests.texts import send_texts, texts_of
 

@@ -8,24 +8,20 @@ from typing import Any
 import pytest
 
 from jmsql import (
-    Byte,
     BytesMessage,
-    Char,
     Connection,
     DeliveryMode,
-    Float,
-    ForeignMessage,
     MapMessage,
     Message,
     MessageEOFException,
     ObjectMessage,
     Queue,
     Session,
-    Short,
     StreamMessage,
     TextMessage,
 )
 from jmsql.testing import drain
+from jmsql.types import Byte, Char, Float, ForeignMessage, Short
 from tests.compliance.contents import body_of, properties_of
 
 pytestmark = [pytest.mark.requirement("message.foreign"), pytest.mark.case("message-foreign-01")]

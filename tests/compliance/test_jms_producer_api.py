@@ -24,11 +24,11 @@ from jmsql import (
     MessageNotWriteableException,
     ObjectMessage,
     Queue,
-    Short,
     TextMessage,
     Topic,
 )
 from jmsql.testing import drain, wait_for
+from jmsql.types import Short
 
 PATIENCE = 10.0
 QUEUE = Queue("compliance")

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jmsql import Connection, ConnectionFactory, Message, Session, Topic, TopicSubscriber
+from jmsql import Connection, ConnectionFactory, Message, Session, Topic
+from jmsql.domains import TopicSubscriber
 from jmsql.testing import drain, wait_for
 from tests.texts import send_texts, texts_of
 

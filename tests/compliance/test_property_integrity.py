@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql import AcknowledgeMode, Byte, Connection, Float, Long, Message, Queue, Session, Short
+from jmsql import AcknowledgeMode, Connection, Message, Queue, Session
 from jmsql.messages import PropertyValue
+from jmsql.types import Byte, Float, Long, Short
 from tests.compliance.contents import properties_of
 from tests.compliance.filled_messages import CLASSES, filled
 from tests.exchange import exchange

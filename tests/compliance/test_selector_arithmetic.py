@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql import Byte, Float, Long, Short
+from jmsql.types import Byte, Float, Long, Short
 from tests.compliance.selecting import Selecting
 
 

@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager
 import httpx2
 import pytest
 
-from jmsql import Administration, ConnectionFactory, Topic
+from jmsql import ConnectionFactory, Topic
+from jmsql.admin import Administration
 from jmsql.testing import wait_for
 from tests.documentation import commands
 from tests.examples.conftest import EXAMPLES, Example

@@ -54,7 +54,7 @@ _SCHEMA = pa.schema(
 
 def make_past(factory: jmsql.ConnectionFactory, database: psycopg.Connection[Any]) -> None:
     """Send and receive, and spread over some hours what has been acknowledged."""
-    with jmsql.Administration(factory) as administration:
+    with jmsql.admin.Administration(factory) as administration:
         orders = administration.create_queue("orders", history=True, maximum_deliveries=2)
         administration.create_queue("DLQ", history=True)
         odd = administration.create_queue(MARKUP, history=True)

@@ -36,7 +36,7 @@ PRICES = jmsql.Topic("prices")
 @pytest.fixture
 def keep(jmsql_factory: jmsql.ConnectionFactory) -> Callable[..., None]:
     """Sends messages to a queue that keeps history, and takes them."""
-    with jmsql.Administration(jmsql_factory) as administration:
+    with jmsql.admin.Administration(jmsql_factory) as administration:
         administration.create_queue("orders", history=True)
         administration.create_topic("prices", history=True)
 

@@ -73,7 +73,7 @@ def test_archive_that_is_killed_twice_has_each_message_once(
     tmp_path: Path,
 ) -> None:
     target, errors = tmp_path / "lake", tmp_path / "errors"
-    with jmsql.Administration(jmsql_factory) as administration:
+    with jmsql.admin.Administration(jmsql_factory) as administration:
         administration.create_queue("orders", history=True)
 
     def keep(first: int, end: int) -> None:

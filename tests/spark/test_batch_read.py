@@ -170,7 +170,7 @@ def test_missing_queue_is_named_before_any_task_starts(spark: SparkSession, jmsq
 def test_history_is_read_as_it_was_recorded(
     spark: SparkSession, context: jmsql.JMSContext, server: Server, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
-    with jmsql.Administration(jmsql_factory) as administration:
+    with jmsql.admin.Administration(jmsql_factory) as administration:
         orders = administration.create_queue("orders", history=True)
     for number in range(20):
         message = context.create_text_message(f'{{"n": {number}}}')

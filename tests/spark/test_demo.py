@@ -50,7 +50,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def shown(spark: SparkSession, url: str, output: Path) -> str:
     """What a run has shown."""
-    with jmsql.ConnectionFactory(url).create_context() as context, jmsql.Administration(url) as administration:
+    with jmsql.ConnectionFactory(url).create_context() as context, jmsql.admin.Administration(url) as administration:
         queue = administration.create_queue("jmsql_demo.flights", history=True)
         context.create_producer().send(queue, "of the demo before")
         assert context.create_consumer(queue).receive(timeout=5) is not None

@@ -19,11 +19,11 @@ pytestmark = pytest.mark.timeout(400)
 def test_the_programs_of_the_page_run_one_after_the_other(
     spark: SparkSession, jmsql_factory: jmsql.ConnectionFactory, server: Server, tmp_path: Path
 ) -> None:
-    with jmsql.Administration(jmsql_factory) as administration:
+    with jmsql.admin.Administration(jmsql_factory) as administration:
         administration.create_queue("orders", history=True)
         administration.create_topic("departures", history=True)
     with jmsql_factory.create_context() as context:
-        properties = {"color": "blue", "weight": jmsql.Long(2600)}
+        properties = {"color": "blue", "weight": jmsql.types.Long(2600)}
         context.create_producer(properties=properties).send(
             jmsql.Queue("orders"), '{"order": 101, "goods": "two kites"}'
         )

@@ -71,7 +71,7 @@ def test_history_is_streamed_once_and_only_what_is_new(
     tmp_path: Path,
     jmsql_factory: jmsql.ConnectionFactory,
 ) -> None:
-    with jmsql.Administration(jmsql_factory) as administration:
+    with jmsql.admin.Administration(jmsql_factory) as administration:
         for name in ("orders", "returns"):
             administration.create_queue(name, history=True)
 

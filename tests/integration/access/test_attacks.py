@@ -11,16 +11,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from jmsql import (
-    AcknowledgeMode,
-    Administration,
-    ConnectionFactory,
-    JMSSecurityException,
-    Queue,
-    Session,
-    Topic,
-    migrate,
-)
+from jmsql import AcknowledgeMode, ConnectionFactory, JMSSecurityException, Queue, Session, Topic, migrate
+from jmsql.admin import Administration
 from jmsql.testing import drain, wait_for
 from tests.integration.access.conftest import Plain
 from tests.texts import send_texts, texts_of

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jmsql import Administration, ConnectionFactory
+from jmsql import ConnectionFactory
+from jmsql.admin import Administration
 
 
 @pytest.fixture

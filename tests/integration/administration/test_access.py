@@ -13,18 +13,17 @@ from psycopg import sql
 
 from jmsql import (
     AcknowledgeMode,
-    Administration,
     Connection,
     ConnectionFactory,
     JMSException,
     JMSSecurityException,
     Queue,
     Session,
-    SubscriptionChange,
     Topic,
-    TopicRequestor,
     enlist,
 )
+from jmsql.admin import Administration, SubscriptionChange
+from jmsql.domains import TopicRequestor
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts, texts_of

@@ -7,23 +7,23 @@ import pickle
 import pytest
 import sqlalchemy
 
-from jmsql import (
-    Administration,
-    ConnectionFactory,
-    JMSException,
-    Queue,
-    QueueConnectionFactory,
-    TemporaryQueue,
-    Topic,
-    TopicConnectionFactory,
-    XAConnectionFactory,
-    lookup,
-)
+from jmsql import ConnectionFactory, JMSException, Queue, TemporaryQueue, Topic, lookup
+from jmsql.admin import Administration
+from jmsql.domains import QueueConnectionFactory, TopicConnectionFactory
+from jmsql.xa import XAConnectionFactory, XAQueueConnectionFactory, XATopicConnectionFactory
 from tests.integration.client.server import Server
 
 
 @pytest.mark.parametrize(
-    "kind", [ConnectionFactory, QueueConnectionFactory, TopicConnectionFactory, XAConnectionFactory]
+    "kind",
+    [
+        ConnectionFactory,
+        QueueConnectionFactory,
+        TopicConnectionFactory,
+        XAConnectionFactory,
+        XAQueueConnectionFactory,
+        XATopicConnectionFactory,
+    ],
 )
 def test_a_factory_makes_connections_as_before(
     administration: Administration, jmsql_factory: ConnectionFactory, kind: type[ConnectionFactory]
@@ -77,7 +77,7 @@ def test_no_password_is_stored(administration: Administration, server: Server) -
 
 
 def test_refusals(administration: Administration, jmsql_factory: ConnectionFactory) -> None:
-    with pytest.raises(JMSException, match=r"Nothing is bound to 'jms/orders'.*bind"):
+    with pytest.raises(JMSException, match=r"Nothing is bound to 'jms/orders'.*`jmsql binding bind`"):
         lookup("jms/orders", jmsql_factory)
     with pytest.raises(JMSException, match="Nothing is bound"):
         administration.unbind("jms/orders")

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jmsql import Administration, ConnectionFactory, InvalidDestinationException, Queue, Session, Topic, enlist
+from jmsql import ConnectionFactory, InvalidDestinationException, Queue, Session, Topic, enlist
+from jmsql.admin import Administration
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts
 

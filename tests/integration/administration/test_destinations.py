@@ -8,15 +8,8 @@ from typing import Any
 import pytest
 import sqlalchemy
 
-from jmsql import (
-    Administration,
-    ConnectionFactory,
-    InvalidDestinationException,
-    JMSException,
-    Queue,
-    Session,
-    Topic,
-)
+from jmsql import ConnectionFactory, InvalidDestinationException, JMSException, Queue, Session, Topic
+from jmsql.admin import Administration
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 from tests.texts import send_texts, texts_of

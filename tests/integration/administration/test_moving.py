@@ -9,7 +9,6 @@ import pytest
 
 from jmsql import (
     AcknowledgeMode,
-    Administration,
     Connection,
     IllegalStateException,
     InvalidDestinationException,
@@ -21,6 +20,7 @@ from jmsql import (
     TextMessage,
     Topic,
 )
+from jmsql.admin import Administration
 from jmsql.store import move
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from jmsql import AcknowledgeMode, Administration, Connection, Message, Queue, Session, Topic, enlist
+from jmsql import AcknowledgeMode, Connection, Message, Queue, Session, Topic, enlist
+from jmsql.admin import Administration
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts, texts_of

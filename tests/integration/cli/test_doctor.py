@@ -269,7 +269,7 @@ def test_streaming_reads_that_have_stayed_behind(jmsql: Command, database: psyco
 def test_a_transaction_in_doubt(
     jmsql: Command, jmsql_factory: library.ConnectionFactory, database: psycopg.Connection
 ) -> None:
-    factory = library.XAConnectionFactory(jmsql_factory.url)
+    factory = library.xa.XAConnectionFactory(jmsql_factory.url)
     with factory.create_xa_connection() as connection:
         session = connection.create_xa_session()
         xid = session.xid(7, "order 5", "warehouse")
@@ -409,7 +409,7 @@ def test_messages_that_go_on_failing(jmsql: Command, jmsql_factory: library.Conn
 def test_dead_letters(jmsql: Command, jmsql_factory: library.ConnectionFactory) -> None:
     jmsql("send", "orders", "x")
     with jmsql_factory.create_connection() as connection:
-        with library.Administration(jmsql_factory.url) as administration:
+        with library.admin.Administration(jmsql_factory.url) as administration:
             administration.alter(library.Queue("orders"), maximum_deliveries=1)
         connection.start()
         session = connection.create_session(transacted=True)

@@ -129,7 +129,7 @@ class TestPrune:
         _handled(jmsql, "order")
         assert jmsql("history", "prune", "--json").document == {"days": 0, "about_messages": 0}
         assert jmsql("history", "prune", "--before", "2020-01-01", "--yes").exit_code == 0
-        with library.Administration(jmsql_factory) as administration:
+        with library.admin.Administration(jmsql_factory) as administration:
             assert administration.history.count("orders") == 1
         outcome = jmsql("history", "prune", "--before", "9999-01-01", "--destination", "orders", "--yes", "--json")
         assert outcome.document == {"days": 0, "about_messages": 1}

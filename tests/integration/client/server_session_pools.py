@@ -9,15 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 import jmsql
-from jmsql import (
-    AcknowledgeMode,
-    Connection,
-    Destination,
-    Message,
-    ServerSession,
-    Session,
-    ThreadServerSessionPool,
-)
+from jmsql import AcknowledgeMode, Connection, Destination, Message, Session
+from jmsql.connection_consumers import ServerSession, ThreadServerSessionPool
 from jmsql.testing import wait_for
 from tests.texts import texts_of
 
@@ -62,13 +55,13 @@ class Heard:
 def listening(
     connection: Connection,
     queue: Destination,
-    create_listener: Callable[[Session], jmsql.MessageListener],
+    create_listener: Callable[[Session], jmsql.types.MessageListener],
     *,
     mode: AcknowledgeMode = AcknowledgeMode.AUTO,
     size: int = 1,
     max_messages: int = 10,
     selector: str | None = None,
-) -> Iterator[jmsql.ConnectionConsumer]:
+) -> Iterator[jmsql.connection_consumers.ConnectionConsumer]:
     """A pool whose listeners receive from the queue for as long as the block lasts."""
     transacted = mode is AcknowledgeMode.TRANSACTED
     with (

@@ -21,9 +21,9 @@ from jmsql import (
     Queue,
     Session,
     TemporaryQueue,
-    ThreadServerSessionPool,
     Topic,
 )
+from jmsql.connection_consumers import ThreadServerSessionPool
 from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.compliance.held_listener import HeldListener

@@ -26,12 +26,12 @@ from jmsql import (
     MessageFormatException,
     ObjectMessage,
     Queue,
-    Short,
     StreamMessage,
     TextMessage,
     Topic,
 )
 from jmsql.testing import drain, wait_for
+from jmsql.types import Short
 from tests.background import Background
 from tests.integration.client.server import CONTROL, SESSIONS, Server
 

@@ -11,23 +11,19 @@ import pytest
 
 from jmsql import (
     AcknowledgeMode,
-    Byte,
     BytesMessage,
-    Char,
-    Float,
-    Long,
     MapMessage,
     Message,
     MessageFormatException,
     ObjectMessage,
     Queue,
     Session,
-    Short,
     StreamMessage,
     TextMessage,
 )
 from jmsql.messages import PropertyValue, Value
 from jmsql.testing import drain
+from jmsql.types import Byte, Char, Float, Long, Short
 from tests.exactness import contents, exact
 from tests.exchange import exchange
 from tests.integration.client.server import Server

@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
-from jmsql import Connection, ConnectionFactory, Queue, ThreadServerSessionPool
+from jmsql import Connection, ConnectionFactory, Queue
 from jmsql.client import start_reminder
+from jmsql.connection_consumers import ThreadServerSessionPool
 from jmsql.testing import wait_for
 
 ORDERS = Queue("orders")

@@ -16,17 +16,13 @@ from jmsql import (
     JMSException,
     Message,
     Queue,
-    QueueConnection,
-    QueueConnectionFactory,
-    QueueReceiver,
-    QueueSender,
-    QueueSession,
     Session,
     TextMessage,
-    ThreadServerSessionPool,
     Topic,
     UnsupportedOperationException,
 )
+from jmsql.connection_consumers import ThreadServerSessionPool
+from jmsql.domains import QueueConnection, QueueConnectionFactory, QueueReceiver, QueueSender, QueueSession
 from jmsql.testing import drain, wait_for
 
 TOPIC = Topic("prices")

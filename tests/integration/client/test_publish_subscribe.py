@@ -18,14 +18,11 @@ from jmsql import (
     Queue,
     Session,
     TextMessage,
-    ThreadServerSessionPool,
     Topic,
-    TopicConnection,
-    TopicConnectionFactory,
-    TopicSession,
-    TopicSubscriber,
     UnsupportedOperationException,
 )
+from jmsql.connection_consumers import ThreadServerSessionPool
+from jmsql.domains import TopicConnection, TopicConnectionFactory, TopicSession, TopicSubscriber
 from jmsql.testing import drain, wait_for
 
 QUEUE = Queue("orders")

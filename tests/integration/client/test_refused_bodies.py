@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from jmsql import Administration, ConnectionFactory, JMSContext, JMSException, MessageFormatException, Queue
+from jmsql import ConnectionFactory, JMSContext, JMSException, MessageFormatException, Queue
+from jmsql.admin import Administration
 from jmsql.testing import drain
 from tests.integration.client.server import SESSIONS, Server
 

@@ -6,7 +6,6 @@ import pytest
 
 from jmsql import (
     AcknowledgeMode,
-    Administration,
     Connection,
     InvalidDestinationException,
     Message,
@@ -15,6 +14,7 @@ from jmsql import (
     Session,
     TransactionRolledBackException,
 )
+from jmsql.admin import Administration
 from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.integration.client.server import Server

@@ -15,16 +15,13 @@ from jmsql import (
     Message,
     MessageConsumer,
     Queue,
-    QueueConnectionFactory,
-    QueueRequestor,
     Session,
     TemporaryQueue,
     TemporaryTopic,
     TextMessage,
     Topic,
-    TopicConnectionFactory,
-    TopicRequestor,
 )
+from jmsql.domains import QueueConnectionFactory, QueueRequestor, TopicConnectionFactory, TopicRequestor
 from jmsql.testing import wait_for
 
 TOPIC = Topic("questions")

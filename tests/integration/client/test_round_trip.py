@@ -10,17 +10,12 @@ from hypothesis import strategies as st
 
 from jmsql import (
     AcknowledgeMode,
-    Byte,
     BytesMessage,
-    Char,
-    Float,
-    Long,
     MapMessage,
     Message,
     ObjectMessage,
     Queue,
     Session,
-    Short,
     StreamMessage,
     TextMessage,
     Topic,
@@ -28,6 +23,7 @@ from jmsql import (
 from jmsql.identifiers import is_identifier
 from jmsql.messages import PropertyValue, Value
 from jmsql.testing import drain
+from jmsql.types import Byte, Char, Float, Long, Short
 from tests.exactness import contents
 
 texts = st.text(st.characters() | st.sampled_from("\0\ud800\udfff\ufffe'\"\\%"), max_size=50)

@@ -7,13 +7,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from jmsql import Queue, ResourceAllocationException, XAConnectionFactory, Xid, migrate
+from jmsql import Queue, ResourceAllocationException, migrate
 from jmsql.embedded import cluster, start_server
 from jmsql.spark.options import Options
 from jmsql.spark.place import check_target
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.spark_prepared import PreparedWrites
 from jmsql.store.spark_staging import Attempt
+from jmsql.xa import XAConnectionFactory, Xid
 from tests.integration.embedded.server_processes import kill_server
 from tests.texts import messages_left, send_texts
 

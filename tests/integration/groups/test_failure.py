@@ -8,17 +8,9 @@ import psycopg
 import pytest
 
 import jmsql
-from jmsql import (
-    AcknowledgeMode,
-    Administration,
-    Connection,
-    ConnectionFactory,
-    Message,
-    Queue,
-    RedeliveryPolicy,
-    Session,
-    ThreadServerSessionPool,
-)
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue, RedeliveryPolicy, Session
+from jmsql.admin import Administration
+from jmsql.connection_consumers import ThreadServerSessionPool
 from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.integration.client.client_process import Order, client_process

@@ -25,14 +25,14 @@ def database(jmsql_clean_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.fixture
-def administration(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[jmsql.Administration]:
+def administration(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[jmsql.admin.Administration]:
     """The administration of the tests' database."""
-    with jmsql.Administration(jmsql_factory) as administration:
+    with jmsql.admin.Administration(jmsql_factory) as administration:
         yield administration
 
 
 @pytest.fixture
-def orders(administration: jmsql.Administration) -> jmsql.Queue:
+def orders(administration: jmsql.admin.Administration) -> jmsql.Queue:
     """A queue that keeps history."""
     return administration.create_queue("orders", history=True)
 

@@ -20,7 +20,7 @@ NOON = datetime(2030, 3, 10, 12, tzinfo=UTC)
 MIDNIGHT = datetime(2030, 3, 11, tzinfo=UTC)
 
 
-def _days(administration: jmsql.Administration) -> list[date]:
+def _days(administration: jmsql.admin.Administration) -> list[date]:
     return [each.day for each in administration.history.days()]
 
 
@@ -46,7 +46,7 @@ KEEP = """
 
 
 def test_upkeep_makes_partitions_ahead_where_a_queue_keeps_history(
-    administration: jmsql.Administration, database: psycopg.Connection[Any], set_clock: SetClock
+    administration: jmsql.admin.Administration, database: psycopg.Connection[Any], set_clock: SetClock
 ) -> None:
     set_clock(NOON)
     maintain(PsycopgDriver(database))
@@ -59,7 +59,7 @@ def test_upkeep_makes_partitions_ahead_where_a_queue_keeps_history(
 def test_midnight_begins_a_new_partition(
     jmsql_factory: jmsql.ConnectionFactory,
     orders: jmsql.Queue,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],
     set_clock: SetClock,
 ) -> None:
@@ -82,7 +82,7 @@ def test_midnight_begins_a_new_partition(
 def test_the_day_is_that_of_utc_whatever_the_sessions_time_zone(
     orders: jmsql.Queue,
     jmsql_factory: jmsql.ConnectionFactory,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],
     set_clock: SetClock,
 ) -> None:
@@ -100,7 +100,7 @@ def test_the_day_is_that_of_utc_whatever_the_sessions_time_zone(
 def test_two_who_need_a_new_day_at_once_make_it_once(
     jmsql_factory: jmsql.ConnectionFactory,
     orders: jmsql.Queue,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],
     jmsql_clean_url: str,
     set_clock: SetClock,
@@ -127,7 +127,7 @@ def test_who_acknowledges_does_not_wait_for_partitions_made_or_dropped(
     operation: str,
     jmsql_factory: jmsql.ConnectionFactory,
     orders: jmsql.Queue,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],
     jmsql_clean_url: str,
     set_clock: SetClock,
@@ -168,7 +168,7 @@ def test_who_acknowledges_does_not_wait_for_partitions_made_or_dropped(
 
 def test_retention_drops_days_that_no_destination_keeps(
     jmsql_factory: jmsql.ConnectionFactory,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],
     set_clock: SetClock,
 ) -> None:
@@ -195,7 +195,7 @@ def test_retention_drops_days_that_no_destination_keeps(
 
 def test_upkeep_applies_the_retention(
     jmsql_factory: jmsql.ConnectionFactory,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],
     set_clock: SetClock,
 ) -> None:
@@ -212,7 +212,7 @@ def test_upkeep_applies_the_retention(
 def test_without_a_limit_history_stays_and_so_does_that_of_deleted_queues(
     jmsql_factory: jmsql.ConnectionFactory,
     orders: jmsql.Queue,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],
     set_clock: SetClock,
 ) -> None:
@@ -235,7 +235,7 @@ def test_without_a_limit_history_stays_and_so_does_that_of_deleted_queues(
 def test_history_of_a_topic_goes_without_that_of_the_queue_of_the_same_name(
     jmsql_factory: jmsql.ConnectionFactory,
     orders: jmsql.Queue,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],
     set_clock: SetClock,
 ) -> None:
@@ -257,7 +257,7 @@ def test_history_of_a_topic_goes_without_that_of_the_queue_of_the_same_name(
 def test_streaming_reads_that_have_not_passed_a_day_are_known(
     jmsql_factory: jmsql.ConnectionFactory,
     orders: jmsql.Queue,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],
     set_clock: SetClock,
 ) -> None:
@@ -277,7 +277,7 @@ def test_streaming_reads_that_have_not_passed_a_day_are_known(
 
 def test_a_topics_history_is_kept_as_long_as_the_topic_says(
     jmsql_factory: jmsql.ConnectionFactory,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],
     set_clock: SetClock,
 ) -> None:
@@ -298,7 +298,7 @@ def test_a_topics_history_is_kept_as_long_as_the_topic_says(
 def test_a_day_is_settled_when_it_is_over_and_its_transactions_are(
     jmsql_factory: jmsql.ConnectionFactory,
     orders: jmsql.Queue,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     jmsql_clean_url: str,
     set_clock: SetClock,
 ) -> None:
@@ -326,7 +326,7 @@ def test_a_day_is_settled_when_it_is_over_and_its_transactions_are(
 
 def test_a_drop_that_was_interrupted_is_finished_later(
     jmsql_factory: jmsql.ConnectionFactory,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],
     jmsql_clean_url: str,
     set_clock: SetClock,
@@ -352,7 +352,7 @@ def test_a_drop_that_was_interrupted_is_finished_later(
 
 def test_nobody_but_the_owner_prunes(
     orders: jmsql.Queue,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],
     set_clock: SetClock,
 ) -> None:

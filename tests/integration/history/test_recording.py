@@ -56,7 +56,7 @@ def _listening(factory: jmsql.ConnectionFactory, queue: jmsql.Queue) -> None:
 
 
 def _prepared(factory: jmsql.ConnectionFactory, queue: jmsql.Queue) -> None:
-    xa = jmsql.XAConnectionFactory(factory.url, schema=factory.schema)
+    xa = jmsql.xa.XAConnectionFactory(factory.url, schema=factory.schema)
     with xa.create_xa_connection() as connection:
         session = connection.create_xa_session()
         connection.start()
@@ -163,7 +163,7 @@ def test_deliveries_of_claimed_messages_count(
 
 
 def test_everything_of_a_message_is_recorded(
-    jmsql_factory: jmsql.ConnectionFactory, orders: jmsql.Queue, administration: jmsql.Administration
+    jmsql_factory: jmsql.ConnectionFactory, orders: jmsql.Queue, administration: jmsql.admin.Administration
 ) -> None:
     with jmsql_factory.create_connection() as connection:
         connection.client_id = "warehouse"
@@ -205,7 +205,7 @@ def test_what_expires_is_recorded(
 def test_what_is_purged_is_recorded(
     jmsql_factory: jmsql.ConnectionFactory,
     orders: jmsql.Queue,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],
 ) -> None:
     send(jmsql_factory, *BODIES, destination=orders)
@@ -216,7 +216,9 @@ def test_what_is_purged_is_recorded(
 
 
 def test_what_is_dead_is_recorded(
-    jmsql_factory: jmsql.ConnectionFactory, administration: jmsql.Administration, database: psycopg.Connection[Any]
+    jmsql_factory: jmsql.ConnectionFactory,
+    administration: jmsql.admin.Administration,
+    database: psycopg.Connection[Any],
 ) -> None:
     queue = administration.create_queue("orders", history=True, maximum_deliveries=2)
     send(jmsql_factory, "poison", destination=queue)
@@ -233,7 +235,9 @@ def test_what_is_dead_is_recorded(
 
 
 def test_an_open_consumer_hears_within_seconds_that_its_queue_keeps_history_now(
-    jmsql_factory: jmsql.ConnectionFactory, administration: jmsql.Administration, database: psycopg.Connection[Any]
+    jmsql_factory: jmsql.ConnectionFactory,
+    administration: jmsql.admin.Administration,
+    database: psycopg.Connection[Any],
 ) -> None:
     queue = administration.create_queue("orders")
     with jmsql_factory.create_connection() as connection:
@@ -253,7 +257,7 @@ def test_an_open_consumer_hears_within_seconds_that_its_queue_keeps_history_now(
 
 
 def test_the_history_stays_when_the_queue_is_deleted(
-    jmsql_factory: jmsql.ConnectionFactory, orders: jmsql.Queue, administration: jmsql.Administration
+    jmsql_factory: jmsql.ConnectionFactory, orders: jmsql.Queue, administration: jmsql.admin.Administration
 ) -> None:
     send(jmsql_factory, "order", destination=orders)
     take(jmsql_factory, orders)
@@ -268,7 +272,7 @@ class TestTopics:
     """A topic's history is that of its subscriptions."""
 
     @pytest.fixture
-    def prices(self, administration: jmsql.Administration) -> jmsql.Topic:
+    def prices(self, administration: jmsql.admin.Administration) -> jmsql.Topic:
         """A topic that keeps history."""
         return administration.create_topic("prices", history=True)
 
@@ -295,7 +299,7 @@ class TestTopics:
         self,
         jmsql_factory: jmsql.ConnectionFactory,
         prices: jmsql.Topic,
-        administration: jmsql.Administration,
+        administration: jmsql.admin.Administration,
         database: psycopg.Connection[Any],
     ) -> None:
         large = "x" * 10_000

@@ -20,7 +20,7 @@ AGAIN = jmsql.Queue("again")
 def hours(
     jmsql_factory: jmsql.ConnectionFactory,
     orders: jmsql.Queue,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     set_clock: SetClock,
 ) -> jmsql.Queue:
     """A queue from which a message left at 11:00, 12:00 and so on, until 12:00 on the next day."""
@@ -47,7 +47,7 @@ def _texts(messages: list[jmsql.Message]) -> list[str | None]:
 
 
 def test_a_range_of_time_goes_to_a_queue_in_order(
-    hours: jmsql.Queue, administration: jmsql.Administration, jmsql_factory: jmsql.ConnectionFactory
+    hours: jmsql.Queue, administration: jmsql.admin.Administration, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
     reports: list[tuple[int, int]] = []
     since, until = NOON + timedelta(hours=10), NOON + timedelta(hours=14)
@@ -62,7 +62,7 @@ def test_a_range_of_time_goes_to_a_queue_in_order(
 
 
 def test_a_selector_chooses_and_repeating_sends_again(
-    hours: jmsql.Queue, administration: jmsql.Administration, jmsql_factory: jmsql.ConnectionFactory
+    hours: jmsql.Queue, administration: jmsql.admin.Administration, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
     for _ in range(2):
         assert administration.history.replay(hours, AGAIN, since=NOON, selector="JMSPriority = 4") == 25
@@ -71,7 +71,7 @@ def test_a_selector_chooses_and_repeating_sends_again(
 
 
 def test_what_was_sent_again_says_so(
-    jmsql_factory: jmsql.ConnectionFactory, orders: jmsql.Queue, administration: jmsql.Administration
+    jmsql_factory: jmsql.ConnectionFactory, orders: jmsql.Queue, administration: jmsql.admin.Administration
 ) -> None:
     since = datetime.now(UTC) - timedelta(minutes=1)
     with jmsql_factory.create_connection() as connection:
@@ -102,7 +102,9 @@ def test_what_was_sent_again_says_so(
 
 
 def test_a_message_of_a_topic_is_sent_once_whatever_subscriptions_had_it(
-    jmsql_factory: jmsql.ConnectionFactory, administration: jmsql.Administration, database: psycopg.Connection[Any]
+    jmsql_factory: jmsql.ConnectionFactory,
+    administration: jmsql.admin.Administration,
+    database: psycopg.Connection[Any],
 ) -> None:
     prices = administration.create_topic("prices", history=True)
     administration.create_queue(AGAIN.name)
@@ -128,7 +130,7 @@ def test_a_message_of_a_topic_is_sent_once_whatever_subscriptions_had_it(
 
 
 def test_only_acknowledged_messages_go_unless_others_are_named(
-    jmsql_factory: jmsql.ConnectionFactory, orders: jmsql.Queue, administration: jmsql.Administration
+    jmsql_factory: jmsql.ConnectionFactory, orders: jmsql.Queue, administration: jmsql.admin.Administration
 ) -> None:
     administration.create_queue(AGAIN.name)
     send(jmsql_factory, "purged", destination=orders)
@@ -146,7 +148,7 @@ def test_only_acknowledged_messages_go_unless_others_are_named(
 
 
 def test_nothing_goes_to_a_queue_that_is_not_there(
-    orders: jmsql.Queue, administration: jmsql.Administration, database: psycopg.Connection[Any]
+    orders: jmsql.Queue, administration: jmsql.admin.Administration, database: psycopg.Connection[Any]
 ) -> None:
     with pytest.raises(jmsql.InvalidDestinationException, match="nowhere"):
         administration.history.replay(orders, "nowhere", since=NOON)
@@ -155,7 +157,7 @@ def test_nothing_goes_to_a_queue_that_is_not_there(
 
 
 def test_a_replay_that_fails_half_way_has_sent_nothing(
-    hours: jmsql.Queue, administration: jmsql.Administration, jmsql_factory: jmsql.ConnectionFactory
+    hours: jmsql.Queue, administration: jmsql.admin.Administration, jmsql_factory: jmsql.ConnectionFactory
 ) -> None:
     def interrupt(sent: int, total: int) -> None:
         raise RuntimeError(f"{sent} of {total}")
@@ -169,7 +171,7 @@ def test_a_replay_that_fails_half_way_has_sent_nothing(
 def test_thousands_go_in_steps(
     jmsql_factory: jmsql.ConnectionFactory,
     orders: jmsql.Queue,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],
 ) -> None:
     administration.create_queue(AGAIN.name)

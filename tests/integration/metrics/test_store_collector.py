@@ -142,7 +142,7 @@ def test_dead_letters(
     session = connection.create_session(transacted=True)
     session.create_producer(orders).send(session.create_message())
     session.commit()
-    with jmsql.Administration(jmsql_factory.url) as administration:
+    with jmsql.admin.Administration(jmsql_factory.url) as administration:
         administration.alter(orders, maximum_deliveries=1)
     assert session.create_consumer(orders).receive(0) is not None
     session.rollback()

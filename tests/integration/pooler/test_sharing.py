@@ -11,18 +11,10 @@ import pytest
 import sqlalchemy
 
 import jmsql
-from jmsql import (
-    AcknowledgeMode,
-    Connection,
-    ConnectionFactory,
-    JMSException,
-    Queue,
-    Session,
-    XAConnectionFactory,
-    Xid,
-)
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Queue, Session
 from jmsql.store.migration import current_version, migrate, newest_version
 from jmsql.testing import drain, wait_for
+from jmsql.xa import XAConnectionFactory, Xid
 from tests.background import Background
 from tests.integration.client.server import Server
 from tests.integration.pooler.pgbouncer import PgBouncer, pgbouncer

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jmsql import Administration
+from jmsql.admin import Administration
 
 
 @pytest.fixture

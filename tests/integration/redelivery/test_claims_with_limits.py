@@ -6,16 +6,8 @@ import threading
 
 import pytest
 
-from jmsql import (
-    AcknowledgeMode,
-    Administration,
-    Connection,
-    IllegalStateException,
-    JMSException,
-    Message,
-    Queue,
-    Session,
-)
+from jmsql import AcknowledgeMode, Connection, IllegalStateException, JMSException, Message, Queue, Session
+from jmsql.admin import Administration
 from jmsql.testing import drain, wait_for
 from tests.integration.client.client_process import Order, client_process
 from tests.integration.client.server import SESSIONS, Server

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql import AcknowledgeMode, Administration, Connection, Queue, Session, TransactionRolledBackException
+from jmsql import AcknowledgeMode, Connection, Queue, Session, TransactionRolledBackException
+from jmsql.admin import Administration
 from jmsql.testing import drain, wait_for
 from tests.integration.client.client_process import Order, client_process
 from tests.integration.client.server import SESSIONS, Server

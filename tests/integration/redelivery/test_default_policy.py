@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from jmsql import AcknowledgeMode, Administration, Message, Queue, Session
+from jmsql import AcknowledgeMode, Message, Queue, Session
+from jmsql.admin import Administration
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 from tests.integration.redelivery.test_policies import FAILING, count, fail

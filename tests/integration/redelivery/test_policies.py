@@ -9,7 +9,6 @@ import pytest
 
 from jmsql import (
     AcknowledgeMode,
-    Administration,
     Connection,
     IllegalStateException,
     JMSException,
@@ -20,6 +19,7 @@ from jmsql import (
     Topic,
     enlist,
 )
+from jmsql.admin import Administration
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive, receive_texts, send_texts, texts_of

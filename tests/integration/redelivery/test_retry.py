@@ -8,7 +8,6 @@ import pytest
 
 from jmsql import (
     AcknowledgeMode,
-    Administration,
     Connection,
     InvalidDestinationException,
     Message,
@@ -17,6 +16,7 @@ from jmsql import (
     Session,
     Topic,
 )
+from jmsql.admin import Administration
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive, receive_texts, send_texts, texts_of

@@ -13,7 +13,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from jmsql import AcknowledgeMode, Administration, ConnectionFactory, JMSException, Message, MessageConsumer, migrate
+from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, Message, MessageConsumer, migrate
+from jmsql.admin import Administration
 from jmsql.embedded import start_server
 from jmsql.testing import wait_for
 from tests.texts import send_texts

@@ -10,9 +10,9 @@ import jmsql
 
 
 @pytest.fixture
-def administration(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[jmsql.Administration]:
+def administration(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[jmsql.admin.Administration]:
     """The administration of the tests' database."""
-    with jmsql.Administration(jmsql_factory) as administration:
+    with jmsql.admin.Administration(jmsql_factory) as administration:
         yield administration
 
 

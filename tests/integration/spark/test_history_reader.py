@@ -96,7 +96,7 @@ def end(client: jmsql.JMSContext, destination: jmsql.Destination, *texts: str) -
 
 
 def test_rows_say_how_each_message_left_its_destination(
-    client: jmsql.JMSContext, administration: jmsql.Administration, server: Server
+    client: jmsql.JMSContext, administration: jmsql.admin.Administration, server: Server
 ) -> None:
     orders = administration.create_queue("orders", history=True)
     end(client, orders, "a")
@@ -122,7 +122,7 @@ def test_rows_say_how_each_message_left_its_destination(
 
 
 def test_options_choose_a_queue_a_topic_a_subscription_or_all(
-    client: jmsql.JMSContext, administration: jmsql.Administration
+    client: jmsql.JMSContext, administration: jmsql.admin.Administration
 ) -> None:
     queue = administration.create_queue("prices", history=True)
     topic = administration.create_topic("prices", history=True)
@@ -142,7 +142,7 @@ def test_options_choose_a_queue_a_topic_a_subscription_or_all(
 
 
 def test_history_outlives_its_destination_and_names_that_never_were_are_refused(
-    client: jmsql.JMSContext, administration: jmsql.Administration
+    client: jmsql.JMSContext, administration: jmsql.admin.Administration
 ) -> None:
     orders = administration.create_queue("orders", history=True)
     end(client, orders, "a")
@@ -157,7 +157,7 @@ def test_history_outlives_its_destination_and_names_that_never_were_are_refused(
             reader(**options).partitions()
 
 
-def test_selector_chooses(client: jmsql.JMSContext, administration: jmsql.Administration) -> None:
+def test_selector_chooses(client: jmsql.JMSContext, administration: jmsql.admin.Administration) -> None:
     orders = administration.create_queue("orders", history=True)
     end(client, orders, "a", "b")
     message = client.create_text_message("c")
@@ -229,7 +229,7 @@ def test_all_tasks_see_the_moment_of_planning_and_no_day_is_dropped_meanwhile(se
 
 def test_row_security_shows_what_the_role_may_browse(
     client: jmsql.JMSContext,
-    administration: jmsql.Administration,
+    administration: jmsql.admin.Administration,
     server: Server,
     url: str,
     monkeypatch: pytest.MonkeyPatch,

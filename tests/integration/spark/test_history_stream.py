@@ -393,7 +393,7 @@ def test_read_that_spark_has_never_noted_holds_nothing(history: psycopg.Connecti
 
 @pytest.mark.usefixtures("old_days")
 def test_pruning_by_force_tells_the_streams_that_lose_something(
-    administration: jmsql.Administration, server: Server, caplog: pytest.LogCaptureFixture
+    administration: jmsql.admin.Administration, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     with driver(maxMessagesPerTrigger="1") as reader:
         start = reader.initialOffset()

@@ -23,7 +23,7 @@ def messages(
 ) -> Iterator[None]:
     """A queue and a history with the same three messages."""
     monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)
-    with jmsql.Administration(jmsql_clean_url) as administration:
+    with jmsql.admin.Administration(jmsql_clean_url) as administration:
         administration.create_queue("past", history=True)
     with jmsql_factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
         for name in ("orders", "past"):

@@ -123,7 +123,7 @@ def test_what_goes_to_topics_or_later_remains(task: psycopg.Connection, jmsql_cl
 def test_all_remains_where_row_security_is_active_for_the_role(
     jmsql_clean_url: str, jmsql_factory: jmsql.ConnectionFactory, server: Server
 ) -> None:
-    with jmsql.Administration(jmsql_factory) as administration:
+    with jmsql.admin.Administration(jmsql_factory) as administration:
         orders = administration.create_queue("orders")
         server.rows("create role row_writer")
         try:

@@ -11,7 +11,8 @@ import pytest
 from psycopg import sql
 
 import jmsql
-from jmsql import AcknowledgeMode, Administration, ConnectionFactory, Queue, Topic
+from jmsql import AcknowledgeMode, ConnectionFactory, Queue, Topic
+from jmsql.admin import Administration
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.history_partitions import HistoryPartitions
 from jmsql.store.spark_staging import Attempt, Place, StagedMessages

@@ -11,7 +11,6 @@ import pytest
 
 from jmsql import (
     AcknowledgeMode,
-    Administration,
     Connection,
     ConnectionFactory,
     IllegalStateException,
@@ -21,6 +20,7 @@ from jmsql import (
     Topic,
     migrate,
 )
+from jmsql.admin import Administration
 from jmsql.embedded import start_server
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.subscriptions import SubscriptionDefinition, Subscriptions

@@ -7,15 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from jmsql import (
-    Connection,
-    IllegalStateException,
-    Message,
-    MessageConsumer,
-    Session,
-    SubscriptionChange,
-    Topic,
-)
+from jmsql import Connection, IllegalStateException, Message, MessageConsumer, Session, Topic
+from jmsql.admin import SubscriptionChange
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 from tests.integration.topics.conftest import Connect

@@ -117,7 +117,7 @@ def test_a_send_that_fails(connection: Connection, spans: Spans) -> None:
         producer.send(session.create_message())
     send = spans.one("send")
     assert send.status.status_code is StatusCode.ERROR
-    assert attributes(send)["error.type"] == "jmsql.exceptions.InvalidDestinationException"
+    assert attributes(send)["error.type"] == "jmsql.InvalidDestinationException"
     assert attributes(send)["messaging.destination.temporary"] is True
     assert [event.name for event in send.events] == ["exception"]
 

@@ -8,13 +8,8 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
-from jmsql import (
-    ConnectionFactory,
-    ResourceAllocationException,
-    XAConnection,
-    XAConnectionFactory,
-    XASession,
-)
+from jmsql import ConnectionFactory, ResourceAllocationException
+from jmsql.xa import XAConnection, XAConnectionFactory, XASession
 from tests.integration.two_phase_commit.global_transactions import PREPARED
 
 

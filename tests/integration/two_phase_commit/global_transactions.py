@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from jmsql import (
-    Message,
-    Queue,
-    Session,
-    Topic,
-    Xid,
-)
+from jmsql import Message, Queue, Session, Topic
 from jmsql.testing import drain
+from jmsql.xa import Xid
 from tests.texts import texts_of
 
 __all__ = ["PREPARED", "XID", "messages_there", "send", "texts_there"]

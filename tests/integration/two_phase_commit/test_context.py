@@ -7,17 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import sqlalchemy
 
-from jmsql import (
-    AcknowledgeMode,
-    IllegalStateException,
-    Queue,
-    Session,
-    TransactionInProgressException,
-    XAConnectionFactory,
-    XAJMSContext,
-    XASession,
-)
+from jmsql import AcknowledgeMode, IllegalStateException, Queue, Session, TransactionInProgressException
 from jmsql.testing import wait_for
+from jmsql.xa import XAConnectionFactory, XAJMSContext, XASession
 from tests.integration.client.server import CONTROL, SESSIONS, Server
 from tests.integration.two_phase_commit.global_transactions import XID, texts_there
 from tests.texts import send_texts

@@ -13,17 +13,21 @@ from jmsql import (
     IllegalStateException,
     InvalidDestinationException,
     Queue,
+    Session,
+    Topic,
+    TransactionInProgressException,
+)
+from jmsql.domains import (
     QueueConnection,
     QueueReceiver,
     QueueSender,
     QueueSession,
-    Session,
-    Topic,
     TopicConnection,
     TopicPublisher,
     TopicSession,
     TopicSubscriber,
-    TransactionInProgressException,
+)
+from jmsql.xa import (
     XAConnection,
     XAQueueConnection,
     XAQueueConnectionFactory,

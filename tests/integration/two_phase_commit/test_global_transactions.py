@@ -16,11 +16,9 @@ from jmsql import (
     Session,
     Topic,
     TransactionInProgressException,
-    XAConnection,
-    XASession,
-    Xid,
 )
 from jmsql.testing import drain, wait_for
+from jmsql.xa import XAConnection, XASession, Xid
 from tests.integration.client.server import Server
 from tests.integration.two_phase_commit.global_transactions import XID, messages_there, send, texts_there
 from tests.texts import receive, receive_texts, send_texts, texts_of

@@ -11,16 +11,8 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from jmsql import (
-    IllegalStateException,
-    JMSException,
-    Queue,
-    Session,
-    TransactionRolledBackException,
-    XAConnection,
-    XAConnectionFactory,
-    XASession,
-)
+from jmsql import IllegalStateException, JMSException, Queue, Session, TransactionRolledBackException
+from jmsql.xa import XAConnection, XAConnectionFactory, XASession
 from tests.background import Background
 from tests.integration.client.server import SESSIONS, Server
 from tests.integration.two_phase_commit.global_transactions import XID, messages_there, send, texts_there

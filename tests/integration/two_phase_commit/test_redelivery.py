@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql import Administration, Queue, Session, XASession
+from jmsql import Queue, Session
+from jmsql.admin import Administration
+from jmsql.xa import XASession
 from tests.integration.client.server import Server
 from tests.integration.two_phase_commit.global_transactions import XID
 from tests.texts import receive, send_texts

@@ -32,7 +32,7 @@ from jmsql.spark.session import spark_errors
         (
             (
                 "[STREAM_FAILED] Query terminated with exception: Traceback\n"
-                "jmsql.exceptions.JMSException: A message is gone.\n\tat java.lang"
+                "jmsql.JMSException: A message is gone.\n\tat java.lang"
             ),
             "Spark failed while looking: A message is gone.",
         ),

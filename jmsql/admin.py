@@ -1,0 +1,48 @@
+"""Administration: destinations, subscriptions, dead letters, administered objects, access and the history.
+
+[`Administration`][jmsql.admin.Administration] is where a program starts; the other names are what its methods take
+and return.
+"""
+
+from jmsql.client.administered_objects import AdministeredObject
+from jmsql.client.administration import Administration
+from jmsql.client.history import History
+from jmsql.public_names import claim_public_names
+from jmsql.store.access import AccessSummary
+from jmsql.store.dead_letters import DeadLetter, Retry
+from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
+from jmsql.store.history_partitions import HistoryDay, PruneStep
+from jmsql.store.inspection import (
+    BrowsedMessage,
+    ClientSummary,
+    DeliveryState,
+    FoundMessage,
+    QueueSummary,
+    SubscriptionSummary,
+)
+from jmsql.store.past_messages import HistoryEntry, PastMessage
+from jmsql.store.subscriptions import SubscriptionChange
+
+__all__ = [
+    "AccessSummary",
+    "AdministeredObject",
+    "Administration",
+    "BrowsedMessage",
+    "ClientSummary",
+    "DeadLetter",
+    "DeliveryState",
+    "DestinationSettings",
+    "DestinationSummary",
+    "FoundMessage",
+    "History",
+    "HistoryDay",
+    "HistoryEntry",
+    "PastMessage",
+    "PruneStep",
+    "QueueSummary",
+    "Retry",
+    "SubscriptionChange",
+    "SubscriptionSummary",
+]
+
+claim_public_names(__name__)

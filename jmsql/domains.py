@@ -1,0 +1,27 @@
+"""The older interfaces of JMS, for queues alone and for topics alone (JMS 1.1, chapters 5 and 6).
+
+New programs use [`ConnectionFactory`][jmsql.ConnectionFactory] or [`JMSContext`][jmsql.JMSContext], which serve both.
+"""
+
+from jmsql.client.consumer import QueueReceiver, TopicSubscriber
+from jmsql.client.point_to_point import QueueConnection, QueueConnectionFactory, QueueSender, QueueSession
+from jmsql.client.publish_subscribe import TopicConnection, TopicConnectionFactory, TopicPublisher, TopicSession
+from jmsql.client.requestor import QueueRequestor, TopicRequestor
+from jmsql.public_names import claim_public_names
+
+__all__ = [
+    "QueueConnection",
+    "QueueConnectionFactory",
+    "QueueReceiver",
+    "QueueRequestor",
+    "QueueSender",
+    "QueueSession",
+    "TopicConnection",
+    "TopicConnectionFactory",
+    "TopicPublisher",
+    "TopicRequestor",
+    "TopicSession",
+    "TopicSubscriber",
+]
+
+claim_public_names(__name__)

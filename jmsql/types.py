@@ -1,0 +1,32 @@
+"""Types for annotations, and for what JMS tells apart and Python does not.
+
+Listeners are callables or objects with JMS's methods. [`Byte`][jmsql.types.Byte], [`Short`][jmsql.types.Short],
+[`Long`][jmsql.types.Long], [`Float`][jmsql.types.Float] and [`Char`][jmsql.types.Char] give a value one of Java's
+types.
+"""
+
+from jmsql.client.completion import CompletionListener
+from jmsql.client.consumer import MessageListener
+from jmsql.client.enlistment import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer
+from jmsql.client.exception_listening import ExceptionListener
+from jmsql.client.metadata import ConnectionMetaData
+from jmsql.messages import Byte, Char, Float, ForeignMessage, Long, Short
+from jmsql.public_names import claim_public_names
+
+__all__ = [
+    "AsyncJMSConsumer",
+    "AsyncJMSContext",
+    "AsyncJMSProducer",
+    "Byte",
+    "Char",
+    "CompletionListener",
+    "ConnectionMetaData",
+    "ExceptionListener",
+    "Float",
+    "ForeignMessage",
+    "Long",
+    "MessageListener",
+    "Short",
+]
+
+claim_public_names(__name__)

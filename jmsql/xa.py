@@ -1,0 +1,30 @@
+"""Two-phase commit: sessions whose transactions an external transaction manager commits (JMS 1.1, chapter 8.6)."""
+
+from jmsql.client.xa import XAConnection, XAConnectionFactory, XASession
+from jmsql.client.xa_context import XAJMSContext
+from jmsql.client.xa_domains import (
+    XAQueueConnection,
+    XAQueueConnectionFactory,
+    XAQueueSession,
+    XATopicConnection,
+    XATopicConnectionFactory,
+    XATopicSession,
+)
+from jmsql.public_names import claim_public_names
+from jmsql.store.global_transactions import Xid
+
+__all__ = [
+    "XAConnection",
+    "XAConnectionFactory",
+    "XAJMSContext",
+    "XAQueueConnection",
+    "XAQueueConnectionFactory",
+    "XAQueueSession",
+    "XASession",
+    "XATopicConnection",
+    "XATopicConnectionFactory",
+    "XATopicSession",
+    "Xid",
+]
+
+claim_public_names(__name__)
