@@ -94,7 +94,9 @@ def lookup(
 
 
 def _unknown(name: str) -> JMSException:
-    return JMSException(f"Nothing is bound to {name!r}. Administration.bind(), or `jmsql binding bind`, binds an object.")
+    return JMSException(
+        f"Nothing is bound to {name!r}. Administration.bind(), or `jmsql binding bind`, binds an object."
+    )
 
 
 def _to_document(administered: ConnectionFactory | Destination) -> dict[str, Any]:

@@ -42,6 +42,6 @@ class Database(NamedTuple):
         """Return what makes JMS connections to it."""
         return jmsql.ConnectionFactory(self.url, schema=self.schema)
 
-    def administration(self) -> jmsql.Administration:
+    def administration(self) -> jmsql.admin.Administration:
         """Connect to look after its queues and subscriptions."""
-        return jmsql.Administration(self.url, schema=self.schema)
+        return jmsql.admin.Administration(self.url, schema=self.schema)

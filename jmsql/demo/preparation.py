@@ -97,7 +97,7 @@ def prepare(engine: Engine, database: Database, *, upgrade: bool) -> None:
                 subscription.consume(session).close()
 
 
-def _forget_history(administration: jmsql.Administration) -> None:
+def _forget_history(administration: jmsql.admin.Administration) -> None:
     """Remove what the queue of the last demo has left in the history."""
     if next(administration.history.messages(FLIGHTS, limit=1), None) is not None:
         tomorrow = datetime.now(UTC).date() + timedelta(days=1)
