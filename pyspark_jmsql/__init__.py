@@ -12,11 +12,11 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
-    from jmsql.spark.batch_reader import BatchReader
-    from jmsql.spark.history_stream_reader import HistoryStreamReader
     from jmsql.spark.options import Options
-    from jmsql.spark.stream_reader import StreamReader
-    from jmsql.spark.writer import BatchWriter, StreamWriter
+    from jmsql.spark.reading.batch_reader import BatchReader
+    from jmsql.spark.streaming.history_stream_reader import HistoryStreamReader
+    from jmsql.spark.streaming.queue_stream_reader import StreamReader
+    from jmsql.spark.writing.writer import BatchWriter, StreamWriter
 
 __all__ = ["DefaultSource"]
 
@@ -73,26 +73,26 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """A reader that consumes nothing: it browses, or reads the history."""
-        from jmsql.spark.batch_reader import BatchReader
-        from jmsql.spark.history_reader import HistoryReader
         from jmsql.spark.options import Use
+        from jmsql.spark.reading.batch_reader import BatchReader
+        from jmsql.spark.reading.history_reader import HistoryReader
         from jmsql.spark.schema import check_read_schema
 
         self.settings.require_use(Use.HISTORY_READ if self.settings.history else Use.BATCH_READ)
         self.settings.require_source()
         check_read_schema(schema, self.settings)
         if self.settings.push_filters:
-            from jmsql.spark.pushed_filters import FilteringBatchReader, FilteringHistoryReader
+            from jmsql.spark.reading.pushed_filters import FilteringBatchReader, FilteringHistoryReader
 
             return (FilteringHistoryReader if self.settings.history else FilteringBatchReader)(self.settings, schema)
         return (HistoryReader if self.settings.history else BatchReader)(self.settings, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader | HistoryStreamReader:  # noqa: N802 - Spark's name
         """A reader that consumes, beside the other consumers; or one of the history, which consumes nothing."""
-        from jmsql.spark.history_stream_reader import HistoryStreamReader
         from jmsql.spark.options import Use
         from jmsql.spark.schema import check_read_schema
-        from jmsql.spark.stream_reader import StreamReader
+        from jmsql.spark.streaming.history_stream_reader import HistoryStreamReader
+        from jmsql.spark.streaming.queue_stream_reader import StreamReader
 
         self.settings.require_use(Use.STREAM_READ)
         self.settings.require_source()
@@ -103,7 +103,7 @@ class DefaultSource(DataSource):
         """A writer that sends each row as a message."""
         from jmsql.spark.place import check_target
         from jmsql.spark.schema import check_written_schema
-        from jmsql.spark.writer import BatchWriter
+        from jmsql.spark.writing.writer import BatchWriter
 
         check_written_schema(schema, self.settings, overwrite=overwrite)
         check_target(self.settings)
@@ -113,7 +113,7 @@ class DefaultSource(DataSource):
         """A writer that sends each row of each micro-batch as a message."""
         from jmsql.spark.place import check_target
         from jmsql.spark.schema import check_written_schema
-        from jmsql.spark.writer import StreamWriter
+        from jmsql.spark.writing.writer import StreamWriter
 
         check_written_schema(schema, self.settings, overwrite=overwrite)
         check_target(self.settings)

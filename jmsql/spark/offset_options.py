@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 
 from jmsql.exceptions import JMSException
+from jmsql.spark.streaming.queue_stream import Start
+from jmsql.spark.streaming.queue_stream_statements import source_statements
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.spark_sources import source_statements
-from jmsql.store.spark_streams import Start
 
 __all__ = ["check_offset_options", "find_start", "moment"]
 

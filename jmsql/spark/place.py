@@ -5,11 +5,11 @@ from __future__ import annotations
 from jmsql.destinations import Destination
 from jmsql.exceptions import InvalidDestinationException, ResourceAllocationException
 from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
+from jmsql.spark.database import check_database, check_prepared_transactions, check_rights
 from jmsql.spark.options import Options
+from jmsql.spark.reading.browse_statements import browse_statements
 from jmsql.store.driver import Driver, PsycopgDriver
 from jmsql.store.message_store import MessageStore
-from jmsql.store.spark_browse import browse_statements
-from jmsql.store.spark_database import check_database, check_prepared_transactions, check_rights
 
 __all__ = ["check_target", "find_queue", "source_of"]
 

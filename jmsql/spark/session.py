@@ -73,13 +73,15 @@ def spark_session(
         with _environment(url):
             yield running
         return
+    from jmsql.spark.jvm import stop_with_java
+
     find_java()
     with tempfile.TemporaryDirectory(prefix="jmsql-spark-") as directory, _environment(url):
         session = _start(name, settings or {}, Path(directory), verbose=verbose)
         try:
             yield session
         finally:
-            _stop(session)
+            stop_with_java(session)
 
 
 def _start(name: str, settings: Mapping[str, str], directory: Path, *, verbose: bool) -> SparkSession:
@@ -121,20 +123,6 @@ def _interruption_as_before() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _stop(session: SparkSession) -> None:
-    from pyspark import SparkContext
-
-    gateway = SparkContext._gateway  # Spark has no public way to end its Java
-    session.stop()
-    if gateway is not None:
-        gateway.shutdown()
-        process = gateway.proc
-        if process is not None:
-            process.stdin.close()
-            process.wait()
-        SparkContext._gateway = SparkContext._jvm = None
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from jmsql.spark.writer import BatchWriter, StagedPartition, StreamWriter
+from jmsql.spark.writing.writer import BatchWriter, StagedPartition, StreamWriter
 from jmsql.store.spark_staging import Attempt
 from jmsql.testing import wait_for
 from pyspark_jmsql import DefaultSource

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyspark.daemon import manager
 
-import jmsql.spark.batch_reader
-import jmsql.spark.stream_reader
-import jmsql.spark.writer  # noqa: F401
+import jmsql.spark.reading.batch_reader
+import jmsql.spark.streaming.queue_stream_reader
+import jmsql.spark.writing.writer  # noqa: F401
 
 if __name__ == "__main__":
     manager()

@@ -60,7 +60,7 @@ def test_password_is_in_no_plan_event_checkpoint_log_or_command_line(
     for mode in ("simple", "extended", "codegen", "cost", "formatted"):
         read.explain(mode)
     read.write.format("jmsql").options(queue="copies", connection=connection).mode("append").save()
-    assert "jmsql.spark.snapshot" in command_lines()
+    assert "jmsql.spark.reading.snapshot" in command_lines()
     names = "\n".join(name for (name,) in server.rows("select application_name from pg_stat_activity"))
     assert "jmsql-spark-keeping-a-snapshot" in names
     shown = command_lines()

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jmsql.exceptions import JMSException
 from jmsql.spark.archiving.archive_format import ArchiveFormat
 from jmsql.spark.archiving.target import Target
+from jmsql.spark.jvm import java_of
 from jmsql.spark.session import spark_errors
 
 __all__ = ["KEY", "PARTITIONS", "Sink", "open_sink"]
@@ -175,11 +176,9 @@ def open_sink(spark: SparkSession, target: Target, kind: ArchiveFormat) -> Sink:
 
 
 def _has_class(spark: SparkSession, name: str) -> bool:
-    jvm = spark._jvm
-    assert jvm is not None
     try:
         with spark_errors("looking for a class"):
-            jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+            java_of(spark).java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
     except JMSException:
         return False
     return True

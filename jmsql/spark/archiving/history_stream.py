@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all who use Spark know it
 
 from jmsql.spark.archiving.formats import PARTITIONS, Sink
+from jmsql.spark.archiving.lock import ArchiveLock
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.session import spark_errors
-from jmsql.store.archive_lock import ArchiveLock
 from jmsql.store.errors import jms_errors
 
 __all__ = ["HistoryStream", "place"]

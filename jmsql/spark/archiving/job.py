@@ -16,12 +16,12 @@ from jmsql.spark.archiving.days import Days
 from jmsql.spark.archiving.formats import open_sink
 from jmsql.spark.archiving.history_stream import HistoryStream
 from jmsql.spark.archiving.live import count_live, write_live
+from jmsql.spark.archiving.lock import ArchiveLock
 from jmsql.spark.archiving.manifest import Manifest
 from jmsql.spark.archiving.report import ArchiveReport
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
 from jmsql.spark.connection import Database
-from jmsql.store.archive_lock import ArchiveLock
 from jmsql.store.driver import PsycopgDriver
 
 __all__ = ["archive"]

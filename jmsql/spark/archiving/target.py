@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from jmsql.exceptions import JMSException
+from jmsql.spark.jvm import hadoop_configuration, java_of
 from jmsql.spark.session import spark_errors
 
 __all__ = ["Target"]
@@ -31,13 +32,11 @@ class Target:
             raise JMSException(f"The target {location!r} is no directory; {{}}[]*? do not belong in its name.")
         if type(spark).__module__.startswith("pyspark.sql.connect"):
             raise JMSException("An archive needs a session of its own, not one of Spark Connect.")
-        jvm: Any = spark._jvm  # Spark has no other way to its file systems
-        context: Any = spark._jsc
+        self._java = java_of(spark)
         with spark_errors(f"opening {location}"):
-            path = jvm.org.apache.hadoop.fs.Path(location)
-            self._files = path.getFileSystem(context.hadoopConfiguration())
+            path = self._java.org.apache.hadoop.fs.Path(location)
+            self._files = path.getFileSystem(hadoop_configuration(spark))
             self._path = self._files.makeQualified(path)
-        self._jvm = jvm
         self.url = str(self._path.toString())
         """Where it is, with its scheme."""
 
@@ -64,7 +63,7 @@ class Target:
         with spark_errors(f"reading {self / name}"):
             stream = self._files.open(self._child(name))
             try:
-                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+                return str(self._java.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
             finally:
                 stream.close()
 
@@ -89,4 +88,4 @@ class Target:
             self._files.delete(self._child(name), _RECURSIVELY)
 
     def _child(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self / name)
+        return self._java.org.apache.hadoop.fs.Path(self / name)

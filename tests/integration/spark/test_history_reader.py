@@ -13,14 +13,14 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 import jmsql
-from jmsql.spark.batch_reader import BrowsePartition
-from jmsql.spark.history_reader import HistoryReader
 from jmsql.spark.options import Options
+from jmsql.spark.reading.batch_reader import BrowsePartition
+from jmsql.spark.reading.history_division import HistorySpan, divide_history
+from jmsql.spark.reading.history_reader import HistoryReader
+from jmsql.spark.reading.history_statements import HistoryOrigin
 from jmsql.spark.schema import HISTORY_COLUMNS
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.history_division import HistorySpan, divide_history
 from jmsql.store.selected_statement import SelectedStatement
-from jmsql.store.spark_history import HistoryOrigin
 from tests.integration.client.server import Server, with_parameters
 from tests.integration.store.plans import Plan
 

@@ -15,8 +15,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StringType, StructField, StructType
 
 import jmsql
-from jmsql.spark.history_stream_reader import HistoryStreamReader
 from jmsql.spark.options import Options
+from jmsql.spark.streaming.history_stream_reader import HistoryStreamReader
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.history_partitions import HistoryPartitions
 from jmsql.testing import wait_for

@@ -15,7 +15,7 @@ import pytest
 import jmsql
 from jmsql import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.spark.options import Options
-from jmsql.spark.writer import BatchWriter
+from jmsql.spark.writing.writer import BatchWriter
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.message_store import MessageStore

@@ -11,7 +11,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import jmsql
 from jmsql.spark.options import Options
-from jmsql.spark.pushed_filters import FilteringBatchReader, FilteringHistoryReader
+from jmsql.spark.reading.pushed_filters import FilteringBatchReader, FilteringHistoryReader
 from tests.integration.client.server import Server
 
 SCHEMA = StructType([StructField("text_body", StringType()), StructField("priority", IntegerType())])

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import jmsql
-from jmsql.spark.outgoing import Staging
-from jmsql.spark.queue_copy import QueueCopy
+from jmsql.spark.writing.outgoing import Staging
+from jmsql.spark.writing.queue_copy import QueueCopy
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.message_store import MessageStore
 from tests.integration.client.server import Server, with_parameters

@@ -5,7 +5,7 @@ import pytest
 
 from jmsql import JMSException
 from jmsql.spark.connection import Database
-from jmsql.spark.snapshot import keep_snapshot, reader_name
+from jmsql.spark.reading.snapshot import keep_snapshot, reader_name
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server, with_parameters
 

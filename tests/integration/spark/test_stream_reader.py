@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import jmsql
 from jmsql.spark.options import Options
-from jmsql.spark.stream_reader import StreamReader
+from jmsql.spark.streaming.queue_stream_reader import StreamReader
 from jmsql.store.statements import statements
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 
 import jmsql
+from jmsql.spark.streaming.queue_stream import Limits, SparkStream, Start, create_source
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.message_store import MessageStore
 from jmsql.store.redelivery import Redelivery, Release
-from jmsql.store.spark_streams import Limits, SparkStream, Start, create_source
 
 NOBODY = 4711
 """The number of a connection that is not there."""

@@ -11,7 +11,7 @@ from pyspark.sql.types import IntegerType, MapType, StringType, StructField, Str
 from jmsql.messages import Byte, Float, Long, Value
 from jmsql.messages.typed_json import write_object
 from jmsql.spark.arrow import Shaper
-from jmsql.spark.outgoing import Staging
+from jmsql.spark.writing.outgoing import Staging
 from tests.unit.messages.rows import as_jsonb_prints
 from tests.unit.spark.test_outgoing import PROPERTY
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jmsql import InvalidDestinationException, JMSException, MessageFormatException
-from jmsql.spark.copying import binary_encoder
-from jmsql.spark.outgoing import STAGED_SCHEMA, Staging
+from jmsql.spark.writing.copying import binary_encoder
+from jmsql.spark.writing.outgoing import STAGED_SCHEMA, Staging
 
 PROPERTY = pa.struct(
     [

@@ -6,9 +6,9 @@ import datetime as dt
 from itertools import pairwise
 from typing import NamedTuple
 
+from jmsql.spark.reading.history_statements import HistoryOrigin, history_statements
 from jmsql.store.driver import Driver
 from jmsql.store.selected_statement import SelectedStatement
-from jmsql.store.spark_history import HistoryOrigin, history_statements
 
 __all__ = ["HistorySpan", "divide_history"]
 

@@ -13,12 +13,12 @@ import psycopg
 from jmsql.destinations import Topic
 from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.selectors import Selector
+from jmsql.spark.reading.history_statements import HistoryOrigin
+from jmsql.spark.streaming.fence import check_epoch
+from jmsql.spark.streaming.history_stream_statements import history_stream_statements
+from jmsql.spark.streaming.queue_stream import Backlog, Limits
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.history_stream_statements import history_stream_statements
 from jmsql.store.selected_statement import SelectedStatement
-from jmsql.store.spark_history import HistoryOrigin
-from jmsql.store.spark_streams import Backlog, Limits
-from jmsql.store.stream_fence import check_epoch
 
 __all__ = ["HistoryBatch", "HistoryPart", "HistoryStream", "Lost", "Place", "create_cursor", "end_of_history"]
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from jmsql.destinations import Destination, Topic
 from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.selectors import Selector
+from jmsql.spark.reading.browse_statements import column_expressions, compared_expressions
+from jmsql.spark.reading.comparisons import Comparison, filter_condition
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.selected_statement import SelectedStatement
-from jmsql.store.spark_browse import column_expressions, compared_expressions
-from jmsql.store.spark_filters import Comparison, filter_condition
 
 __all__ = ["HistoryOrigin", "HistoryStatements", "history_columns", "history_statements"]
 

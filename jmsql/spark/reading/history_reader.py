@@ -9,13 +9,13 @@ from pyspark.sql.types import StructType
 
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.spark.arrow import Shaper
-from jmsql.spark.batch_reader import BatchReader
+from jmsql.spark.database import check_database
 from jmsql.spark.offset_options import moment
 from jmsql.spark.options import Options
+from jmsql.spark.reading.batch_reader import BatchReader
+from jmsql.spark.reading.history_division import HistorySpan, divide_history
+from jmsql.spark.reading.history_statements import HistoryOrigin, history_statements
 from jmsql.store.driver import Driver, PsycopgDriver
-from jmsql.store.history_division import HistorySpan, divide_history
-from jmsql.store.spark_database import check_database
-from jmsql.store.spark_history import HistoryOrigin, history_statements
 
 __all__ = ["HistoryReader", "find_origin"]
 

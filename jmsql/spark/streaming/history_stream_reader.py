@@ -16,17 +16,17 @@ from pyspark.sql.types import StructType
 
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.spark.arrow import Shaper
-from jmsql.spark.backlog_report import BacklogReport
-from jmsql.spark.history_reader import find_origin
+from jmsql.spark.database import check_rights
 from jmsql.spark.offset_options import moment
 from jmsql.spark.options import Options
-from jmsql.spark.read_limits import default_read_limit, limits_of_batch
-from jmsql.spark.reconnection import do_with_reconnection
+from jmsql.spark.reading.history_reader import find_origin
+from jmsql.spark.reading.history_statements import HistoryOrigin
+from jmsql.spark.streaming.backlog_report import BacklogReport
+from jmsql.spark.streaming.history_stream import HistoryStream, Lost, Place, create_cursor, end_of_history
+from jmsql.spark.streaming.read_limits import default_read_limit, limits_of_batch
+from jmsql.spark.streaming.reconnection import do_with_reconnection
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import connect
-from jmsql.store.history_streams import HistoryStream, Lost, Place, create_cursor, end_of_history
-from jmsql.store.spark_database import check_rights
-from jmsql.store.spark_history import HistoryOrigin
 
 __all__ = ["HistoryStreamReader"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+from jmsql.spark.reading.browse_statements import column_expressions
 from jmsql.store.identifier import quote_identifier
-from jmsql.store.spark_browse import column_expressions
 from jmsql.store.statements import by_key
 
 __all__ = ["SourceStatements", "source_statements"]

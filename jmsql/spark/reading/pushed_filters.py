@@ -25,10 +25,10 @@ from pyspark.sql.datasource import (
 )
 
 from jmsql.postgresql_text import to_postgresql
-from jmsql.spark.batch_reader import BatchReader
-from jmsql.spark.history_reader import HistoryReader
+from jmsql.spark.reading.batch_reader import BatchReader
+from jmsql.spark.reading.comparisons import Comparison
+from jmsql.spark.reading.history_reader import HistoryReader
 from jmsql.spark.schema import COLUMNS, HISTORY_COLUMNS
-from jmsql.store.spark_filters import Comparison
 
 __all__ = ["FilteringBatchReader", "FilteringHistoryReader", "comparison_of"]
 

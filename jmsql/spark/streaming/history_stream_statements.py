@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import cache
 
 from jmsql.selectors import Selector
+from jmsql.spark.reading.history_statements import HistoryOrigin, history_columns
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.selected_statement import SelectedStatement
-from jmsql.store.spark_history import HistoryOrigin, history_columns
 
 __all__ = ["HistoryStreamStatements", "history_stream_statements"]
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from jmsql.store.spark_streams import Backlog
+from jmsql.spark.streaming.queue_stream import Backlog
 
 __all__ = ["BacklogReport"]
 

@@ -14,8 +14,8 @@ from jmsql.destinations import Destination, Queue, Topic, parse_destination
 from jmsql.exceptions import InvalidDestinationException, JMSException, MessageFormatException
 from jmsql.messages import typed_json
 from jmsql.postgresql_text import ESCAPE, to_postgresql
-from jmsql.spark.outgoing_properties import encode_properties
 from jmsql.spark.text_columns import occurs
+from jmsql.spark.writing.outgoing_properties import encode_properties
 from jmsql.store.spark_staging import STAGED_COLUMNS, Place
 
 __all__ = ["STAGED_SCHEMA", "Staging", "count_places"]

@@ -17,12 +17,15 @@ from pyspark.sql.types import StructType
 
 from jmsql.exceptions import JMSException
 from jmsql.spark.arrow import Shaper
-from jmsql.spark.backlog_report import BacklogReport
+from jmsql.spark.database import check_rights
 from jmsql.spark.offset_options import find_start
 from jmsql.spark.options import Options
 from jmsql.spark.place import find_queue, source_of
-from jmsql.spark.read_limits import default_read_limit, limits_of_batch
-from jmsql.spark.reconnection import do_with_reconnection
+from jmsql.spark.streaming.backlog_report import BacklogReport
+from jmsql.spark.streaming.queue_stream import SparkStream, create_source
+from jmsql.spark.streaming.queue_stream_statements import source_statements
+from jmsql.spark.streaming.read_limits import default_read_limit, limits_of_batch
+from jmsql.spark.streaming.reconnection import do_with_reconnection
 from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.driver import PsycopgDriver
@@ -30,9 +33,6 @@ from jmsql.store.engine import connect, open_engine
 from jmsql.store.errors import jms_errors
 from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.server_clock import ServerClock
-from jmsql.store.spark_database import check_rights
-from jmsql.store.spark_sources import source_statements
-from jmsql.store.spark_streams import SparkStream, create_source
 from jmsql.store.subscriptions import Subscriptions
 from jmsql.store.traffic import Traffic
 

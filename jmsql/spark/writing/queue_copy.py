@@ -9,8 +9,8 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jmsql.spark.copying import copy_batches
-from jmsql.spark.outgoing import STAGED_SCHEMA
+from jmsql.spark.writing.copying import copy_batches
+from jmsql.spark.writing.outgoing import STAGED_SCHEMA
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.spark_staging import MESSAGE_COLUMNS, Place, StagedMessages, staging_statements
 

@@ -14,9 +14,9 @@ import time
 
 from jmsql.exceptions import JMSException
 from jmsql.spark.connection import Database
+from jmsql.spark.reading.browse_statements import snapshot_statements
+from jmsql.spark.reading.history_statements import history_statements
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.spark_browse import snapshot_statements
-from jmsql.store.spark_history import history_statements
 
 __all__ = ["keep_snapshot", "reader_name"]
 
@@ -43,7 +43,7 @@ def keep_snapshot(database: Database, timeout: float, history_of: str | None = N
     Raises:
         JMSException: It could not be taken.
     """
-    command = [sys.executable, "-m", "jmsql.spark.snapshot", str(os.getppid()), str(timeout)]
+    command = [sys.executable, "-m", "jmsql.spark.reading.snapshot", str(os.getppid()), str(timeout)]
     command.extend(value or "" for value in (database.connection, database.url, history_of))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     keeper = subprocess.Popen(

@@ -19,10 +19,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from jmsql.exceptions import JMSException
-from jmsql.spark.copying import copy_batches
 from jmsql.spark.options import Options
-from jmsql.spark.outgoing import STAGED_SCHEMA, Staging, count_places
-from jmsql.spark.queue_copy import QueueCopy
+from jmsql.spark.writing.copying import copy_batches
+from jmsql.spark.writing.outgoing import STAGED_SCHEMA, Staging, count_places
+from jmsql.spark.writing.queue_copy import QueueCopy
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.message_store import MessageStore
 from jmsql.store.spark_prepared import PreparedWrites

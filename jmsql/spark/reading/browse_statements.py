@@ -7,9 +7,9 @@ from functools import cache
 from typing import NamedTuple
 
 from jmsql.selectors import Selector
+from jmsql.spark.reading.comparisons import Comparison, filter_condition
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.send_statements import BODY_COLUMNS
-from jmsql.store.spark_filters import Comparison, filter_condition
 from jmsql.store.statements import SelectedStatement, by_key
 
 __all__ = ["BrowseStatements", "browse_statements", "column_expressions", "compared_expressions", "snapshot_statements"]

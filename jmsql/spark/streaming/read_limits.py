@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from jmsql.spark.options import Options
-from jmsql.store.spark_streams import Limits
+from jmsql.spark.streaming.queue_stream import Limits
 
 __all__ = ["default_read_limit", "limits_of_batch"]
 

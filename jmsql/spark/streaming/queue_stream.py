@@ -11,11 +11,11 @@ import psycopg
 
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.selectors import Selector
+from jmsql.spark.streaming.fence import check_epoch
+from jmsql.spark.streaming.queue_stream_statements import source_statements
 from jmsql.store.dequeue import PRIORITIES, ScanBounds
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.spark_sources import source_statements
 from jmsql.store.statements import statements
-from jmsql.store.stream_fence import check_epoch
 from jmsql.store.traffic import Counts
 
 __all__ = ["Backlog", "FrozenBatch", "Limits", "Part", "SparkStream", "Start", "create_source"]

@@ -1,0 +1,34 @@
+"""The Java behind a Spark session. PySpark has no public way to it; what it keeps private is read here alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+__all__ = ["hadoop_configuration", "java_of", "stop_with_java"]
+
+
+def java_of(spark: SparkSession) -> Any:
+    """Return the way to the Java classes of a session that runs in this process, which is not one of Spark Connect."""
+    return spark._jvm
+
+
+def hadoop_configuration(spark: SparkSession) -> Any:
+    """Return the settings with which a session opens file systems."""
+    context: Any = spark._jsc
+    return context.hadoopConfiguration()
+
+
+def stop_with_java(spark: SparkSession) -> None:
+    """Stop a session, and end its Java, so that the next one starts with settings of its own."""
+    gateway = SparkContext._gateway
+    spark.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        process = gateway.proc
+        if process is not None:
+            process.stdin.close()
+            process.wait()
+        SparkContext._gateway = SparkContext._jvm = None

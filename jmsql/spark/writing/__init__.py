@@ -1,0 +1,1 @@
+"""Writing rows as messages, exactly once."""
