@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from alembic import context
 from sqlalchemy import Connection
-from sqlalchemy.schema import CreateSchema
 
-VERSION_TABLE = "schema_version"
+from jmsql.store.migration import DEFAULT_SCHEMA, VERSION_TABLE, create_schema
 
 
 def run() -> None:
     """Bring the schema to the version that was asked for, on the connection that was handed over."""
     connection: Connection = context.config.attributes["connection"]
-    schema = context.config.get_main_option("jmsql_schema", "jmsql")
-    connection.execute(CreateSchema(schema, if_not_exists=True))
+    schema = context.config.get_main_option("jmsql_schema", DEFAULT_SCHEMA)
+    connection.exec_driver_sql(create_schema(schema))
     context.configure(connection=connection, version_table=VERSION_TABLE, version_table_schema=schema)
     with context.begin_transaction():
         context.run_migrations()

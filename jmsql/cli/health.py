@@ -86,7 +86,7 @@ def _schema(diagnosis: Diagnosis) -> Finding:
         return Finding("schema", Health.ok, f"version {found}")
     if found is None:
         return Finding("schema", Health.problem, "it is not there", "Run `jmsql migrate`.")
-    if found < wanted:
+    if int(found) < int(wanted):
         return Finding(
             "schema", Health.problem, f"version {found}; this release needs {wanted}", "Run `jmsql migrate`."
         )

@@ -6,8 +6,14 @@ import re
 
 __all__ = ["in_schema", "internal_schema", "quote_identifier"]
 
-_QUALIFIER = re.compile(r"""(?<![\w.'"$])jmsql(_internal)?(?=\.[a-z_*])""")
-_REGCLASS = re.compile(r"(?<=')jmsql(_internal)?(?=\.[a-z_]+'::regclass)")
+_NAME = re.compile(
+    r"""
+    (?<![\w.'"$])jmsql(?:_internal)?(?=\.[a-z_*%])           # in front of a name, also of one that format() writes
+    | (?<=\bschema\ )jmsql(?:_internal)?\b                    # behind the word
+    | (?<=')(?P<literal>jmsql(_internal)?)(?=(\.\w+)?'::reg)  # in a literal that is looked up
+    """,
+    re.VERBOSE,
+)
 
 
 def quote_identifier(name: str) -> str:
@@ -23,13 +29,13 @@ def internal_schema(schema: str) -> str:
 def in_schema(text: str, schema: str) -> str:
     """Return SQL that is written for the schemas `jmsql` and `jmsql_internal`, for `schema` and its internals.
 
-    SQL files write `jmsql.queues` and `jmsql_internal.message`, so that editors and people can read them. What stands
-    directly behind a quote, as the name of a setting does, stays as it is, but for `'jmsql.queues'::regclass`.
+    SQL files write `jmsql.queues` and `jmsql_internal.message`, so that editors and people can read them, also in the
+    texts that functions execute. A schema alone stands behind the word `schema`, or as `'jmsql'::regnamespace`. What
+    else stands directly behind a quote, as the name of a setting does, stays as it is.
 
     Args:
         text: The SQL.
         schema: The plain name of the schema.
     """
-    names = {None: quote_identifier(schema), "_internal": quote_identifier(internal_schema(schema))}
-    text = _QUALIFIER.sub(lambda found: names[found[1]], text)
-    return _REGCLASS.sub(lambda found: names[found[1]].replace("'", "''"), text)
+    names = {"jmsql": quote_identifier(schema), "jmsql_internal": quote_identifier(internal_schema(schema))}
+    return _NAME.sub(lambda found: names[found[0]].replace("'", "''") if found["literal"] else names[found[0]], text)

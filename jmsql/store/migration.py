@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -16,22 +16,25 @@ from sqlalchemy import Connection, Engine
 from jmsql.exceptions import JMSException, JMSSecurityException
 from jmsql.store.engine import open_engine
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import in_schema, quote_identifier
 
 # Alembic is imported where it is used: it takes longer than all else that clients import.
 
 __all__ = [
     "DEFAULT_SCHEMA",
+    "VERSION_TABLE",
+    "apply_revision",
     "check_schema",
     "check_version",
+    "create_schema",
     "current_version",
     "migrate",
     "migrate_command",
     "newest_version",
-    "target_schema",
 ]
 
 DEFAULT_SCHEMA = "jmsql"
+VERSION_TABLE = "schema_version"
 _MADE_BY_ANOTHER = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSchema, psycopg.errors.DuplicateTable)
 """What a run fails with that has waited for another to make the same schema."""
 _one_run = threading.Lock()
@@ -46,13 +49,29 @@ _RIGHTS = sqlalchemy.text(
 )
 
 
-def target_schema() -> str:
-    """Tell a running migration, in SQL's quotes, which schema to work on."""
+def create_schema(schema: str) -> str:
+    """Return the SQL that makes the schema if it is not there; only then it takes the right to do so."""
+    name = quote_identifier(schema)
+    return f"do $$ begin if to_regnamespace('{name}') is null then create schema {name}; end if; end $$"
+
+
+def apply_revision(version: str, scripts: Iterable[Path]) -> None:
+    """Have a running migration bring its schema to a version, by executing the SQL of files."""
     from alembic import op
 
-    config = op.get_context().config
-    name = None if config is None else config.get_main_option("jmsql_schema")
-    return quote_identifier(name or DEFAULT_SCHEMA)
+    context = op.get_context()
+    name = None if context.config is None else context.config.get_main_option("jmsql_schema")
+    schema = name or DEFAULT_SCHEMA
+    op.execute(create_schema(schema))
+    for script in scripts:
+        op.execute(in_schema(script.read_text(encoding="utf-8"), schema))
+    if (context.version_table_schema, context.version_table) != (schema, VERSION_TABLE):
+        # An application's own Alembic notes the versions of all that it migrates elsewhere.
+        table = f"{quote_identifier(schema)}.{VERSION_TABLE}"
+        op.execute(
+            f"create table if not exists {table} (version_num varchar(32) primary key); "
+            f"delete from {table}; insert into {table} values ('{version}')"
+        )
 
 
 @cache
@@ -65,12 +84,13 @@ def _migrations_directory() -> Path:
 @cache
 def newest_version() -> str:
     """Return the version of the schema that this release works with: the number of its newest migration."""
-    return max(path.name for path in (_migrations_directory() / "versions").glob("[0-9]*.py")).partition("_")[0]
+    names = [path.name for path in (_migrations_directory() / "versions").glob("[0-9]*.py")]
+    return max((name.partition("_")[0] for name in names), key=int)
 
 
 def current_version(connection: Connection, schema: str = DEFAULT_SCHEMA) -> str | None:
     """Return the version of the schema in the database, or None if the schema is not there."""
-    table = f"{quote_identifier(schema)}.schema_version"
+    table = f"{quote_identifier(schema)}.{VERSION_TABLE}"
     if connection.scalar(sqlalchemy.select(sqlalchemy.func.to_regclass(table))) is None:
         return None
     version: str | None = connection.scalar(sqlalchemy.text(f"select version_num from {table}"))
@@ -104,7 +124,7 @@ def check_version(found: str | None, schema: str) -> None:
             f"The database has no schema {schema!r}: run {migrate_command(schema)}, or jmsql.migrate(), to make it.",
             "3F000",
         )
-    if found < newest_version():
+    if int(found) < int(newest_version()):
         advice = f"run {migrate_command(schema)}, or jmsql.migrate(), to bring it up to date"
     else:
         advice = "it was made by a newer release: upgrade jmsql"
@@ -123,7 +143,7 @@ def _check_name(schema: str) -> None:
         )
 
 
-def migrate(url: str, schema: str = DEFAULT_SCHEMA, version: str = "head") -> str | None:
+def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> str | None:
     """Make the schema, or bring it to the newest version.
 
     Safe to run twice, and by several processes at once. Needs no superuser: the right to create a schema in the
@@ -132,7 +152,6 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA, version: str = "head") -> st
     Args:
         url: Where the database is, as for [`ConnectionFactory`][jmsql.ConnectionFactory].
         schema: The schema's name.
-        version: The version to bring it to.
 
     Returns:
         The version that it had; None if it was not there.
@@ -140,7 +159,7 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA, version: str = "head") -> st
     Raises:
         JMSSecurityException: The role lacks a right; the message says which, and who can give it.
         JMSException: The database cannot be reached, or the migration failed; then nothing has changed. Or the name
-            has a character that cannot be in it.
+            has a character that cannot be in it, or the schema was made by a newer release.
     """
     _check_name(schema)
     engine = open_engine(url)
@@ -148,24 +167,26 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA, version: str = "head") -> st
         with _one_run, jms_errors(f"migrating the schema {schema!r}"), _sufficient_rights(engine, schema):
             try:
                 with engine.begin() as connection:
-                    return _migrate(connection, schema, version)
+                    return _migrate(connection, schema)
             except sqlalchemy.exc.DBAPIError as error:
                 if not isinstance(error.orig, _MADE_BY_ANOTHER):
                     raise
             with engine.begin() as connection:
-                return _migrate(connection, schema, version)
+                return _migrate(connection, schema)
     finally:
         engine.dispose()
 
 
-def _migrate(connection: Connection, schema: str, version: str) -> str | None:
+def _migrate(connection: Connection, schema: str) -> str | None:
     former = current_version(connection, schema)
-    if former is not None and (version != "head" or former != newest_version()):
+    if former is not None and former != newest_version():
         # Not an advisory lock, which any role could take and keep.
-        connection.exec_driver_sql(f"lock table {quote_identifier(schema)}.schema_version in share row exclusive mode")
+        connection.exec_driver_sql(f"lock table {quote_identifier(schema)}.{VERSION_TABLE} in share row exclusive mode")
         former = current_version(connection, schema)
-    if version != "head" or former != newest_version():
-        _upgrade(connection, schema, version)
+    if former is not None and int(former) >= int(newest_version()):
+        check_version(former, schema)
+    else:
+        _upgrade(connection, schema)
     return former
 
 
@@ -193,7 +214,7 @@ def _sufficient_rights(engine: Engine, schema: str) -> Iterator[None]:
         ) from error
 
 
-def _upgrade(connection: Connection, schema: str, version: str) -> None:
+def _upgrade(connection: Connection, schema: str) -> None:
     from alembic import command
     from alembic.config import Config
 
@@ -201,4 +222,4 @@ def _upgrade(connection: Connection, schema: str, version: str) -> None:
     config.set_main_option("script_location", str(_migrations_directory()).replace("%", "%%"))
     config.set_main_option("jmsql_schema", schema.replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, version)
+    command.upgrade(config, "head")

@@ -1,4 +1,4 @@
-"""The name of the schema: any that PostgreSQL takes, but for a few characters."""
+"""Making the schema: under any name that PostgreSQL takes, but for a few characters; by several at once; by Alembic."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import alembic.command
+import alembic.config
 import psycopg
 import pytest
 from psycopg import sql
 
 import jmsql
+from jmsql.store.engine import open_engine
 from jmsql.store.migration import newest_version
+
+VERSIONS = Path(__file__).parents[3] / "migrations" / "versions"
 
 
 @pytest.fixture(params=["Shop queues", 'the "best"', r"a:b\c", "é" * 31])
@@ -57,3 +63,43 @@ def test_no_lock_that_a_stranger_may_take_holds_it_off(jmsql_url: str) -> None:
         stranger.execute("select pg_advisory_lock(x'6A6D73716C'::bigint)")
         assert jmsql.migrate(jmsql_url, "undisturbed") is None
         stranger.execute("drop schema undisturbed cascade")
+
+
+@pytest.mark.parametrize("version", ["0027", "9999"])
+def test_newer_schema_is_refused_in_a_sentence(jmsql_url: str, version: str) -> None:
+    jmsql.migrate(jmsql_url, "newer")
+    with psycopg.connect(jmsql_url, autocommit=True) as connection:
+        connection.execute("update newer.schema_version set version_num = %s", [version])
+        with pytest.raises(jmsql.JMSException, match=f"version {version}.* made by a newer release: upgrade jmsql"):
+            jmsql.migrate(jmsql_url, "newer")
+        connection.execute("drop schema newer cascade")
+
+
+ENVIRONMENT = """
+from alembic import context
+
+context.configure(connection=context.config.attributes["connection"])
+with context.begin_transaction():
+    context.run_migrations()
+"""
+
+
+def test_it_joins_the_alembic_of_an_application(jmsql_url: str, tmp_path: Path) -> None:
+    (tmp_path / "env.py").write_text(ENVIRONMENT)
+    (tmp_path / "versions").mkdir()
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(tmp_path))
+    config.set_main_option("path_separator", "newline")
+    config.set_main_option("version_locations", f"{tmp_path / 'versions'}\n{VERSIONS}")
+    config.set_main_option("jmsql_schema", "joined")
+    engine = open_engine(jmsql_url)
+    try:
+        with engine.begin() as connection:
+            config.attributes["connection"] = connection
+            alembic.command.upgrade(config, "heads")
+        with jmsql.ConnectionFactory(jmsql_url, schema="joined").create_context() as context:
+            context.create_producer().send(context.create_queue("orders"), "order")
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("drop schema if exists joined cascade; drop table if exists alembic_version")
+        engine.dispose()

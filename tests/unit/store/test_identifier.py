@@ -13,15 +13,20 @@ from jmsql.store.identifier import in_schema, quote_identifier
         ("select from jmsql.queues", 'select from "shop"."queues'),
         ("select jmsql.send(x), jmsql_internal.message.*", 'select "shop".send(x), "shop_internal".message.*'),
         ("join jmsql_internal.queue q", 'join "shop_internal".queue q'),
+        ("format('lock table jmsql.%I', name)", "format('lock table shop.%I', name)"),
+        ("'all tables in schema jmsql_internal'", "'all tables in schema shop_internal'"),
         ("'jmsql.queues'::regclass", "'shop.queues'::regclass"),
         ("nextval('jmsql_internal.claim'::regclass)", "nextval('shop_internal.claim'::regclass)"),
+        ("'jmsql_internal'::regnamespace", "'shop_internal'::regnamespace"),
     ],
 )
 def test_qualified_names_are_of_the_schema(written: str, read: str) -> None:
     assert in_schema(written, "shop").replace('"', "") == read.replace('"', "")
 
 
-@pytest.mark.parametrize("text", ["set_config('jmsql.limit', '1', true)", "notmyjmsql.x", "a.jmsql.b", "jmsql, x", "1"])
+@pytest.mark.parametrize(
+    "text", ["set_config('jmsql.limit', '1', true)", "notmyjmsql.x", "a.jmsql.b", "jmsql, x", "'jmsql.x'::text"]
+)
 def test_all_else_stays(text: str) -> None:
     assert in_schema(text, "shop") == text
 

@@ -1,28 +1,15 @@
-"""Functions that message selectors call: Java's arithmetic and comparison, which never raise.
+-- Functions that message selectors call: Java's arithmetic and comparison, which never raise.
+--
+-- A selector's value is a jsonb, as in the column properties: a number without fraction digits is an exact (long)
+-- value, one with fraction digits an approximate (double) one, and NaN, the infinities and -0.0 stand as text in a
+-- one-element array. The unknown value is null. Each function works for every jsonb that someone may have put there.
 
-A selector's value is a jsonb, as in the column ``properties``: a number without fraction digits is an exact (long)
-value, one with fraction digits an approximate (double) one, and NaN, the infinities and -0.0 stand as text in a
-one-element array. The unknown value is null. Each function works for every jsonb that someone may have put there.
-"""
-
-from __future__ import annotations
-
-from alembic import op
-
-from jmsql.store.migration import target_schema
-
-revision = "0002"
-down_revision = "0001"
-branch_labels = None
-depends_on = None
-
-VALUES = """
-create function {schema}.selector_is_exact(number numeric) returns boolean
+create function jmsql.selector_is_exact(number numeric) returns boolean
     language sql immutable strict parallel safe
     return pg_catalog.scale(number) = 0 and number between -9223372036854775808 and 9223372036854775807;
-comment on function {schema}.selector_is_exact(numeric) is 'Whether a number is exact to a selector (a Java long).';
+comment on function jmsql.selector_is_exact(numeric) is 'Whether a number is exact to a selector (a Java long).';
 
-create function {schema}.selector_double(value jsonb) returns double precision
+create function jmsql.selector_double(value jsonb) returns double precision
     language sql immutable strict parallel safe
     return case
         when pg_catalog.jsonb_typeof(value) = 'number' then
@@ -35,9 +22,9 @@ create function {schema}.selector_double(value jsonb) returns double precision
         when value = '["-Infinity"]' then double precision '-Infinity'
         when value = '["-0.0"]' then double precision '-0'
     end;
-comment on function {schema}.selector_double(jsonb) is 'A selector''s number as a double; null if it is no number.';
+comment on function jmsql.selector_double(jsonb) is 'A selector''s number as a double; null if it is no number.';
 
-create function {schema}.selector_compare(a jsonb, b jsonb) returns text
+create function jmsql.selector_compare(a jsonb, b jsonb) returns text
     language plpgsql immutable strict parallel safe
     set search_path = pg_catalog, pg_temp
 as $$
@@ -51,12 +38,12 @@ begin
         return case when type_of_a <> type_of_b then 'unlike' when a = b then 'equal' else 'different' end;
     end if;
     if type_of_a = 'number' and type_of_b = 'number' then
-        if {schema}.selector_is_exact(a::numeric) and {schema}.selector_is_exact(b::numeric) then
+        if jmsql.selector_is_exact(a::numeric) and jmsql.selector_is_exact(b::numeric) then
             return case when a < b then '<' when a > b then '>' else '=' end;
         end if;
     end if;
-    x := {schema}.selector_double(a);
-    y := {schema}.selector_double(b);
+    x := jmsql.selector_double(a);
+    y := jmsql.selector_double(b);
     return case when x = 'NaN' and y is not null or y = 'NaN' and x is not null then 'different'
                 when x < y then '<'
                 when x > y then '>'
@@ -64,22 +51,22 @@ begin
                 else 'unlike' end;
 end
 $$;
-comment on function {schema}.selector_compare(jsonb, jsonb) is
+comment on function jmsql.selector_compare(jsonb, jsonb) is
     'How two values compare: <, = or > for numbers, equal or different for strings, booleans and NaN, or unlike.';
-"""
 
-# PostgreSQL raises where Java's doubles turn into infinity or zero. The logarithm of a product or quotient tells where
-# that can happen. Close to either limit, the same operation with a scaled operand tells exactly; for a product close to
-# zero, which may need more digits than a double has, whole numbers do. An expression need not be evaluated from left to
-# right, so what could raise stands behind IF or CASE.
-DOUBLES = """
-create function {schema}.selector_sum(x double precision, y double precision) returns double precision
+-- PostgreSQL raises where Java's doubles turn into infinity or zero. The logarithm of a product or quotient tells
+-- where that can happen. Close to either limit, the same operation with a scaled operand tells exactly; for a
+-- product close to zero, which may need more digits than a double has, whole numbers do. An expression need not be
+-- evaluated from left to right, so what could raise stands behind IF or CASE. The numbers are powers of two: 7.9e-31
+-- is 2^-100, 1.4e+45 is 2^150, 1.4e+278 is 2^924 and 9.0e+307 is 2^1023.
+
+create function jmsql.selector_sum(x double precision, y double precision) returns double precision
     language plpgsql immutable strict parallel safe
     set search_path = pg_catalog, pg_temp
 as $$
 begin
     if least(abs(x), abs(y)) > 1e290 and greatest(abs(x), abs(y)) < 'Infinity' then
-        if abs(x / 2 + y / 2) >= {two_to_1023} then
+        if abs(x / 2 + y / 2) >= 8.98846567431158e+307 then
             return sign(x) * 'Infinity'::double precision;
         end if;
     end if;
@@ -87,7 +74,7 @@ begin
 end
 $$;
 
-create function {schema}.selector_product(x double precision, y double precision) returns double precision
+create function jmsql.selector_product(x double precision, y double precision) returns double precision
     language plpgsql immutable strict parallel safe
     set search_path = pg_catalog, pg_temp
 as $$
@@ -103,14 +90,15 @@ begin
     end if;
     logarithm := ln(abs(x)) + ln(abs(y));
     if logarithm > 709 then
-        overflow := case when logarithm > 711 then true else abs(x * {two_to_minus_100} * y) >= {two_to_924} end;
+        overflow := case when logarithm > 711 then true
+                         else abs(x * 7.888609052210118e-31 * y) >= 1.418129833677085e+278 end;
     elsif logarithm < -747 then
         underflow := true;
     elsif logarithm < -744 then
         exponent := 60 - floor(ln(abs(x)) / ln(2));
         other := 60 - floor(ln(abs(y)) / ln(2));
-        underflow := (abs(x) * {two_to_150} * power(2::double precision, exponent - 150))::bigint::numeric
-                   * (abs(y) * {two_to_150} * power(2::double precision, other - 150))::bigint::numeric
+        underflow := (abs(x) * 1.42724769270596e+45 * power(2::double precision, exponent - 150))::bigint::numeric
+                   * (abs(y) * 1.42724769270596e+45 * power(2::double precision, other - 150))::bigint::numeric
                   <= power(2::numeric, exponent + other - 1075);
     end if;
     return case when overflow then sign(x) * sign(y) * 'Infinity'::double precision
@@ -119,7 +107,7 @@ begin
 end
 $$;
 
-create function {schema}.selector_quotient(x double precision, y double precision) returns double precision
+create function jmsql.selector_quotient(x double precision, y double precision) returns double precision
     language plpgsql immutable strict parallel safe
     set search_path = pg_catalog, pg_temp
 as $$
@@ -137,18 +125,16 @@ begin
     end if;
     logarithm := ln(abs(x)) - ln(abs(y));
     overflow := case when logarithm < 709 then false when logarithm > 711 then true
-                     else abs(x * {two_to_minus_100} / y) >= {two_to_924} end;
+                     else abs(x * 7.888609052210118e-31 / y) >= 1.418129833677085e+278 end;
     underflow := case when logarithm > -744 then false when logarithm < -747 then true
-                      else abs(x * {two_to_100} / y) <= {two_to_minus_975} end;
+                      else abs(x * 1.2676506002282294e+30 / y) <= 3.13151306251402e-294 end;
     return case when overflow then sign(x) * sign(y) * 'Infinity'::double precision
                 when underflow then sign(x) * sign(y) * '0'::double precision
                 else x / y end;
 end
 $$;
-"""
 
-ARITHMETIC = """
-create function {schema}.selector_arithmetic(operation text, a jsonb, b jsonb) returns jsonb
+create function jmsql.selector_arithmetic(operation text, a jsonb, b jsonb) returns jsonb
     language plpgsql immutable strict parallel safe
     set search_path = pg_catalog, pg_temp
     set extra_float_digits = 1
@@ -160,7 +146,7 @@ declare
     result text;
 begin
     if jsonb_typeof(a) = 'number' and jsonb_typeof(b) = 'number' then
-        if {schema}.selector_is_exact(a::numeric) and {schema}.selector_is_exact(b::numeric) then
+        if jmsql.selector_is_exact(a::numeric) and jmsql.selector_is_exact(b::numeric) then
             if operation = '/' and b = '0' then
                 return null;
             end if;
@@ -168,7 +154,7 @@ begin
                                     when '-' then a::numeric - b::numeric
                                     when '*' then a::numeric * b::numeric
                                     when '/' then div(a::numeric, b::numeric) end;
-            if not {schema}.selector_is_exact(exact) then
+            if not jmsql.selector_is_exact(exact) then
                 exact := mod(exact + 9223372036854775808, 18446744073709551616);
                 exact := exact + case when exact < 0 then 9223372036854775808 else -9223372036854775808 end;
             end if;
@@ -176,12 +162,12 @@ begin
         end if;
     end if;
 
-    x := {schema}.selector_double(a);
-    y := {schema}.selector_double(b);
-    result := case operation when '+' then {schema}.selector_sum(x, y)
-                             when '-' then {schema}.selector_sum(x, -y)
-                             when '*' then {schema}.selector_product(x, y)
-                             when '/' then {schema}.selector_quotient(x, y) end::text;
+    x := jmsql.selector_double(a);
+    y := jmsql.selector_double(b);
+    result := case operation when '+' then jmsql.selector_sum(x, y)
+                             when '-' then jmsql.selector_sum(x, -y)
+                             when '*' then jmsql.selector_product(x, y)
+                             when '/' then jmsql.selector_quotient(x, y) end::text;
     if result in ('NaN', 'Infinity', '-Infinity') then
         return jsonb_build_array(result);
     elsif result = '-0' then
@@ -190,36 +176,5 @@ begin
     return to_jsonb(round(result::numeric, greatest(scale(result::numeric), 1)));
 end
 $$;
-comment on function {schema}.selector_arithmetic(text, jsonb, jsonb) is
+comment on function jmsql.selector_arithmetic(text, jsonb, jsonb) is
     'Java''s +, -, * and / on two values of a selector; null if either is no number, or for an exact division by zero.';
-"""
-
-POWERS_OF_TWO = {
-    "two_to_1023": 2.0**1023,
-    "two_to_924": 2.0**924,
-    "two_to_150": 2.0**150,
-    "two_to_100": 2.0**100,
-    "two_to_minus_100": 2.0**-100,
-    "two_to_minus_975": 2.0**-975,
-}
-
-
-def upgrade() -> None:
-    schema = target_schema()
-    for script in (VALUES, DOUBLES, ARITHMETIC):
-        op.execute(script.format(schema=schema, **POWERS_OF_TWO))
-
-
-def downgrade() -> None:
-    schema = target_schema()
-    op.execute(
-        f"""
-        drop function {schema}.selector_arithmetic(text, jsonb, jsonb),
-            {schema}.selector_quotient(double precision, double precision),
-            {schema}.selector_product(double precision, double precision),
-            {schema}.selector_sum(double precision, double precision),
-            {schema}.selector_compare(jsonb, jsonb),
-            {schema}.selector_double(jsonb),
-            {schema}.selector_is_exact(numeric);
-        """
-    )

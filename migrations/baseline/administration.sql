@@ -1,0 +1,165 @@
+-- Destinations made, changed, paused and deleted.
+
+create function jmsql.settings_row(destination text) returns integer
+    language plpgsql volatile strict security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    found_id integer;
+    found_topic integer;
+begin
+    if destination like 'topic://%' then
+        select t.topic_id into found_topic from jmsql.topic t where t.name = substr(destination, 9);
+        if found_topic is null then
+            raise exception 'There is no topic "%".', substr(destination, 9) using errcode = 'JMS01',
+                hint = 'Make it with create_topic; the view destinations lists those there are.';
+        end if;
+        insert into jmsql.queue (topic_id) values (found_topic) on conflict (topic_id) do nothing;
+        select q.queue_id into found_id from jmsql.queue q where q.topic_id = found_topic;
+    else
+        select q.queue_id into found_id from jmsql.queue q
+        where q.name = case when destination like 'queue://%' then substr(destination, 9) else destination end;
+        if found_id is null then
+            raise exception 'There is no queue "%".', regexp_replace(destination, '^queue://', '')
+                using errcode = 'JMS01',
+                hint = 'Make it with create_queue; the view destinations lists those there are.';
+        end if;
+    end if;
+    return found_id;
+end
+$$;
+comment on function jmsql.settings_row(text) is 'The row of the table queue with the settings of a queue or topic.';
+
+create function jmsql.create_queue(name text, settings jsonb default '{}') returns boolean
+    language plpgsql volatile strict security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    made boolean;
+begin
+    insert into jmsql.queue (name) values (create_queue.name) on conflict do nothing;
+    made := found;
+    perform jmsql.alter_destination('queue://' || name, settings);
+    return made;
+end
+$$;
+comment on function jmsql.create_queue(text, jsonb) is
+    'Makes a queue, if it is not there, and changes the settings that are named. Returns whether it was made.';
+
+create function jmsql.create_topic(name text, settings jsonb default '{}') returns boolean
+    language plpgsql volatile strict security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    made boolean;
+begin
+    insert into jmsql.topic (name) values (create_topic.name) on conflict do nothing;
+    made := found;
+    if settings <> '{}' then
+        perform jmsql.alter_destination('topic://' || name, settings);
+    end if;
+    return made;
+end
+$$;
+comment on function jmsql.create_topic(text, jsonb) is
+    'Makes a topic, if it is not there, and changes the settings that are named. Returns whether it was made.';
+
+create function jmsql.alter_destination(destination text, settings jsonb) returns void
+    language plpgsql volatile strict security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    settings_id integer := jmsql.settings_row(destination);
+    concerned integer[];
+    setting text;
+    wanted jsonb;
+    in_column text;
+begin
+    select array_agg(q.queue_id) into concerned from jmsql.queue q
+    where q.queue_id = settings_id
+       or q.queue_id in (
+            select s.queue_id from jmsql.subscription s
+            join jmsql.queue t on t.topic_id = s.topic_id where t.queue_id = settings_id);
+    for setting, wanted in select * from jsonb_each(settings) loop
+        in_column := case when setting like '%\_queue' then setting || '_id' else setting end;
+        if in_column not in (select jmsql.setting_columns()) then
+            raise exception 'A destination has no setting "%".', setting using errcode = 'JMS03',
+                hint = 'There are: ' || (select string_agg(regexp_replace(c, '_queue_id$', '_queue'), ', ')
+                                         from jmsql.setting_columns() c) || '.';
+        end if;
+        if in_column <> setting and wanted <> 'null' then
+            wanted := to_jsonb(jmsql.settings_row(wanted #>> '{}'));
+            if wanted::integer = any(concerned) then
+                raise exception 'A queue cannot be its own %.', replace(setting, '_', ' ') using errcode = 'JMS03';
+            end if;
+        end if;
+        begin
+            if wanted = 'null' then
+                execute format('update jmsql.queue set %I = default where queue_id = any($1)', in_column)
+                    using concerned;
+            else
+                execute format(
+                    'update jmsql.queue q set %1$I = s.%1$I from jsonb_populate_record(null::jmsql.queue, $1) s '
+                    'where q.queue_id = any($2)', in_column)
+                    using jsonb_build_object(in_column, wanted), concerned;
+            end if;
+        exception when data_exception or check_violation then
+            raise exception 'The setting "%" cannot be %: %.', setting, wanted, sqlerrm using errcode = 'JMS03';
+        end;
+    end loop;
+end
+$$;
+comment on function jmsql.alter_destination(text, jsonb) is
+    'Changes settings of a queue or topic: those named, null to what they are by default.';
+
+create function jmsql.pause(destination text) returns void
+    language sql volatile strict
+begin atomic
+    select jmsql.alter_destination(destination, '{"paused": true}');
+end;
+comment on function jmsql.pause(text) is 'Stops the delivery of messages from a queue, or a topic''s subscriptions.';
+
+create function jmsql.resume(destination text) returns void
+    language sql volatile strict
+begin atomic
+    select jmsql.alter_destination(destination, '{"paused": false}');
+end;
+comment on function jmsql.resume(text) is 'Goes on with the delivery of messages that a pause has stopped.';
+
+create function jmsql.delete_destination(destination text, force boolean default false) returns void
+    language plpgsql volatile strict security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    settings_id integer := jmsql.settings_row(destination);
+    found_topic integer;
+    concerned integer[];
+    clients bigint;
+begin
+    select q.topic_id into found_topic from jmsql.queue q where q.queue_id = settings_id;
+    concerned := case when found_topic is null then array[settings_id]
+                      else array(select s.queue_id from jmsql.subscription s
+                                 where s.topic_id = found_topic) end;
+    if not force then
+        select count(*) into clients from jmsql.connection c
+        where jmsql.is_connected(c.connection_id)
+          and (exists (select from jmsql.consumer n
+                       where n.queue_id = any(concerned) and n.connection_id = c.connection_id)
+               or exists (select from jmsql.delivery d
+                          where d.queue_id = any(concerned) and d.connection_id = c.connection_id));
+        if clients > 0 then
+            raise exception 'The destination "%" has consumers, of % client(s).', destination, clients
+                using errcode = 'JMS02', hint = 'Close them first, or force it.';
+        end if;
+    end if;
+    delete from jmsql.permission p where p.queue_id = settings_id;
+    delete from jmsql.subscription s where s.queue_id = any(concerned);
+    -- Their messages go later, in small steps; those that a session holds when it has let go of them.
+    update jmsql.queue q set name = null, connection_id = null, deleted_at = statement_timestamp()
+    where q.queue_id = any(concerned);
+    delete from jmsql.topic t where t.topic_id = found_topic;
+end
+$$;
+comment on function jmsql.delete_destination(text, boolean) is
+    'Deletes a queue with its messages, or a topic with its subscriptions and their messages; not while somebody '
+    'receives from it, unless forced.';

@@ -1,0 +1,236 @@
+-- Messages moved, purged and sent a second time, by an administrator.
+
+create function jmsql.queue_number(queue text) returns integer
+    language plpgsql stable strict
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    found_id integer;
+begin
+    select q.queue_id into found_id from jmsql.queue q where q.name = regexp_replace(queue, '^queue://', '');
+    if found_id is null then
+        raise exception 'There is no queue "%".', regexp_replace(queue, '^queue://', '') using errcode = 'JMS01',
+            hint = 'Make it with create_queue; the view destinations lists those there are.';
+    end if;
+    return found_id;
+end
+$$;
+comment on function jmsql.queue_number(text) is 'The number of a queue, which has to be there.';
+
+create function jmsql.lock_free_messages(queue integer, chosen bigint[], newest bigint, most bigint)
+    returns table (address tid, deliveries integer)
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query
+        with candidate as materialized (
+            select m.ctid as address, m.inverse_priority, m.sequence
+            from jmsql.message m
+            left join lateral (
+                select t.claim_id from jmsql.delivery t
+                where (t.queue_id, t.inverse_priority, t.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
+                offset 0) d on true
+            where m.queue_id = lock_free_messages.queue and m.sequence <= newest and d.claim_id is null
+              and (chosen is null or m.sequence = any(chosen))
+            order by m.queue_id, m.inverse_priority, m.sequence
+            limit most
+            for update of m skip locked),
+        -- Read under the rows' locks: a claim cannot come in between.
+        state as materialized (
+            select s.* from jmsql.delivery_state(lock_free_messages.queue,
+                (select array_agg(c.inverse_priority) from candidate c),
+                (select array_agg(c.sequence) from candidate c)) s)
+        select c.address, coalesce(s.delivery_count, 0)
+        from candidate c left join state s using (inverse_priority, sequence)
+        where s.claim_id is null
+        order by c.inverse_priority, c.sequence;
+end
+$$;
+comment on function jmsql.lock_free_messages(integer, bigint[], bigint, bigint) is
+    'Locks messages of a queue in their order, but for those that a session holds: those of the sequences given, null '
+    'for all, up to the newest that counts, and at most so many.';
+
+create function jmsql.forget_deliveries(addresses tid[]) returns void
+    language sql volatile
+begin atomic
+    delete from jmsql.delivery where ctid = any(array(
+        select d.address
+        from jmsql.message m
+        cross join lateral (
+            select t.ctid as address from jmsql.delivery t
+            where (t.queue_id, t.inverse_priority, t.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
+            offset 0) d
+        where m.ctid = any(addresses)));
+end;
+comment on function jmsql.forget_deliveries(tid[]) is
+    'Forgets how often messages were delivered, whose rows this transaction has locked.';
+
+create function jmsql.move_step(
+    source integer, target integer, chosen bigint[], newest bigint, most bigint, delayed boolean) returns bigint
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    kind regclass := case when delayed then 'jmsql.delayed_message'::regclass else 'jmsql.message'::regclass end;
+    addresses tid[];
+    columns text;
+    moved bigint;
+begin
+    if source = target then
+        raise exception 'The messages are in that queue already.' using errcode = 'JMS03';
+    end if;
+    if delayed then
+        addresses := array(
+            select m.ctid from jmsql.delayed_message m
+            where m.queue_id = source and m.sequence <= newest and (chosen is null or m.sequence = any(chosen))
+            order by m.queue_id, m.jms_delivery_time, m.sequence
+            limit most
+            for update skip locked);
+    else
+        addresses := array(select m.address from jmsql.lock_free_messages(source, chosen, newest, most) m);
+        perform jmsql.forget_deliveries(addresses);
+    end if;
+    if cardinality(addresses) = 0 then
+        return 0;
+    end if;
+    -- Whatever columns there are by now.
+    select string_agg(quote_ident(a.attname), ', ' order by a.attnum) into columns
+    from pg_attribute a
+    where a.attrelid = kind and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
+      and a.attname not in ('queue_id', 'sequence', 'transaction_id');
+    execute format(
+        'with gone as (delete from %1$s where ctid = any($1) returning *) '
+        'insert into %1$s (queue_id, %2$s) select $2, %2$s from gone order by inverse_priority, sequence',
+        kind, columns) using addresses, target;
+    get diagnostics moved = row_count;
+    perform pg_notify((parse_ident('jmsql'::regnamespace::text))[1], target::text);
+    return moved;
+end
+$$;
+comment on function jmsql.move_step(integer, integer, bigint[], bigint, bigint, boolean) is
+    'Moves messages between queues, given by number: those of lock_free_messages, or delayed ones.';
+
+create function jmsql.move(source text, target text, chosen bigint[] default null, most bigint default null)
+    returns bigint
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    source_id integer := jmsql.queue_number(source);
+    target_id integer := jmsql.queue_number(target);
+    moved bigint := jmsql.move_step(source_id, target_id, chosen, 9223372036854775807, most, false);
+begin
+    return moved + jmsql.move_step(source_id, target_id, chosen, 9223372036854775807, most - moved, true);
+end
+$$;
+comment on function jmsql.move(text, text, bigint[], bigint) is
+    'Moves messages from one queue to another, those of the sequences given or all, but for those that a session '
+    'holds, and returns how many: at most so many.';
+
+create function jmsql.purge(queue text, chosen bigint[] default null, most bigint default null) returns bigint
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    number integer := jmsql.queue_number(queue);
+    addresses tid[];
+    deliveries integer[];
+    deleted bigint;
+    deleted_delayed bigint;
+begin
+    select coalesce(array_agg(m.address), '{}'), coalesce(array_agg(m.deliveries), '{}')
+    into addresses, deliveries
+    from jmsql.lock_free_messages(number, chosen, 9223372036854775807, most) m;
+    if (select q.history from jmsql.queue q where q.queue_id = number) then
+        perform jmsql.keep_history(addresses, deliveries, 'purged', null);
+    end if;
+    perform jmsql.forget_deliveries(addresses);
+    delete from jmsql.message where ctid = any(addresses);
+    get diagnostics deleted = row_count;
+    delete from jmsql.delayed_message where ctid = any(array(
+        select m.ctid from jmsql.delayed_message m
+        where m.queue_id = number and (chosen is null or m.sequence = any(chosen))
+        limit most - deleted
+        for update skip locked));
+    get diagnostics deleted_delayed = row_count;
+    return deleted + deleted_delayed;
+end
+$$;
+comment on function jmsql.purge(text, bigint[], bigint) is
+    'Deletes messages of a queue, those of the sequences given or all, but for those that a session holds, and returns '
+    'how many: at most so many.';
+
+create function jmsql.replay_messages(
+    source text, transactions xid8[], numbers bigint[], since timestamptz, until timestamptz, target integer,
+    keep_ids boolean) returns bigint
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    replayed bigint;
+begin
+    insert into jmsql.message (
+        queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode, message_type, jms_correlation_id,
+        jms_reply_to, jms_type, properties, property_types, text_body, json_body, body_types, bytes_body)
+    select target, h.inverse_priority, case when keep_ids then h.jms_message_id else gen_random_uuid() end,
+           case when keep_ids then h.jms_timestamp else jmsql.current_milliseconds() end, h.jms_delivery_mode,
+           h.message_type, h.jms_correlation_id, h.jms_reply_to, h.jms_type,
+           coalesce(h.properties, '{}') || jsonb_strip_nulls(jsonb_build_object(
+               'JMS_jmsql_ReplayedFrom', case when h.is_topic then 'topic://' else 'queue://' end || h.destination,
+               'JMS_jmsql_ReplayedMessageID', 'ID:' || h.jms_message_id)),
+           h.property_types, coalesce(h.text_body, b.text_body), coalesce(h.json_body, b.json_body),
+           coalesce(h.body_types, b.body_types), coalesce(h.bytes_body, b.bytes_body)
+    from unnest(transactions, numbers) with ordinality as k (transaction_id, sequence, position)
+    cross join lateral (
+        select * from jmsql.message_history m
+        where m.destination = source and m.transaction_id = k.transaction_id and m.sequence = k.sequence
+          and m.acknowledged_at >= since and m.acknowledged_at < until
+        offset 0) h
+    left join jmsql.body b using (body_id)
+    order by k.position;
+    get diagnostics replayed = row_count;
+    return replayed;
+end
+$$;
+comment on function jmsql.replay_messages(text, xid8[], bigint[], timestamptz, timestamptz, integer, boolean) is
+    'Sends messages of a destination''s history, given by transaction and sequence, to a queue, in the order given.';
+
+create function jmsql.replay(
+    source text, target text, since timestamptz, until timestamptz default 'infinity',
+    outcomes text[] default '{acknowledged}', keep_ids boolean default false) returns bigint
+    language plpgsql volatile strict
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    from_topic boolean := source like 'topic://%';
+    source_name text := regexp_replace(source, '^(queue|topic)://', '');
+    transactions xid8[];
+    numbers bigint[];
+    target_id integer;
+    replayed bigint;
+begin
+    select q.queue_id into target_id from jmsql.queue q where q.name = regexp_replace(target, '^queue://', '');
+    if target_id is null then
+        raise exception 'There is no queue "%".', regexp_replace(target, '^queue://', '') using errcode = 'JMS01',
+            hint = 'Make it with create_queue; the view destinations lists those there are.';
+    end if;
+    select array_agg(k.transaction_id order by k.sequence), array_agg(k.sequence order by k.sequence)
+    into transactions, numbers
+    from (
+        select distinct on (coalesce(m.jms_message_id::text, m.sequence::text)) m.transaction_id, m.sequence
+        from jmsql.message_history m
+        where m.destination = source_name and m.is_topic = from_topic
+          and m.acknowledged_at >= since and m.acknowledged_at < until
+          and m.outcome = any(outcomes::jmsql.outcome[])
+        order by coalesce(m.jms_message_id::text, m.sequence::text), m.sequence) k;
+    replayed := jmsql.replay_messages(source_name, transactions, numbers, since, until, target_id, keep_ids);
+    perform pg_notify(
+        (select n.nspname from pg_catalog.pg_namespace n join pg_catalog.pg_class c on c.relnamespace = n.oid
+         where c.oid = 'jmsql.queue'::regclass), target_id::text);
+    return replayed;
+end
+$$;
+comment on function jmsql.replay(text, text, timestamptz, timestamptz, text[], boolean) is
+    'Sends what left a queue or topic in a range of time to a queue again, each message once, in the order in which '
+    'they were sent, and returns how many there were.';

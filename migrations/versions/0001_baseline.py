@@ -1,0 +1,39 @@
+"""The schema of the first release, as the files of the folder ``baseline`` make it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jmsql.store.migration import apply_revision
+
+revision = "0001"
+down_revision = None
+branch_labels = ("jmsql",)
+depends_on = None
+
+BASELINE = Path(__file__).parent.parent / "baseline"
+# Each refers only to what those before it have made.
+THEMES = (
+    "time",
+    "connections",
+    "destinations",
+    "messages",
+    "delivery",
+    "groups",
+    "redelivery",
+    "history",
+    "traffic",
+    "plans",
+    "permissions",
+    "moving",
+    "sending",
+    "administration",
+    "spark",
+    "selectors",
+    "views",
+    "access",
+)
+
+
+def upgrade() -> None:
+    apply_revision(revision, [BASELINE / f"{theme}.sql" for theme in THEMES])
