@@ -58,6 +58,7 @@ from jmsql.messages.pickled_types import register_pickled_type
 from jmsql.policies import RedeliveryPolicy
 from jmsql.public_names import claim_public_names
 from jmsql.store.migration import migrate
+from jmsql.timings import Timings
 
 __all__ = [
     "AcknowledgeMode",
@@ -95,6 +96,7 @@ __all__ = [
     "TemporaryQueue",
     "TemporaryTopic",
     "TextMessage",
+    "Timings",
     "Topic",
     "TransactionInProgressException",
     "TransactionRolledBackException",

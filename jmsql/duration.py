@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-__all__ = ["LONGEST", "seconds"]
+__all__ = ["LONGEST", "as_setting", "seconds"]
 
 LONGEST = 100 * 365 * 86_400
 """Seconds in about a hundred years; clocks and threads can bear little more."""
@@ -29,3 +29,8 @@ def seconds(duration: float | timedelta, name: str) -> float:
     if not is_valid:
         raise ValueError(f"{name} is a number of seconds from 0 to {LONGEST} (a hundred years), not {duration!r}.")
     return value
+
+
+def as_setting(duration: float) -> str:
+    """Return a number of seconds as PostgreSQL's time-outs take it: in milliseconds, and not 0, which means none."""
+    return f"{max(1, round(duration * 1000))}ms"

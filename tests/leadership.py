@@ -7,6 +7,7 @@ from typing import LiteralString
 from jmsql.store.driver import Driver
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.message_key import MessageKey
+from jmsql.timings import Timings
 
 __all__ = ["LEADER", "SUSPEND_MAINTENANCE", "maintain"]
 
@@ -22,5 +23,5 @@ SUSPEND_MAINTENANCE: LiteralString = """
 def maintain(driver: Driver) -> list[MessageKey]:
     """Do what is due, whoever has the lease; return the messages that dead clients held."""
     released: list[MessageKey] = []
-    Maintenance("jmsql").do_all(driver, 0, released)
+    Maintenance("jmsql", Timings()).do_all(driver, 0, released)
     return released

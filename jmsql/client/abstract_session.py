@@ -26,6 +26,7 @@ from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, Str
 from jmsql.selectors import Selector
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.subscriptions import SubscriptionChange, SubscriptionDefinition
+from jmsql.timings import Timings
 
 if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
@@ -46,7 +47,8 @@ class AbstractSession(ABC):
     # Where it is counted what becomes of the messages that it receives, if anywhere.
     _traffic: Traffic | None = None
     # By which messages expire.
-    _clock = ServerClock()
+    _clock: ServerClock
+    _timings: Timings
     # What destinations it has to do with: for each other object, this raises InvalidDestinationException.
     _require_destination: Callable[[object], Destination] = staticmethod(require_destination)
 
@@ -314,6 +316,7 @@ class AbstractSession(ABC):
             queue,
             traffic=self._traffic,
             clock=self._clock,
+            timings=self._timings,
         )
 
     @abstractmethod

@@ -17,6 +17,7 @@ from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.bindings import Bindings
 from jmsql.store.engine import parse_url
 from jmsql.store.migration import DEFAULT_SCHEMA
+from jmsql.timings import Timings
 
 __all__ = ["AdministeredObject", "AdministeredObjects", "lookup"]
 
@@ -85,11 +86,13 @@ def lookup(
     Raises:
         JMSException: Nothing is bound to the name, or the database cannot be reached.
     """
+    timings = Timings()
     if isinstance(database, ConnectionFactory):
         schema = schema or database.schema
+        timings = database.timings
         database = database.url
     schema = schema or DEFAULT_SCHEMA
-    with AutocommitConnection(database or default_url(schema)) as connection:
+    with AutocommitConnection(database or default_url(schema), timings) as connection:
         return AdministeredObjects(connection, schema).lookup(name)
 
 
@@ -111,6 +114,7 @@ def _to_document(administered: ConnectionFactory | Destination) -> dict[str, Any
             "schema": administered.schema,
             "control_url": _without_password(administered.control_url),
             "automatic_creation": administered.automatic_creation,
+            **_timings_document(administered.timings),
         }
     raise JMSException(f"A connection factory, queue or topic can be bound, and {administered!r} is none.")
 
@@ -121,8 +125,27 @@ def _from_document(name: str, document: dict[str, Any]) -> AdministeredObject:
     if kind in _DESTINATIONS:
         return _DESTINATIONS[kind](**parts)
     if kind in _FACTORIES:
-        return _FACTORIES[kind](**parts)
+        timings = _timings(name, parts.pop("timings", {}))
+        return _FACTORIES[kind](**parts, timings=timings)
     raise JMSException(f"{name!r} is bound to {kind!r}, which this release does not know; upgrade jmsql.")
+
+
+def _timings_document(timings: Timings) -> dict[str, dict[str, float]]:
+    """Return what differs from the defaults: they may be others in a release to come."""
+    differences = timings.differences()
+    return {"timings": differences} if differences else {}
+
+
+def _timings(name: str, differences: object) -> Timings:
+    if not isinstance(differences, dict):
+        raise JMSException(f"{name!r} is bound to a factory whose timings are {differences!r}; bind it again.")
+    try:
+        return Timings.from_differences(differences)
+    except (TypeError, ValueError) as error:
+        raise JMSException(
+            f"{name!r} is bound to a factory whose timings this release does not take: {error} Upgrade jmsql, or bind "
+            "it again."
+        ) from error
 
 
 def _without_password(url: str | None) -> str | None:

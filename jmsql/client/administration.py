@@ -48,7 +48,7 @@ class Administration(DestinationAdministration):
         super().__init__(database, schema=schema)
         self._inspection = Inspection(self._connection, self._schema)
         self._dead_letters = DeadLetters(self._connection, self._schema)
-        self._history = History(self._connection, self._schema)
+        self._history = History(self._connection, self._schema, self._timings.prune_lock_timeout)
 
     # What there is
 

@@ -35,6 +35,7 @@ from jmsql.store.notification import DELAYED_CHANNEL
 from jmsql.store.pooler import check_same_database
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.traffic import Counts, Traffic
+from jmsql.timings import Timings
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -65,22 +66,30 @@ class Connection:
     _require_destination: Callable[[object], Destination] = staticmethod(require_destination)
 
     def __init__(
-        self, url: URL, control_url: URL, schema: str, client_id: str | None, *, automatic_creation: bool
+        self,
+        url: URL,
+        control_url: URL,
+        schema: str,
+        client_id: str | None,
+        *,
+        automatic_creation: bool,
+        timings: Timings,
     ) -> None:
         self._schema = schema
-        self._engine = open_engine(url, pool_size=5, max_overflow=-1, pool_pre_ping=True)
-        self._control_engine = open_engine(control_url, pool_pre_ping=True)
+        self._timings = timings
+        self._engine = open_engine(url, timings=timings, pool_size=5, max_overflow=-1, pool_pre_ping=True)
+        self._control_engine = open_engine(control_url, timings=timings, pool_pre_ping=True)
         self._lock = threading.RLock()
         self._sessions: set[Session] = set()
         self._started = False
-        self._start_reminder = StartReminder()
+        self._start_reminder = StartReminder(timings.start_reminder_delay)
         self._closed = False
         self._waits: dict[threading.Thread, Collection[Session]] = {}
         self._used = False
         self._client_id: str | None = None
         self._exceptions = ExceptionListening(self)
         self._traffic = Traffic()
-        self._clock = ServerClock()
+        self._clock = ServerClock(timings)
         try:
             with (
                 jms_errors(f"connecting to {self._engine.url.render_as_string(hide_password=True)}"),
@@ -100,7 +109,9 @@ class Connection:
                 self._side, schema, lambda: self._control.connection_id, automatic_creation=automatic_creation
             )
             self._memberships = Memberships(self._destinations, lambda: self._control, self._subscribers, self._failed)
-            self._redelivery = Redelivery(self._side, self._destinations, lambda: self._control)
+            self._redelivery = Redelivery(
+                self._side, self._destinations, lambda: self._control, timings.policy_refresh_interval
+            )
             if control_url != url:
                 with jms_errors(
                     f"connecting to {self._control_engine.url.render_as_string(hide_password=True)} (control_url)"
@@ -114,6 +125,7 @@ class Connection:
                 self._traffic,
                 self._count_consumers,
                 self._clock,
+                timings,
             )
         except BaseException:
             self._dispose()
@@ -152,6 +164,11 @@ class Connection:
         """Facts about the provider."""
         self._check_open()
         return self._metadata
+
+    @property
+    def timings(self) -> Timings:
+        """The intervals and time-outs of the factory that made it."""
+        return self._timings
 
     @property
     def exception_listener(self) -> ExceptionListener | None:

@@ -98,7 +98,7 @@ class ConnectionConsumer:
         return f"<{type(self).__name__} {self._consumer._destination}{' closed' if self._closed else ''}>"
 
     def _run(self) -> None:
-        poll = PollInterval()
+        poll = PollInterval(self._connection.timings)
         session = self._session
         while not session._closed:
             news = session._wake_ups.count

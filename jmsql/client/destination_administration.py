@@ -17,6 +17,7 @@ from jmsql.store.destination_settings import DestinationsAdministration, Destina
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import jms_errors
 from jmsql.store.migration import DEFAULT_SCHEMA, check_schema
+from jmsql.timings import Timings
 
 __all__ = ["DestinationAdministration"]
 
@@ -30,11 +31,13 @@ class DestinationAdministration:
     """
 
     def __init__(self, database: str | ConnectionFactory | Engine | None = None, *, schema: str | None = None) -> None:
+        self._timings = Timings()
         if isinstance(database, ConnectionFactory):
+            self._timings = database.timings
             schema = schema or database.schema
             database = database.url
         self._schema = schema or DEFAULT_SCHEMA
-        self._connection = AutocommitConnection(database or default_url(self._schema))
+        self._connection = AutocommitConnection(database or default_url(self._schema), self._timings)
         try:
             with jms_errors("looking at the schema"):
                 check_schema(self._connection.sqlalchemy, self._schema)

@@ -16,7 +16,9 @@ from jmsql.exceptions import IllegalStateException, InvalidDestinationException,
 from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.message_store import MessageStore, Publisher
+from jmsql.store.server_clock import ServerClock
 from jmsql.store.traffic import Counts, measure, meters
+from jmsql.timings import Timings
 
 if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
@@ -29,9 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CallerTransaction", "EnlistedSession"]
 
-_NOTIFY_INTERVAL = 0.05
-"""Seconds between two notifications of a queue by this process: each makes commits wait for each other."""
-
 _NO_QUEUE = 0
 """The id that no queue has."""
 
@@ -41,10 +40,15 @@ _NOBODY = Publisher()
 _notified: dict[Destination, float] = {}
 
 
-def _notification_due(destination: Destination) -> bool:
-    """Tell whether to notify of a destination now, and note that it is done."""
+def _notification_due(destination: Destination, interval: float) -> bool:
+    """Tell whether to notify of a destination now, and note that it is done.
+
+    Args:
+        destination: What has new messages.
+        interval: Seconds between two notifications of it by this process.
+    """
     now = time.monotonic()
-    if now < _notified.get(destination, 0.0) + _NOTIFY_INTERVAL:
+    if now < _notified.get(destination, 0.0) + interval:
         return False
     _notified[destination] = now
     return True
@@ -71,11 +75,14 @@ class EnlistedSession(AbstractSession):
     Args:
         transaction: The caller's.
         schema: The name of the schema.
+        timings: How often it polls and notifies.
     """
 
-    def __init__(self, transaction: CallerTransaction, schema: str) -> None:
+    def __init__(self, transaction: CallerTransaction, schema: str, timings: Timings) -> None:
         self._transaction = transaction
         self._schema = schema
+        self._timings = timings
+        self._clock = ServerClock(timings)
         self._is_restricted = False
         self.outbox = Outbox()
 
@@ -130,7 +137,8 @@ class EnlistedSession(AbstractSession):
                     store.queue_id(destination.name)
             self.outbox.flush(store, _NOBODY)
         news = self.outbox.ended()
-        due = [destination for destination in news.destinations if _notification_due(destination)]
+        interval = self._timings.enlisted_notification_interval
+        due = [destination for destination in news.destinations if _notification_due(destination, interval)]
         topics = [destination.name for destination in due if isinstance(destination, Topic)]
         queues = [destination.name for destination in due if not isinstance(destination, Topic)]
         store.notify(queues, topics, delayed=news.delayed)
@@ -208,7 +216,7 @@ class EnlistedSession(AbstractSession):
         # The end of the caller's transaction may go unnoticed, so nothing is fetched ahead of its delivery.
         driver = self._transaction.driver
         deadline = None if timeout is None else time.monotonic() + timeout
-        poll = PollInterval()
+        poll = PollInterval(self._timings)
         is_first = True
         while not (self._closed or consumer._closed):
             if consumer._inbox.queue_id == _NO_QUEUE:

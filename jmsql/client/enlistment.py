@@ -18,6 +18,7 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.store.driver import Driver, driver_for
 from jmsql.store.errors import is_connection_lost, jms_errors
 from jmsql.store.statement import Result
+from jmsql.timings import Timings
 
 if TYPE_CHECKING:
     from sqlalchemy import orm
@@ -136,12 +137,15 @@ def _refuse_autocommit(connection: sqlalchemy.Connection) -> None:
         )
 
 
-# By schema: one session for each object of the caller's that waits for its commit, so that messages keep their order.
-_buffering: WeakKeyDictionary[object, dict[str, EnlistedSession]] = WeakKeyDictionary()
+# By schema and timings: one session for each object of the caller's that waits for its commit, so that messages keep
+# their order.
+_buffering: WeakKeyDictionary[object, dict[tuple[str, Timings], EnlistedSession]] = WeakKeyDictionary()
 
 
 @overload
-def enlist(transaction: psycopg.AsyncConnection[Any], *, schema: str = "jmsql") -> AsyncJMSContext: ...
+def enlist(
+    transaction: psycopg.AsyncConnection[Any], *, schema: str = "jmsql", timings: Timings = Timings()
+) -> AsyncJMSContext: ...
 @overload
 def enlist(
     transaction: orm.Session
@@ -153,10 +157,11 @@ def enlist(
     | DjangoConnection,
     *,
     schema: str = "jmsql",
+    timings: Timings = Timings(),
 ) -> JMSContext: ...
 
 
-def enlist(transaction: object, *, schema: str = "jmsql") -> JMSContext | AsyncJMSContext:
+def enlist(transaction: object, *, schema: str = "jmsql", timings: Timings = Timings()) -> JMSContext | AsyncJMSContext:
     """Send and receive inside the caller's own transaction: its commit makes it happen, its rollback undoes it.
 
     jmsql never commits, rolls back or retries here. Messages that are rolled back do not count as delivered before.
@@ -165,6 +170,7 @@ def enlist(transaction: object, *, schema: str = "jmsql") -> JMSContext | AsyncJ
         transaction: A SQLAlchemy `Session`, `AsyncSession`, `Connection` or `AsyncConnection`, a psycopg `Connection`
             or `AsyncConnection`, or Django's `connection`.
         schema: The PostgreSQL schema of jmsql's tables.
+        timings: How often it polls while it waits for a message, and how often it notifies other clients.
 
     Returns:
         A context whose sends and receives are part of the transaction. For a SQLAlchemy `AsyncSession` or
@@ -175,45 +181,45 @@ def enlist(transaction: object, *, schema: str = "jmsql") -> JMSContext | AsyncJ
         TypeError: It is none of these.
     """
     if isinstance(transaction, psycopg.AsyncConnection):
-        return AsyncJMSContext(JMSContext(EnlistedSession(_DriverTransaction(transaction), schema)))
-    return JMSContext(_enlisted_session(transaction, schema))
+        return AsyncJMSContext(JMSContext(EnlistedSession(_DriverTransaction(transaction), schema, timings)))
+    return JMSContext(_enlisted_session(transaction, schema, timings))
 
 
-def _enlisted_session(transaction: object, schema: str) -> EnlistedSession:
+def _enlisted_session(transaction: object, schema: str, timings: Timings) -> EnlistedSession:
     # What the application has not imported, it has no object of; and both are slow to import, or need greenlet.
     if "sqlalchemy.ext.asyncio" in sys.modules:
         from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
         if isinstance(transaction, AsyncSession | AsyncConnection):
             sessions = _buffering.setdefault(transaction, {})
-            if schema not in sessions:
-                sessions[schema] = (
-                    _join_async_session(transaction, schema)
+            if (schema, timings) not in sessions:
+                sessions[schema, timings] = (
+                    _join_async_session(transaction, schema, timings)
                     if isinstance(transaction, AsyncSession)
-                    else _join_async_connection(transaction, schema)
+                    else _join_async_connection(transaction, schema, timings)
                 )
-            return sessions[schema]
+            return sessions[schema, timings]
     if "sqlalchemy.orm" in sys.modules:
         from sqlalchemy import orm
 
         if isinstance(transaction, orm.scoped_session):
             transaction = transaction()
         if isinstance(transaction, orm.Session):
-            return EnlistedSession(_SessionTransaction(transaction), schema)
+            return EnlistedSession(_SessionTransaction(transaction), schema, timings)
     if isinstance(transaction, sqlalchemy.Connection):
-        return EnlistedSession(_ConnectionTransaction(transaction), schema)
+        return EnlistedSession(_ConnectionTransaction(transaction), schema, timings)
     if isinstance(transaction, DjangoConnection):
         transaction.ensure_connection()
         transaction = transaction.connection
-    return EnlistedSession(_DriverTransaction(transaction), schema)
+    return EnlistedSession(_DriverTransaction(transaction), schema, timings)
 
 
-def _join_async_connection(connection: AsyncConnection, schema: str) -> EnlistedSession:
+def _join_async_connection(connection: AsyncConnection, schema: str, timings: Timings) -> EnlistedSession:
     """Insert what was sent before each savepoint and before the commit; forget it with a rollback."""
     caller = connection.sync_connection
     if caller is None:
         raise TypeError("The AsyncConnection is not connected yet; use it inside its `async with` block.")
-    session = EnlistedSession(_ConnectionTransaction(caller, buffers=True), schema)
+    session = EnlistedSession(_ConnectionTransaction(caller, buffers=True), schema, timings)
 
     def flush(*_: object) -> None:
         session.flush()
@@ -228,10 +234,10 @@ def _join_async_connection(connection: AsyncConnection, schema: str) -> Enlisted
     return session
 
 
-def _join_async_session(asynchronous: AsyncSession, schema: str) -> EnlistedSession:
+def _join_async_session(asynchronous: AsyncSession, schema: str, timings: Timings) -> EnlistedSession:
     """Insert what was sent before each commit, also of a nested transaction; forget it with a rollback."""
     caller = asynchronous.sync_session
-    session = EnlistedSession(_SessionTransaction(caller, buffers=True), schema)
+    session = EnlistedSession(_SessionTransaction(caller, buffers=True), schema, timings)
     waiting_before: WeakKeyDictionary[orm.SessionTransaction, int] = WeakKeyDictionary()
 
     def begun(_: orm.Session, transaction: orm.SessionTransaction) -> None:

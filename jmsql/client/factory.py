@@ -11,6 +11,7 @@ from jmsql.client.connection import Connection
 from jmsql.client.context import JMSContext
 from jmsql.store.engine import parse_url
 from jmsql.store.migration import migrate
+from jmsql.timings import Timings
 
 __all__ = ["ConnectionFactory", "default_url"]
 
@@ -53,6 +54,7 @@ class ConnectionFactory:
             None: if `url` is what ``JMSQL_URL`` says, the environment variable ``JMSQL_CONTROL_URL``; else `url`.
         automatic_creation: Whether the first use of a queue or topic makes it. False: it has to be there, else it is
             an InvalidDestinationException. The schema can be told so too: `Administration.automatic_creation`.
+        timings: The intervals and time-outs of its connections.
     """
 
     url: str | None = field(default=None, repr=False)
@@ -60,6 +62,7 @@ class ConnectionFactory:
     schema: str = field(default="jmsql", kw_only=True)
     control_url: str | None = field(default=None, kw_only=True, repr=False)
     automatic_creation: bool = field(default=True, kw_only=True)
+    timings: Timings = field(default=Timings(), kw_only=True, repr=False)
 
     def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:
         """Connect to the database; the connection is stopped.
@@ -106,7 +109,14 @@ class ConnectionFactory:
         url = parse_url(self.url or default_url(self.schema), user, password)
         control_text = self._control_url()
         control_url = url if control_text is None else parse_url(control_text, user, password)
-        return kind(url, control_url, self.schema, self.client_id, automatic_creation=self.automatic_creation)
+        return kind(
+            url,
+            control_url,
+            self.schema,
+            self.client_id,
+            automatic_creation=self.automatic_creation,
+            timings=self.timings,
+        )
 
     def _control_url(self) -> str | None:
         if self.control_url is None and self.url in {None, os.environ.get("JMSQL_URL")}:

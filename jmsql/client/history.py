@@ -21,8 +21,6 @@ logger = logging.getLogger("jmsql")
 OUTCOMES = ("acknowledged", "expired", "dead-lettered", "purged")
 """How a message leaves its destination."""
 
-_PATIENCE = 60.0
-
 
 class History:
     """The messages that have left destinations which keep history.
@@ -33,15 +31,16 @@ class History:
     Args:
         connection: The administration's.
         schema: The name of the schema.
+        prune_lock_timeout: How many seconds `prune` waits for those who read the history.
     """
 
-    def __init__(self, connection: AutocommitConnection, schema: str) -> None:
+    def __init__(self, connection: AutocommitConnection, schema: str, prune_lock_timeout: float) -> None:
         self._connection = connection
         self._messages = PastMessages(connection, schema)
         self._partitions = HistoryPartitions(
             PsycopgDriver(connection.psycopg),
             schema,
-            patience=_PATIENCE,
+            patience=prune_lock_timeout,
             on_held=lambda day, sources: logger.warning(held_message(day, sources)),
         )
 
@@ -160,13 +159,10 @@ class History:
     def prune(self, *, before: date | None = None, destination: Destination | str | None = None) -> Iterator[PruneStep]:
         """Remove what destinations keep no longer (`history_days`), or all that is older than a day.
 
-        Clients do the former by themselves. It takes the rights of the schema's owner, and waits up to a minute for
-        those who read the history; those who acknowledge messages do not wait for it. What streaming reads of Spark
-        have not passed stays, which is logged as a warning; with `before` it goes, and those reads are told.
-
-        Args:
-            before: The first day, in UTC, that stays; None: what `history_days` says.
-            destination: The destination whose messages go, if `before` is given; None: all.
+        Clients do the former by themselves. It takes the rights of the schema's owner, and waits for those who read the
+        history, for a minute at most, unless the factory's `timings` say otherwise; those who acknowledge messages do
+        not wait for it. What streaming reads of Spark have not passed stays, which is logged as a warning; with
+        `before` it goes, and those reads are told.
 
         Yields:
             What was removed, after each step. Each step commits.

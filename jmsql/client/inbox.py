@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jmsql.store.redelivery import Rules
     from jmsql.store.server_clock import ServerClock
     from jmsql.store.traffic import Counts, Traffic
+    from jmsql.timings import Timings
 
 __all__ = ["ConsumerPolicy", "Inbox"]
 
@@ -58,6 +59,7 @@ class Inbox:
         topic: The number of the topic, if the queue is that of a subscription.
         traffic: Where it is counted what became of the messages; None: it is not.
         clock: Tells when they expire.
+        timings: How often the queue is looked at from its front, and how much is fetched ahead.
     """
 
     def __init__(
@@ -71,22 +73,24 @@ class Inbox:
         traffic: Traffic | None = None,
         *,
         clock: ServerClock,
+        timings: Timings,
     ) -> None:
         self.queue_id = queue_id
         self.channels = (queue_id,) if topic is None else (queue_id, topic)
         self.policy = ConsumerPolicy()
         self.claimed_for: float | None = None
-        self.prefetch = Prefetch()
+        self.prefetch = Prefetch(timings.prefetch_duration)
         self.destination = destination
         self._traffic = traffic
         self._clock = clock
+        self._timings = timings
         self.on_move: Callable[[Inbox], None] = lambda _: None
         """Called when it takes messages from another queue than before, whose channel is new."""
         self._moved_to: int | None = None
         self._may_be_removed = False
         self._selector = selector
         self._on_wake_up = on_wake_up
-        self._reader = QueueReader(queue_id, selector, fetch)
+        self.fetch_by(fetch)
         self._changes = QueueChanges()
         self._changes_seen = 0
         self._rows: deque[MessageRow] = deque()
@@ -98,7 +102,7 @@ class Inbox:
 
     def fetch_by(self, fetch: Fetch) -> None:
         """Take messages from the store in another way from now on."""
-        self._reader = QueueReader(self.queue_id, self._selector, fetch)
+        self._reader = QueueReader(self.queue_id, self._selector, fetch, self._timings.sweep_interval)
 
     def copy(self, fetch: Fetch) -> Inbox:
         """Make an inbox for the same messages, which takes them in another way and is not woken."""
@@ -111,6 +115,7 @@ class Inbox:
             None,
             self._traffic,
             clock=self._clock,
+            timings=self._timings,
         )
         copy._changes, copy._changes_seen = self._changes, self._changes.count
         copy.policy = self.policy

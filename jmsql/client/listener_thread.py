@@ -43,8 +43,8 @@ class ListenerThread:
         self._at_end = at_end
 
     def _run(self) -> None:
-        poll = PollInterval()
         session = self._session
+        poll = PollInterval(session._connection.timings)
         while not session._closed:
             news = session._wake_ups.count
             try:

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["PollInterval"]
+from jmsql.timings import Timings
 
-_SHORTEST = 0.05
-_LONGEST = 1.0
+__all__ = ["PollInterval"]
 
 
 class PollInterval:
-    """Ever longer pauses, from a twentieth of a second to one second, varied so that consumers do not march in step.
+    """Ever longer pauses, varied so that consumers do not march in step.
 
     Notifications wake a consumer sooner. The polls find what they miss: a notification that was lost with its
     connection or held back because another had just been sent, and messages that a dead client's transaction held.
+
+    Args:
+        timings: How long they are at the least, and at the most.
     """
 
-    def __init__(self) -> None:
-        self._next = _SHORTEST
+    def __init__(self, timings: Timings) -> None:
+        self._timings = timings
+        self._next = timings.minimum_poll_interval
 
     def reset(self) -> None:
         """Begin with short pauses again: something has just happened."""
-        self._next = _SHORTEST
+        self._next = self._timings.minimum_poll_interval
 
     def next(self) -> float:
         """Return how many seconds to wait now."""
-        pause, self._next = self._next, min(2 * self._next, _LONGEST)
+        pause, self._next = self._next, min(2 * self._next, self._timings.maximum_poll_interval)
         return pause * random.uniform(0.8, 1.2)  # noqa: S311 - jitter

@@ -129,7 +129,7 @@ class Receiving:
         self._check_no_message_listener()
         session = self._session
         deadline = None if timeout is None else time.monotonic() + timeout
-        poll = PollInterval()
+        poll = PollInterval(self._connection.timings)
         while True:
             news = session._wake_ups.count
             with session._lock:

@@ -39,10 +39,6 @@ class FailedDelivery(NamedTuple):
     number: int
 
 
-_KEPT = 5.0
-"""Seconds after which a queue's settings are looked up again."""
-
-
 class Redelivery:
     """Knows the redelivery policies, and records deliveries beside the sessions' transactions.
 
@@ -52,14 +48,20 @@ class Redelivery:
         side: Where the work is done.
         destinations: Knows the dead-letter queues.
         control: Returns the control connection.
+        refresh_interval: Seconds after which a queue's policy is looked up again.
     """
 
     def __init__(
-        self, side: SideConnection, destinations: ConnectionDestinations, control: Callable[[], ControlConnection]
+        self,
+        side: SideConnection,
+        destinations: ConnectionDestinations,
+        control: Callable[[], ControlConnection],
+        refresh_interval: float,
     ) -> None:
         self._side = side
         self._destinations = destinations
         self._control = control
+        self._refresh_interval = refresh_interval
         self._policies: dict[int, tuple[float, QueuePolicy]] = {}
 
     def rules_of(self, policy: RedeliveryPolicy) -> Rules:
@@ -88,8 +90,8 @@ class Redelivery:
 
     def _of_queue(self, queue_id: int) -> QueuePolicy:
         now = time.monotonic()
-        looked_up, policy = self._policies.get(queue_id, (-_KEPT, None))
-        if policy is None or now >= looked_up + _KEPT:
+        looked_up, policy = self._policies.get(queue_id, (0.0, None))
+        if policy is None or now >= looked_up + self._refresh_interval:
             policy = self._side.run(lambda store: store.redelivery.policy(queue_id))
             self._policies[queue_id] = now, policy
         return policy

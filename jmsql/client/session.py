@@ -63,6 +63,7 @@ class Session(AbstractSession):
         self._connection = connection
         self._traffic = connection._traffic
         self._clock = connection._clock
+        self._timings = connection.timings
         self._acknowledge_mode = acknowledge_mode
         self._is_transacted = acknowledge_mode is AcknowledgeMode.TRANSACTED
         self._database = SessionConnection(
@@ -339,7 +340,17 @@ class Session(AbstractSession):
 
         def create_subscriber(queue_id: int) -> TopicSubscriber:
             fetch = self._fetch_operation()
-            inbox = Inbox(queue_id, None, fetch, self._wake, topic, topic_id, self._traffic, clock=self._clock)
+            inbox = Inbox(
+                queue_id,
+                None,
+                fetch,
+                self._wake,
+                topic,
+                topic_id,
+                self._traffic,
+                clock=self._clock,
+                timings=self._timings,
+            )
             subscriber = TopicSubscriber(self, topic, inbox, subscription)
             self._consumer_opened(subscriber)
             return subscriber

@@ -10,9 +10,6 @@ __all__ = ["StartReminder"]
 
 logger = logging.getLogger("jmsql")
 
-PATIENCE = 5.0
-"""After how many seconds it is said."""
-
 
 class StartReminder:
     """Warns, once, of consumers that receive nothing since their connection was never started.
@@ -20,10 +17,12 @@ class StartReminder:
     It has no thread: those that wait ask it. Its methods may be called from any thread.
 
     Args:
+        delay: After how many seconds it is said.
         clock: Tells the time, in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, delay: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._delay = delay
         self._clock = clock
         self._due: float | None = None
         self._is_settled = False
@@ -42,7 +41,7 @@ class StartReminder:
             return None
         now = self._clock()
         if self._due is None:
-            self._due = now + PATIENCE
+            self._due = now + self._delay
         if now < self._due:
             return self._due - now
         self._is_settled = True

@@ -20,7 +20,8 @@ from sqlalchemy import URL
 from jmsql.exceptions import JMSException
 from jmsql.store.engine import connect, parse_url
 from jmsql.store.errors import from_sqlstate, jms_errors
-from jmsql.store.keepalives import READER_SETTINGS, keepalive_parameters
+from jmsql.store.keepalives import keepalive_parameters, reader_settings
+from jmsql.timings import Timings
 
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection as ArrowConnection
@@ -113,7 +114,8 @@ class Database:
     def libpq_url(self, application_name: str) -> str:
         """Return the URL as libpq reads it, with whatever secret it holds, and with time-outs where it has none."""
         url = self.resolve()
-        url = url.update_query_dict({name: str(value) for name, value in keepalive_parameters(url.query).items()})
+        limits = keepalive_parameters(url.query, Timings())
+        url = url.update_query_dict({name: str(value) for name, value in limits.items()})
         if "application_name" not in url.query:
             url = url.update_query_dict({"application_name": application_name})
         return url.set(drivername="postgresql").render_as_string(hide_password=False)
@@ -145,7 +147,7 @@ class Database:
         try:
             with dbapi.connect(self.libpq_url(_application_name(doing))) as connection:
                 with connection.cursor() as cursor:
-                    for statement in READER_SETTINGS:
+                    for statement in reader_settings(Timings()):
                         cursor.execute(statement)
                 yield connection
         except Error as error:

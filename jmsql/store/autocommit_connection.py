@@ -12,6 +12,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import open_engine
 from jmsql.store.errors import jms_errors
+from jmsql.timings import Timings
 
 __all__ = ["AutocommitConnection"]
 
@@ -21,14 +22,15 @@ class AutocommitConnection:
 
     Args:
         database: Where it is: a URL, or an engine, which stays the caller's.
+        timings: Time-outs of a connection of its own.
 
     Raises:
         JMSException: The database cannot be reached, or the engine does not use psycopg.
     """
 
-    def __init__(self, database: str | Engine) -> None:
+    def __init__(self, database: str | Engine, timings: Timings = Timings()) -> None:
         self._is_own = isinstance(database, str)
-        self.engine = open_engine(database) if isinstance(database, str) else database
+        self.engine = open_engine(database, timings=timings) if isinstance(database, str) else database
         try:
             with jms_errors(f"connecting to {self.engine.url.render_as_string(hide_password=True)}"):
                 self.sqlalchemy = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")

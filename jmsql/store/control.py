@@ -38,6 +38,7 @@ from jmsql.store.server_clock import ServerClock
 from jmsql.store.sign_of_life import AdvisoryLock, ClientForgottenError, Heartbeats, SignOfLife
 from jmsql.store.statement import SqlFile, nothing
 from jmsql.store.traffic import Traffic, add_traffic
+from jmsql.timings import Timings
 
 __all__ = ["ControlConnection", "WakeUp"]
 
@@ -56,19 +57,6 @@ nobody holds any more, or None for a new message.
 
 Where the whole queue was paused, resumed or deleted, or may have been, the key's sequence is 0."""
 
-_NOTIFY_INTERVAL = 0.01
-"""Seconds between two notifications. Each takes a lock that all of the server's notifications share."""
-
-_PAUSE_AFTER_FAILURE = 5.0
-"""Seconds before the next attempt to notify."""
-
-_REPORT_INTERVAL = 1.0
-"""Seconds between two times that it is written down what the client does."""
-
-_SHORTEST_PAUSE = 0.1
-_LONGEST_PAUSE = 5.0
-"""The least and the most seconds between two attempts to connect again."""
-
 
 class ControlConnection:
     """A client's control connection, and the thread that serves it.
@@ -81,6 +69,7 @@ class ControlConnection:
         traffic: What the client counts, to be written down.
         consumers: Returns how many consumers of each kind the client has, to be written down.
         clock: Is set by the server's.
+        timings: How often it does what.
 
     Raises:
         JMSException: The server cannot be reached, or refuses.
@@ -95,8 +84,10 @@ class ControlConnection:
         traffic: Traffic,
         consumers: Callable[[], Mapping[Consumption, int]],
         clock: ServerClock,
+        timings: Timings,
     ) -> None:
         self._engine = engine
+        self._timings = timings
         self._schema = schema
         self._on_failure = on_failure
         self._on_return = on_return
@@ -105,18 +96,18 @@ class ControlConnection:
         self._written_consumers: tuple[int, Mapping[Consumption, int]] = (0, {})
         self._next_report = 0.0
         self._clock = clock
-        self._queues_with_history = QueuesWithHistory()
+        self._queues_with_history = QueuesWithHistory(timings.history_refresh_interval)
         self._lock = threading.Lock()
         self._wake_ups: dict[int, set[WakeUp]] = {}
         self._announced: set[Notification] = set()
         self._next_notification = 0.0
-        self._next_pause = _SHORTEST_PAUSE
+        self._next_pause = timings.minimum_reconnect_delay
         self._client_id: str | None = None
         self._kept_claims = KeptClaims(schema)
         self._closed = False
         self._is_lost = False
         self._pooled = False
-        self._sign_of_life: SignOfLife = AdvisoryLock()
+        self._sign_of_life: SignOfLife = AdvisoryLock(timings)
         self.connection_id = 0
         self._connection = self._connect()
         self._wake_receiver, self._wake_sender = socket.socketpair()
@@ -214,7 +205,7 @@ class ControlConnection:
                 connection.autocommit = True
                 control = runner(connection, self._schema)
                 self._pooled = is_pooled
-                self._sign_of_life = Heartbeats() if is_pooled else AdvisoryLock()
+                self._sign_of_life = (Heartbeats if is_pooled else AdvisoryLock)(self._timings)
                 self.connection_id = self._sign_of_life.begin(control, self.connection_id)
                 self._clock.look(control)
                 if self._client_id is not None:
@@ -255,7 +246,8 @@ class ControlConnection:
 
     def _pause(self) -> None:
         """Wait before the next attempt to connect, longer each time."""
-        pause, self._next_pause = self._next_pause, min(2 * self._next_pause, _LONGEST_PAUSE)
+        pause = self._next_pause
+        self._next_pause = min(2 * pause, self._timings.maximum_reconnect_delay)
         select.select([self._wake_receiver], [], [], pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
         self._drain_wakes()
 
@@ -274,10 +266,10 @@ class ControlConnection:
                     if self._closed:
                         break
                     self._fail(error)
-                if time.monotonic() - served_since < _LONGEST_PAUSE:
+                if time.monotonic() - served_since < self._timings.maximum_reconnect_delay:
                     self._pause()  # what went wrong may go wrong again at once
                 else:
-                    self._next_pause = _SHORTEST_PAUSE
+                    self._next_pause = self._timings.minimum_reconnect_delay
                 if not self._reconnect():
                     break
         finally:
@@ -299,7 +291,7 @@ class ControlConnection:
 
     def _serve_connection(self) -> None:
         control = runner(self._connection, self._schema)
-        maintenance = Maintenance(self._schema, pooled=self._pooled)
+        maintenance = Maintenance(self._schema, self._timings, pooled=self._pooled)
         while not self._closed:
             self._notify(control, maintenance)
             for received in self._connection.notifies(timeout=0):
@@ -361,22 +353,22 @@ class ControlConnection:
                 raise
             logger.warning("%s", error)  # somebody's notifying commit does not end
             self._announce(announced)
-            self._next_notification = now + _PAUSE_AFTER_FAILURE
+            self._next_notification = now + self._timings.maintenance_retry_delay
             return
-        self._next_notification = now + _NOTIFY_INTERVAL
+        self._next_notification = now + self._timings.notification_interval
         if self._pooled and maintenance is not None:  # the client does not hear what it says itself
             for notification in announced:
                 self._heed(notification, maintenance)
 
     def _report(self, control: Runner) -> None:
-        """Write down what the client does. The upkeep wakes the thread once a second at the least.
+        """Write down what the client does. The upkeep wakes the thread often enough.
 
         What prevents it does not keep the rest of the upkeep from being done.
         """
         now = time.monotonic()
         if now < self._next_report:
             return
-        self._next_report = now + _REPORT_INTERVAL
+        self._next_report = now + self._timings.statistics_interval
         try:
             self._write_traffic(control)
             self._write_consumers(control)

@@ -19,7 +19,6 @@ __all__ = ["PRIORITIES", "FreedGroups", "GroupScan", "Prefetch", "ScanBounds"]
 PRIORITIES = 10
 """The number of JMS priorities."""
 
-_SWEEP_INTERVAL = 1.0
 _SWEEP_SHARE = 20.0
 
 
@@ -48,12 +47,14 @@ class ScanBounds:
     """The lowest sequence worth looking at, for each inverse priority.
 
     Args:
+        sweep_interval: Seconds between two sweeps, at the least.
         clock: A monotonic clock, in seconds.
     """
 
-    __slots__ = ("_clock", "_lowest", "_next_idle_sweep", "_next_sweep")
+    __slots__ = ("_clock", "_lowest", "_next_idle_sweep", "_next_sweep", "_sweep_interval")
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, sweep_interval: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._sweep_interval = sweep_interval
         self._clock = clock
         self._lowest = [0] * PRIORITIES
         self._next_sweep = 0.0
@@ -86,7 +87,7 @@ class ScanBounds:
         """Note that a sweep took `duration` seconds, so that sweeps take up at most a twentieth of the time."""
         now = self._clock()
         self._next_idle_sweep = now + _SWEEP_SHARE * duration
-        self._next_sweep = now + max(_SWEEP_INTERVAL, _SWEEP_SHARE * duration)
+        self._next_sweep = now + max(self._sweep_interval, _SWEEP_SHARE * duration)
 
 
 _MOST_GROUPS = 1000
@@ -142,23 +143,24 @@ class FreedGroups:
 
 _MOST_MESSAGES = 100
 _MOST_BYTES = 16 * 1024 * 1024
-_MOST_SECONDS = 0.25
 
 
 class Prefetch:
     """How many messages a consumer takes at once.
 
     It starts with one and doubles, or takes what is left of as many as the last transaction used. It never takes more
-    than the consumer handles in a quarter of a second, so that a slow consumer leaves messages to others, nor more than
-    16 MiB by the size of those seen lately.
+    than the consumer handles in a certain time, so that a slow consumer leaves messages to others, nor more than 16 MiB
+    by the size of those seen lately.
 
     Args:
+        duration: That time, in seconds.
         clock: A monotonic clock, in seconds.
     """
 
-    __slots__ = ("_clock", "_expected", "_fetched_at", "_message_bytes", "_previous", "_used")
+    __slots__ = ("_clock", "_duration", "_expected", "_fetched_at", "_message_bytes", "_previous", "_used")
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, duration: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._duration = duration
         self._clock = clock
         self._previous = 0
         self._fetched_at = 0.0
@@ -173,7 +175,7 @@ class Prefetch:
             limit = min(limit, int(_MOST_BYTES / self._message_bytes))
         if self._previous:
             seconds = max(self._clock() - self._fetched_at, 1e-6)
-            limit = min(limit, int(_MOST_SECONDS * self._previous / seconds))
+            limit = min(limit, int(self._duration * self._previous / seconds))
         remaining = self._expected - self._used
         return max(1, min(limit, remaining if remaining > 0 else 2 * self._previous))
 

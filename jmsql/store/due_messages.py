@@ -6,26 +6,27 @@ import time
 
 from jmsql.store.delay_statements import delay_statements
 from jmsql.store.driver import Driver
+from jmsql.timings import Timings
 
 __all__ = ["DueMessages"]
 
 _LIMIT = 500
-_LONGEST_PAUSE = 1.0
-_PAUSE_WHILE_LOCKED = 0.1
 _SHARE = 20.0
 
 
 class DueMessages:
     """Moves messages when they are due, in small steps, for the one connection that does the upkeep.
 
-    It looks when the next known message is due, when it is told of another, and every second, since nobody tells of a
+    It looks when the next known message is due, when it is told of another, and now and then, since nobody tells of a
     message if the notification is lost. Looking takes up at most a twentieth of the time.
 
     Args:
         schema: The name of the schema.
+        timings: How often it looks, when nobody tells of a message.
     """
 
-    def __init__(self, schema: str) -> None:
+    def __init__(self, schema: str, timings: Timings) -> None:
+        self._timings = timings
         self._statements = delay_statements(schema)
         self._earliest_look = 0.0
         self._next_look = 0.0
@@ -53,11 +54,13 @@ class DueMessages:
             return []
         moved: dict[int, int] = {}
         rows = driver.execute(self._statements.milliseconds_to_next).rows
-        pause = min((rows[0][0] + 1) / 1000, _LONGEST_PAUSE) if rows else _LONGEST_PAUSE
+        pause = self._timings.delayed_message_interval
+        if rows:
+            pause = min((rows[0][0] + 1) / 1000, pause)
         if pause <= 0:
             moved = dict(driver.execute(self._statements.move_due, {"limit": _LIMIT}).rows)
             # None, though some are due: somebody else has locked them, who purges the queue.
-            pause = 0.0 if moved else _PAUSE_WHILE_LOCKED
+            pause = 0.0 if moved else self._timings.locked_message_interval
         now = time.monotonic()
         self._earliest_look = now if moved else now + _SHARE * (now - started)
         self._next_look = max(now + pause, self._earliest_look)

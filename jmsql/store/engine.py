@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -17,6 +18,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.keepalives import ask_server_for_keepalives, keepalive_parameters
 from jmsql.store.pooler import keeps_prepared_statements, read_commits_through
 from jmsql.store.watched_connection import WatchedConnection
+from jmsql.timings import Timings
 
 __all__ = ["LENT", "POOLED", "connect", "open_engine", "parse_url"]
 
@@ -25,9 +27,6 @@ LENT = "jmsql.lent"
 
 POOLED = "jmsql.pooled"
 """Says, in the `info` of a pool's connection, whether it leads through a pooler such as PgBouncer."""
-
-_SAME_MOMENT = 1.0
-"""Seconds. What is tried again sooner fails as before."""
 
 _POSTGRESQL = {"postgresql", "postgres", "postgresql+psycopg"}
 
@@ -66,7 +65,7 @@ def _credentials_in_front(url: URL) -> URL:
     return url.set(username=given.get("user", url.username), password=given.get("password", url.password))
 
 
-def open_engine(url: str | URL, **options: Any) -> Engine:
+def open_engine(url: str | URL, *, timings: Timings = Timings(), **options: Any) -> Engine:
     """Make an engine for the database; nothing is connected yet.
 
     Its transactions run in READ COMMITTED, whatever the default of the database or of the role is. Through a pooler
@@ -75,25 +74,26 @@ def open_engine(url: str | URL, **options: Any) -> Engine:
 
     Args:
         url: The database.
+        timings: Time-outs, where the URL says nothing of them.
         options: What [`sqlalchemy.create_engine`][] takes.
     """
     parsed = url if isinstance(url, URL) else parse_url(url)
     is_named = "application_name" in parsed.query or "PGAPPNAME" in os.environ
     arguments: dict[str, Any] = {} if is_named else {"application_name": "jmsql"}
-    arguments |= keepalive_parameters(parsed.query)
+    arguments |= keepalive_parameters(parsed.query, timings)
     if "sslpassword" in parsed.query:  # SQLAlchemy would show it with the URL
         arguments["sslpassword"] = parsed.query["sslpassword"]
         parsed = parsed.difference_update_query(["sslpassword"])
     engine = sqlalchemy.create_engine(
         parsed, hide_parameters=True, connect_args=arguments, isolation_level="READ COMMITTED", **options
     )
-    sqlalchemy.event.listen(engine, "do_connect", _Connecting().connect)
-    sqlalchemy.event.listen(engine, "connect", _look_where_it_leads)
+    sqlalchemy.event.listen(engine, "do_connect", _Connecting(timings.connect_retry_delay).connect)
+    sqlalchemy.event.listen(engine, "connect", partial(_look_where_it_leads, timings=timings))
     sqlalchemy.event.listen(engine, "checkin", _close_if_lent)
     return engine
 
 
-def connect(url: str, *, autocommit: bool) -> psycopg.Connection[Any]:
+def connect(url: str, *, autocommit: bool, timings: Timings = Timings()) -> psycopg.Connection[Any]:
     """Connect without an engine; transactions run in READ COMMITTED, whatever the default is.
 
     The server notices if this client is gone.
@@ -101,11 +101,12 @@ def connect(url: str, *, autocommit: bool) -> psycopg.Connection[Any]:
     Args:
         url: The database, as libpq reads it.
         autocommit: Whether each statement is a transaction of its own.
+        timings: Time-outs, where the URL says nothing of them.
     """
     connection = psycopg.connect(url, autocommit=True)
     try:
         if not read_commits_through(connection):
-            ask_server_for_keepalives(connection)
+            ask_server_for_keepalives(connection, timings)
         connection.autocommit = autocommit
     except BaseException:
         connection.close()
@@ -114,9 +115,14 @@ def connect(url: str, *, autocommit: bool) -> psycopg.Connection[Any]:
 
 
 class _Connecting:
-    """Connects, but not once more right after an attempt that took long: sessions would wait one after the other."""
+    """Connects, but not once more right after an attempt that took long: sessions would wait one after the other.
 
-    def __init__(self) -> None:
+    Args:
+        retry_delay: How many seconds are long, and for how long after such an attempt others fail with its error.
+    """
+
+    def __init__(self, retry_delay: float) -> None:
+        self._retry_delay = retry_delay
         self._failure = ""
         self._failed_at = -math.inf
 
@@ -125,21 +131,21 @@ class _Connecting:
     ) -> Any:
         """Connect for an engine's pool."""
         started = time.monotonic()
-        if started - self._failed_at < _SAME_MOMENT:
+        if started - self._failed_at < self._retry_delay:
             raise psycopg.OperationalError(self._failure)
         try:
             return WatchedConnection.connect(*arguments, **parameters)
         except psycopg.OperationalError as error:
-            if time.monotonic() - started > _SAME_MOMENT:
+            if time.monotonic() - started > self._retry_delay:
                 self._failure, self._failed_at = str(error), time.monotonic()
             raise
 
 
-def _look_where_it_leads(connection: psycopg.Connection[Any], entry: ConnectionPoolEntry) -> None:
+def _look_where_it_leads(connection: psycopg.Connection[Any], entry: ConnectionPoolEntry, *, timings: Timings) -> None:
     connection.autocommit = True
     entry.info[POOLED] = read_commits_through(connection)
     if not entry.info[POOLED]:
-        ask_server_for_keepalives(connection)
+        ask_server_for_keepalives(connection, timings)
     elif not keeps_prepared_statements(connection):
         connection.prepare_threshold = None
     connection.autocommit = False

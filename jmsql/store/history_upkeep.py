@@ -10,14 +10,11 @@ import psycopg
 
 from jmsql.store.driver import Driver
 from jmsql.store.history_partitions import HistoryPartitions, held_message
+from jmsql.timings import Timings
 
 __all__ = ["HistoryUpkeep"]
 
 logger = logging.getLogger("jmsql")
-
-_INTERVAL = 60.0
-_PATIENCE = 0.1
-"""Seconds to wait for a lock: the same connection has messages to tell of."""
 
 
 class HistoryUpkeep:
@@ -25,11 +22,13 @@ class HistoryUpkeep:
 
     Args:
         schema: The name of the schema.
+        timings: How often it does so, and how long it waits for a lock: the same connection has messages to tell of.
         pooled: Whether the connection belongs to a pooler, which gives each transaction another one of the server's.
             Partitions are not dropped through it: that takes two transactions, with a limit on waiting.
     """
 
-    def __init__(self, schema: str, *, pooled: bool) -> None:
+    def __init__(self, schema: str, timings: Timings, *, pooled: bool) -> None:
+        self._timings = timings
         self._schema = schema
         self._next_run = 0.0
         self._may_remove = not pooled
@@ -43,8 +42,9 @@ class HistoryUpkeep:
         """
         if time.monotonic() < self._next_run:
             return
-        self._next_run = time.monotonic() + _INTERVAL
-        partitions = HistoryPartitions(driver, self._schema, patience=_PATIENCE, on_held=self._tell_held)
+        self._next_run = time.monotonic() + self._timings.history_maintenance_interval
+        patience = self._timings.history_lock_timeout
+        partitions = HistoryPartitions(driver, self._schema, patience=patience, on_held=self._tell_held)
         try:
             partitions.make_ahead()
             if self._may_remove and next(partitions.apply_retention(), None) is not None:

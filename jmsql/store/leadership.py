@@ -10,12 +10,9 @@ from typing import Any
 from jmsql.store.driver import Driver
 from jmsql.store.runner import Runner
 from jmsql.store.statement import Result, SqlFile, value
+from jmsql.timings import Timings
 
 __all__ = ["LeadershipLostError", "LeadingDriver", "Lease"]
-
-_RENEWED_LATELY = 2.0
-"""Seconds. Well within what the schema's function lease_duration() says."""
-
 
 _lead = SqlFile("control").statement("lead", "taking the lease of the maintenance", value(bool))
 
@@ -30,9 +27,11 @@ class Lease:
     Args:
         schema: The name of the schema.
         connection_id: The client's number.
+        timings: For how long it has the lease.
     """
 
-    def __init__(self, schema: str, connection_id: int) -> None:
+    def __init__(self, schema: str, connection_id: int, timings: Timings) -> None:
+        self._timings = timings
         self._schema = schema
         self._connection_id = connection_id
         self._renewed_at = -math.inf
@@ -40,7 +39,7 @@ class Lease:
     @property
     def is_fresh(self) -> bool:
         """Whether it was renewed lately, so that nobody else has it."""
-        return time.monotonic() - self._renewed_at <= _RENEWED_LATELY
+        return time.monotonic() - self._renewed_at <= self._timings.lease_certainty
 
     def renew(self, driver: Driver) -> bool:
         """Take or renew the lease; return whether the client has it."""

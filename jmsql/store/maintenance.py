@@ -7,6 +7,7 @@ import logging
 import random
 import time
 
+from jmsql.duration import as_setting
 from jmsql.store.delay_statements import delay_statements
 from jmsql.store.driver import Driver
 from jmsql.store.due_messages import DueMessages
@@ -17,19 +18,16 @@ from jmsql.store.redelivery import LostClaim, Redelivery, Release
 from jmsql.store.spark_prepared import PreparedAttempts
 from jmsql.store.topic_statements import topic_statements
 from jmsql.store.upkeep_statements import upkeep_statements
+from jmsql.timings import Timings
 
 __all__ = ["Maintenance"]
 
 logger = logging.getLogger("jmsql")
 
-_INTERVAL = 1.0
 _REAP_LIMIT = 500
 _PURGE_LIMIT = 5000
 _RELEASE_LIMIT = 1000
 _BODY_LIMIT = 1000
-_ORPHAN_INTERVAL = 60.0
-_PAGES_INTERVAL = 10.0
-_PAUSE_AFTER_FAILURE = 5.0
 
 _GONE = "the client went away without acknowledging"
 _EXPIRED = "the client held the message for longer than the time limit for claims"
@@ -43,16 +41,18 @@ class Maintenance:
 
     Args:
         schema: The name of the schema.
+        timings: How often it does what.
         pooled: Whether a pooler lends the connection.
     """
 
-    def __init__(self, schema: str, *, pooled: bool = False) -> None:
+    def __init__(self, schema: str, timings: Timings, *, pooled: bool = False) -> None:
         self._schema = schema
+        self._timings = timings
         self._statements = upkeep_statements(schema)
         self._topics = topic_statements(schema)
         self._delays = delay_statements(schema)
-        self._due_messages = DueMessages(schema)
-        self._history = HistoryUpkeep(schema, pooled=pooled)
+        self._due_messages = DueMessages(schema, timings)
+        self._history = HistoryUpkeep(schema, timings, pooled=pooled)
         self._prepared_attempts = PreparedAttempts(schema)
         self._lease: Lease | None = None
         self._next_run = 0.0
@@ -72,8 +72,8 @@ class Maintenance:
 
     def postpone(self) -> None:
         """Do nothing for a while: something went wrong."""
-        self._next_run = time.monotonic() + _PAUSE_AFTER_FAILURE
-        self._due_messages.postpone(_PAUSE_AFTER_FAILURE)
+        self._next_run = time.monotonic() + self._timings.maintenance_retry_delay
+        self._due_messages.postpone(self._timings.maintenance_retry_delay)
 
     def move_due(self, driver: Driver) -> list[int]:
         """Move some of the delayed messages that are due now; return the numbers of all queues with moved messages.
@@ -99,12 +99,13 @@ class Maintenance:
         now = time.monotonic()
         if now < self._next_run:
             return []
-        lease = Lease(self._schema, connection_id)
+        lease = Lease(self._schema, connection_id, self._timings)
         self._lease = lease if lease.renew(driver) else None
         if self._lease is None:
-            self._next_run = now + _INTERVAL * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+            jitter = random.uniform(0.8, 1.2)  # noqa: S311 - no secret
+            self._next_run = now + self._timings.maintenance_interval * jitter
             return []
-        self._next_run = now + _INTERVAL
+        self._next_run = now + self._timings.maintenance_interval
         released: list[MessageKey] = []
         try:
             if self.do_all(LeadingDriver(driver, self._lease), connection_id, released):
@@ -140,10 +141,10 @@ class Maintenance:
         if time.monotonic() >= self._next_orphans:
             driver.execute(self._statements.forget_orphans)
             driver.execute(self._statements.find_lost)
-            self._next_orphans = time.monotonic() + _ORPHAN_INTERVAL
+            self._next_orphans = time.monotonic() + self._timings.orphan_interval
         if time.monotonic() >= self._next_pages:
             self._restore_pages(driver)
-            self._next_pages = time.monotonic() + _PAGES_INTERVAL
+            self._next_pages = time.monotonic() + self._timings.table_check_interval
         self._history.run(driver)
         self._prepared_attempts.finish(driver)
         steps = (
@@ -175,10 +176,11 @@ class Maintenance:
 
     def _end_abandoned(self, driver: Driver) -> None:
         """End the subscriptions whose last consumers went without leaving them, each in a transaction of its own."""
+        idleness = {"timeout": as_setting(self._timings.idle_in_transaction_timeout)}
         for (queue_id,) in driver.execute(self._statements.find_abandoned).rows:
             subscription = {"queue_id": queue_id}
             driver.execute("begin")
-            driver.execute(self._statements.limit_idleness)
+            driver.execute(self._statements.limit_idleness, idleness)
             driver.execute(self._topics.lock_subscription, subscription)
             if driver.execute(self._topics.is_abandoned, subscription).row_count:  # nobody has joined it meanwhile
                 driver.execute(self._topics.remove_subscription, subscription)

@@ -11,16 +11,18 @@ from jmsql.store.statement import SqlFile, column
 
 __all__ = ["QueuesWithHistory"]
 
-_INTERVAL = 1.0
-"""Seconds between two looks."""
-
 _find = SqlFile("control").statement("queues_with_history", "looking for queues with history", column)
 
 
 class QueuesWithHistory:
-    """Keeps up with the queues that keep history, a second behind. May be asked from any thread."""
+    """Keeps up with the queues that keep history, a moment behind. May be asked from any thread.
 
-    def __init__(self) -> None:
+    Args:
+        interval: Seconds between two looks.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
         self._lock = threading.Lock()
         self._known: frozenset[int] = frozenset()
         self._not_looked_at: set[int] = set()
@@ -39,7 +41,7 @@ class QueuesWithHistory:
         """Look again, if it is time to."""
         if time.monotonic() < self._next_look:
             return
-        self._next_look = time.monotonic() + _INTERVAL
+        self._next_look = time.monotonic() + self._interval
         with self._lock:
             looked_at = set(self._not_looked_at)
         found = runner.run(_find.bind())

@@ -37,13 +37,14 @@ class QueueReader:
         queue_id: The queue.
         selector: Which messages of the queue are wanted; None: all.
         fetch: How they are taken.
+        sweep_interval: Seconds between two scans from the front, at the least.
     """
 
-    def __init__(self, queue_id: int, selector: Selector | None, fetch: Fetch) -> None:
+    def __init__(self, queue_id: int, selector: Selector | None, fetch: Fetch, sweep_interval: float) -> None:
         self.queue_id = queue_id
         self._selector = selector
         self.fetch = fetch
-        self._bounds = ScanBounds()
+        self._bounds = ScanBounds(sweep_interval)
         self._freed = FreedGroups()
         self._has_groups = False
 

@@ -6,13 +6,9 @@ import time
 
 from jmsql.store.runner import Runner
 from jmsql.store.statement import SqlFile, value
+from jmsql.timings import Timings
 
 __all__ = ["ServerClock"]
-
-_TOLERANCE = 1000
-"""Milliseconds by which the client's own clock may be off before it is not believed. Asking takes time, too."""
-
-_INTERVAL = 10.0
 
 _clock = SqlFile("control").statement("clock", "asking for the time", value(int))
 
@@ -21,9 +17,14 @@ class ServerClock:
     """The client's own clock while that agrees with the server's, which is asked now and then.
 
     A clock that was set wrong, or set while the client runs, would make messages expire as they are sent.
+
+    Args:
+        timings: How often it asks, and by how much the clocks may differ. Asking takes time, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timings: Timings) -> None:
+        self._interval = timings.clock_interval
+        self._tolerance = timings.clock_tolerance * 1000
         self._set_at: tuple[int, int] | None = None
         self._next_look = 0.0
 
@@ -34,7 +35,7 @@ class ServerClock:
             return own
         then, monotonic = self._set_at
         servers = then + (time.monotonic_ns() - monotonic) // 1_000_000
-        return own if abs(own - servers) < _TOLERANCE else servers
+        return own if abs(own - servers) < self._tolerance else servers
 
     def set(self, milliseconds: int) -> None:
         """Take note of the server's time, of now."""
@@ -43,5 +44,5 @@ class ServerClock:
     def look(self, runner: Runner) -> None:
         """Ask for the server's time, if it was not asked for lately."""
         if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + _INTERVAL
+            self._next_look = time.monotonic() + self._interval
             self.set(runner.run(_clock.bind()))

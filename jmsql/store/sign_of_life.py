@@ -8,8 +8,10 @@ import socket
 import time
 from typing import Protocol
 
+from jmsql.duration import as_setting
 from jmsql.store.runner import Runner
 from jmsql.store.statement import SqlFile, nothing, row_count, value
+from jmsql.timings import Timings
 
 __all__ = ["AdvisoryLock", "ClientForgottenError", "Heartbeats", "SignOfLife"]
 
@@ -19,13 +21,6 @@ _listen = _sql.statement("listen", "connecting", nothing)
 _connect = _sql.statement("connect", "connecting", value(int))
 _connect_with_heartbeat = _sql.statement("connect_with_heartbeat", "connecting", value(int))
 _beat = _sql.statement("beat", "sending a heartbeat", row_count)
-
-_HEARTBEAT_INTERVAL = 3.0
-"""Seconds. A fifth of what the schema's function heartbeat_timeout() says, at which a client is taken for dead."""
-
-
-_CERTAINTY = 12.0
-"""Seconds after a sign of life in which nobody takes the client for dead: less than what heartbeat_timeout() says."""
 
 
 class ClientForgottenError(Exception):
@@ -62,20 +57,29 @@ class AdvisoryLock:
     """A lock that the server drops with the connection. It asks for a server process of the client's own.
 
     Its key cannot be guessed, and it counts only for that process: nobody else can take it before, or hold it after.
+
+    Args:
+        timings: How long it is sure to live, and how long its statements and transactions may take.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timings: Timings) -> None:
+        self._timings = timings
         self.certain_until = 0.0
 
     def begin(self, runner: Runner, former_id: int) -> int:  # noqa: ARG002 - the former went with its connection
-        runner.run(_configure.bind())
+        runner.run(
+            _configure.bind(
+                lock_timeout=as_setting(self._timings.lock_timeout),
+                idle_in_transaction_timeout=as_setting(self._timings.idle_in_transaction_timeout),
+            )
+        )
         connection_id = runner.run(_connect.bind(_this_process()))
         runner.run(_listen.bind())
-        self.certain_until = time.monotonic() + _CERTAINTY
+        self.certain_until = time.monotonic() + self._timings.liveness_duration
         return connection_id
 
     def go_on(self, runner: Runner) -> None:  # noqa: ARG002 - the lock lasts as long as the connection
-        self.certain_until = time.monotonic() + _CERTAINTY
+        self.certain_until = time.monotonic() + self._timings.liveness_duration
 
     def seconds_to_next(self) -> float:
         return math.inf
@@ -85,9 +89,13 @@ class Heartbeats:
     """The time of the last heartbeat, in a row of the client's. It leaves nothing behind on the connection.
 
     A client that connects again before it is missed is the same as before.
+
+    Args:
+        timings: How often it shows that it lives, and how long it is sure to live.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timings: Timings) -> None:
+        self._timings = timings
         self._connection_id = 0
         self._next = 0.0
         self.certain_until = 0.0
@@ -97,8 +105,8 @@ class Heartbeats:
         if not (former_id and self._beat(runner)):
             now = time.monotonic()
             self._connection_id = runner.run(_connect_with_heartbeat.bind(_this_process()))
-            self._next = now + _HEARTBEAT_INTERVAL
-            self.certain_until = now + _CERTAINTY
+            self._next = now + self._timings.heartbeat_interval
+            self.certain_until = now + self._timings.liveness_duration
         return self._connection_id
 
     def go_on(self, runner: Runner) -> None:
@@ -111,10 +119,10 @@ class Heartbeats:
     def _beat(self, runner: Runner) -> bool:
         """Send a heartbeat; return False if it is too late."""
         now = time.monotonic()
-        self._next = now + _HEARTBEAT_INTERVAL
+        self._next = now + self._timings.heartbeat_interval
         lives = bool(runner.run(_beat.bind(connection_id=self._connection_id)))
         if lives:
-            self.certain_until = now + _CERTAINTY
+            self.certain_until = now + self._timings.liveness_duration
         return lives
 
 

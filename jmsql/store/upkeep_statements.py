@@ -32,7 +32,7 @@ class UpkeepStatements:
         moved = ", ".join(own.get(name, f"e.{name}") for name in names)
 
         # Of the transaction: a client that is frozen in it holds up others no longer than that.
-        self.limit_idleness = "set local idle_in_transaction_session_timeout = '4s'"
+        self.limit_idleness = "select set_config('idle_in_transaction_session_timeout', %(timeout)s, true)"
         # A client's row is seen only once its lock is held.
         self.forget_dead_connections = f"""
             delete from {schema}.connection c

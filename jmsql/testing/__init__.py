@@ -3,6 +3,7 @@
 Installing jmsql makes these pytest fixtures available:
 
 - ``jmsql_factory``: a ``ConnectionFactory`` on an empty schema, for each test;
+- ``jmsql_timings``: the ``Timings`` of that factory. Override it to use others;
 - ``jmsql_url``: the URL of the database behind it, one for the test session, with the schema installed;
 - ``jmsql_clean_url``: the same, after the schema was emptied;
 - ``jmsql_server_url``: the server. Override it to bring your own;

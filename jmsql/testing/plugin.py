@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from jmsql import ConnectionFactory
+    from jmsql import ConnectionFactory, Timings
     from jmsql.testing.database import SessionDatabase
 
 
@@ -69,8 +69,16 @@ def jmsql_clean_url(_jmsql_database: SessionDatabase) -> str:
 
 
 @pytest.fixture
-def jmsql_factory(jmsql_clean_url: str, jmsql_schema: str) -> ConnectionFactory:
+def jmsql_timings() -> Timings:
+    """The intervals and time-outs of the factory's connections."""
+    from jmsql import Timings
+
+    return Timings()
+
+
+@pytest.fixture
+def jmsql_factory(jmsql_clean_url: str, jmsql_schema: str, jmsql_timings: Timings) -> ConnectionFactory:
     """A connection factory on an empty schema."""
     from jmsql import ConnectionFactory
 
-    return ConnectionFactory(jmsql_clean_url, schema=jmsql_schema)
+    return ConnectionFactory(jmsql_clean_url, schema=jmsql_schema, timings=jmsql_timings)

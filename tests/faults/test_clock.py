@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue
-from jmsql.store import server_clock
 from jmsql.testing import drain, wait_for
+from jmsql.timings import Timings
 from tests.faults.faulty_server import FaultyServer, faulty_server
 from tests.texts import receive, receive_texts, send_texts
 
@@ -77,9 +77,8 @@ def server(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServ
 
 
 @pytest.fixture
-def connection(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    monkeypatch.setattr(server_clock, "_INTERVAL", 0.05)
-    with ConnectionFactory(server.url).create_connection() as connection:
+def connection(server: FaultyServer) -> Iterator[Connection]:
+    with ConnectionFactory(server.url, timings=Timings(clock_interval=0.05)).create_connection() as connection:
         connection.start()
         yield connection
 

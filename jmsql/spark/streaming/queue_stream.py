@@ -17,6 +17,7 @@ from jmsql.store.dequeue import PRIORITIES, ScanBounds
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.statements import statements
 from jmsql.store.traffic import Counts
+from jmsql.timings import Timings
 
 __all__ = ["Backlog", "FrozenBatch", "Limits", "Part", "SparkStream", "Start", "create_source"]
 
@@ -119,7 +120,7 @@ class SparkStream:
         self._selector = selector
         self._count = count
         self._source = {"source_id": source_id}
-        self._bounds = ScanBounds()
+        self._bounds = ScanBounds(Timings().sweep_interval)
         found = self._driver.execute(self._statements.begin_epoch, self._source).rows
         if not found:
             raise InvalidDestinationException(

@@ -35,6 +35,7 @@ from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.subscriptions import Subscriptions
 from jmsql.store.traffic import Traffic
+from jmsql.timings import Timings
 
 __all__ = ["StreamReader"]
 
@@ -76,6 +77,7 @@ class _Driver:
         self._consumptions: dict[Consumption, int] = {}
         traffic = Traffic()
         source = source_of(options)
+        timings = Timings()
         self.connection: psycopg.Connection[Any] | None = None
         self.control = ControlConnection(
             self._engine,
@@ -84,7 +86,8 @@ class _Driver:
             lambda _: self._news.set(),
             traffic,
             lambda: self._consumptions,
-            ServerClock(),
+            ServerClock(timings),
+            timings,
         )
         try:
             with jms_errors("starting a stream"):

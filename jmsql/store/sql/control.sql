@@ -1,10 +1,9 @@
 -- What a client's control connection asks: who lives, who listens, and what each client does.
 
 -- name: configure
--- No longer does a statement wait for a lock, or a transaction that was left open hold up others. It is less than the
--- lease of the client that does the maintenance.
-select set_config('synchronous_commit', 'off', false), set_config('lock_timeout', '4s', false),
-       set_config('idle_in_transaction_session_timeout', '4s', false);
+-- No longer does a statement wait for a lock, or a transaction that was left open hold up others.
+select set_config('synchronous_commit', 'off', false), set_config('lock_timeout', %(lock_timeout)s, false),
+       set_config('idle_in_transaction_session_timeout', %(idle_in_transaction_timeout)s, false);
 
 -- name: listen
 listen {schema};

@@ -7,7 +7,7 @@ import pickle
 import pytest
 import sqlalchemy
 
-from jmsql import ConnectionFactory, JMSException, Queue, TemporaryQueue, Topic, lookup
+from jmsql import ConnectionFactory, JMSException, Queue, TemporaryQueue, Timings, Topic, lookup
 from jmsql.admin import Administration
 from jmsql.domains import QueueConnectionFactory, TopicConnectionFactory
 from jmsql.xa import XAConnectionFactory, XAQueueConnectionFactory, XATopicConnectionFactory
@@ -36,6 +36,38 @@ def test_a_factory_makes_connections_as_before(
     assert pickle.loads(pickle.dumps(found)) == found
     with found.create_connection() as connection:
         assert connection.client_id == "web"
+
+
+def test_a_factory_keeps_the_timings_that_are_not_the_defaults(
+    administration: Administration, jmsql_factory: ConnectionFactory, server: Server
+) -> None:
+    stored = "select object -> 'timings' from jmsql.binding where name = 'jms/factory'"
+    administration.bind("jms/factory", ConnectionFactory(jmsql_factory.url))
+    assert server.rows(stored) == [(None,)]
+    assert lookup("jms/factory", jmsql_factory) == ConnectionFactory(jmsql_factory.url)
+    factory = ConnectionFactory(jmsql_factory.url, timings=Timings(sweep_interval=2.5, connect_timeout=3))
+    administration.bind("jms/factory", factory)
+    assert server.rows(stored) == [({"sweep_interval": 2.5, "connect_timeout": 3},)]
+    assert lookup("jms/factory", jmsql_factory) == factory
+
+
+@pytest.mark.parametrize(
+    ("timings", "complaint"),
+    [
+        ('{"nap": 1}', "Timings have no nap"),
+        ('{"sweep_interval": "1"}', "sweep_interval is a number"),
+        ('{"sweep_interval": 0}', "sweep_interval is a number of seconds from"),
+        ('{"connect_timeout": 2.5}', "connect_timeout is a whole number"),
+        ("[]", r"whose timings are \[\]"),
+    ],
+)
+def test_timings_that_this_release_does_not_take(
+    administration: Administration, jmsql_factory: ConnectionFactory, server: Server, timings: str, complaint: str
+) -> None:
+    administration.bind("jms/factory", ConnectionFactory(jmsql_factory.url))
+    server.rows("update jmsql.binding set object = object || jsonb_build_object('timings', %s::jsonb)", timings)
+    with pytest.raises(JMSException, match=f"'jms/factory' is bound to a factory.*{complaint}.*bind it again"):
+        lookup("jms/factory", jmsql_factory)
 
 
 @pytest.mark.parametrize("destination", [Queue("orders"), Topic("prices")])

@@ -13,7 +13,7 @@ from subprocess import PIPE, Popen
 import psycopg
 import pytest
 
-from jmsql import Connection, Queue, Session
+from jmsql import Connection, Queue, Session, Timings
 from jmsql.store.runner import runner
 from jmsql.store.sign_of_life import AdvisoryLock
 from jmsql.testing import wait_for
@@ -96,7 +96,7 @@ def test_transaction_in_which_a_control_connection_freezes_ends(
 ) -> None:
     """As if the process had been frozen between two statements."""
     with closing(psycopg.connect(jmsql_clean_url, autocommit=True)) as frozen:
-        AdvisoryLock().begin(runner(frozen, "jmsql"), 0)
+        AdvisoryLock(Timings(idle_in_transaction_timeout=0.5)).begin(runner(frozen, "jmsql"), 0)
         send_texts(session, queue, "a")
         frozen.execute("begin")
         frozen.execute("select from jmsql.message for update")

@@ -6,17 +6,16 @@ import threading
 
 import pytest
 
-from jmsql import Connection, ConnectionFactory, Queue
-from jmsql.client import start_reminder
+from jmsql import Connection, ConnectionFactory, Queue, Timings
 from jmsql.connection_consumers import ThreadServerSessionPool
 from jmsql.testing import wait_for
 
 ORDERS = Queue("orders")
 
 
-@pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start_reminder, "PATIENCE", 0.05)
+@pytest.fixture
+def jmsql_timings() -> Timings:
+    return Timings(start_reminder_delay=0.05)
 
 
 @pytest.fixture

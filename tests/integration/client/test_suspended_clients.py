@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Message, MessageConsumer, Queue
-from jmsql.store import sign_of_life
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Message, MessageConsumer, Queue, Timings
+from jmsql.store.runner import Runner
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 from tests.integration.pooler.routes import Route
@@ -19,9 +19,10 @@ QUEUE = Queue("suspended")
 NAMES = [str(number) for number in range(12)]
 
 
-@pytest.fixture(autouse=True)
-def certain_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sign_of_life, "_CERTAINTY", 0.2)
+@pytest.fixture
+def jmsql_timings() -> Timings:
+    """Clients are sure for a moment only that nobody takes them for dead."""
+    return Timings(maintenance_interval=0.05, heartbeat_interval=0.05, heartbeat_timeout=0.25)
 
 
 @contextmanager
@@ -30,10 +31,10 @@ def suspended(connection: Connection, server: Server) -> Iterator[None]:
     control = connection._control
     go_on, stands, wakes = control._sign_of_life.go_on, threading.Event(), threading.Event()
 
-    def stand_still(driver: object) -> None:
+    def stand_still(runner: Runner) -> None:
         stands.set()
         wakes.wait(60)
-        go_on(driver)  # type: ignore[arg-type]
+        go_on(runner)
 
     control._sign_of_life.go_on = stand_still  # type: ignore[method-assign]
     control._wake()

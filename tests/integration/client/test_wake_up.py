@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, JMSException, Message, MessageConsumer, Queue, Session
-from jmsql.client import polling
+from jmsql import AcknowledgeMode, Connection, JMSException, Message, MessageConsumer, Queue, Session, Timings
 from jmsql.testing import wait_for
 from tests.background import Background
 from tests.integration.client.server import CONTROL, Server
@@ -16,10 +15,10 @@ from tests.texts import receive_texts, send_texts, texts_of
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 
 
-@pytest.fixture(autouse=True)
-def _polling_takes_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling, "_SHORTEST", 300.0)
-    monkeypatch.setattr(polling, "_LONGEST", 300.0)
+@pytest.fixture
+def jmsql_timings() -> Timings:
+    """Polling takes minutes."""
+    return Timings(minimum_poll_interval=300.0, maximum_poll_interval=300.0)
 
 
 def wait_for_texts(consumer: MessageConsumer, count: int = 1) -> Background[list[str]]:

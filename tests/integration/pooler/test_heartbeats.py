@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 
 import pytest
@@ -17,9 +18,9 @@ from jmsql import (
     Queue,
     Session,
     TemporaryQueue,
+    Timings,
     Topic,
 )
-from jmsql.store import sign_of_life
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 from tests.integration.pooler.pgbouncer import PgBouncer
@@ -50,15 +51,13 @@ def kill(server: Server, client: RemoteClient, *living: int) -> None:
     let_heartbeats_be_missed(server, *(set(clients(server)) - set(living)))
 
 
-@pytest.fixture
-def quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sign_of_life, "_HEARTBEAT_INTERVAL", 0.05)
-
-
-def test_heartbeats_go_on_while_nothing_happens(quick_heartbeats: None, connection: Connection, server: Server) -> None:
-    for _ in range(3):
-        before = server.rows(HEARTBEATS)
-        wait_for(lambda before=before: server.rows(HEARTBEATS) > before)  # type: ignore[misc]
+def test_heartbeats_go_on_while_nothing_happens(factory: ConnectionFactory, server: Server) -> None:
+    quick = dataclasses.replace(factory, timings=Timings(heartbeat_interval=0.05))
+    with quick.create_connection():
+        wait_for(lambda: server.rows(HEARTBEATS))
+        for _ in range(3):
+            before = server.rows(HEARTBEATS)
+            wait_for(lambda before=before: server.rows(HEARTBEATS) > before)  # type: ignore[misc]
 
 
 def test_client_with_heartbeats_is_shown_as_connected(connection: Connection, server: Server) -> None:

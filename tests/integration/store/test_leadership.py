@@ -7,10 +7,10 @@ from typing import LiteralString
 
 import pytest
 
-from jmsql.store import leadership
 from jmsql.store.leadership import LeadershipLostError, LeadingDriver, Lease
 from jmsql.store.maintenance import Maintenance
 from jmsql.testing import wait_for
+from jmsql.timings import Timings
 from tests.integration.store.conftest import Client, OpenClient, send
 from tests.leadership import SUSPEND_MAINTENANCE
 
@@ -25,7 +25,7 @@ def connect(client: Client) -> int:
 
 
 def lead(client: Client, connection_id: int) -> bool:
-    return Lease("jmsql", connection_id).renew(client.driver)
+    return Lease("jmsql", connection_id, Timings()).renew(client.driver)
 
 
 def test_one_client_has_the_lease_and_renews_it(client: Client, open_client: OpenClient) -> None:
@@ -87,17 +87,16 @@ def test_maintenance_can_be_suspended(client: Client) -> None:
     assert lead(client, number)
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lease is looked at before each statement."""
-    monkeypatch.setattr(leadership, "_RENEWED_LATELY", -1.0)
+IMPATIENT = Timings(
+    maintenance_interval=0.001, lease_duration=0.002, lock_timeout=0.001, idle_in_transaction_timeout=0.001
+)
+"""The lease is looked at before each statement."""
 
 
-@pytest.mark.usefixtures("impatient")
 def test_frozen_leader_finds_out_before_its_next_step(client: Client, open_client: OpenClient) -> None:
     frozen = open_client()
     first, second = connect(frozen), connect(client)
-    lease = Lease("jmsql", first)
+    lease = Lease("jmsql", first, IMPATIENT)
     assert lease.renew(frozen.driver)
     driver = LeadingDriver(frozen.driver, lease)
     assert driver.execute("select 1").rows == [(1,)]
@@ -107,11 +106,10 @@ def test_frozen_leader_finds_out_before_its_next_step(client: Client, open_clien
         driver.execute("select 1")
 
 
-@pytest.mark.usefixtures("impatient")
 def test_leader_that_loses_the_lease_in_the_middle_stops_there(client: Client, open_client: OpenClient) -> None:
     frozen = open_client()
     first, second = connect(frozen), connect(client)
-    maintenance = Maintenance("jmsql")
+    maintenance = Maintenance("jmsql", IMPATIENT)
 
     class Interrupted(type(frozen.driver)):  # type: ignore[misc]
         """Another client takes over before the leader comes to what has expired."""
@@ -127,7 +125,7 @@ def test_leader_that_loses_the_lease_in_the_middle_stops_there(client: Client, o
     assert maintenance.run(Interrupted(frozen.connection), first) == []
     assert client.rows("select count(*) from jmsql.message") == [(1,)]
     assert maintenance.run(frozen.driver, first) == []
-    Maintenance("jmsql").run(client.driver, second)
+    Maintenance("jmsql", Timings()).run(client.driver, second)
     assert client.rows("select count(*) from jmsql.message") == [(0,)]
 
 
@@ -162,7 +160,7 @@ def test_stranger_does_not_keep_a_dead_client_alive_by_its_lock(
     stranger.connection.execute(TAKE, {"high": high, "low": low})
     assert client.rows(LOCKS) == [(high, low, kind)], "the stranger has it"
     assert client.rows(is_connected) == [(False,)]
-    Maintenance("jmsql").run(client.driver, connect(client))
+    Maintenance("jmsql", Timings()).run(client.driver, connect(client))
     assert client.rows(f"select from jmsql.connection where connection_id = {number}") == []
 
 
@@ -176,7 +174,7 @@ def test_locks_that_strangers_take_first_hinder_no_client_and_no_maintenance(
     number = connect(client)
     assert client.rows(f"select jmsql.is_connected({number})") == [(True,)]
     send(client, "expired", expiration=LONG_AGO)
-    Maintenance("jmsql").run(client.driver, number)
+    Maintenance("jmsql", Timings()).run(client.driver, number)
     assert client.rows("select count(*) from jmsql.message") == [(0,)]
     assert client.rows(f"select jmsql.is_connected({number})") == [(True,)]
 
@@ -212,8 +210,8 @@ def test_row_of_a_client_is_seen_only_once_its_lock_is_held(client: Client, open
     assert client.rows("select connection_id from jmsql.connection") == [(leader,)]
     [(held,)] = client.rows("select count(*) from pg_locks where locktype = 'advisory' and granted")
     assert held == 2, "the lock is there before the row"
-    Maintenance("jmsql").run(client.driver, leader)
+    Maintenance("jmsql", Timings()).run(client.driver, leader)
     slow.connection.commit()
-    Maintenance("jmsql").run(client.driver, leader)
+    Maintenance("jmsql", Timings()).run(client.driver, leader)
     assert client.rows(f"select jmsql.is_connected({number})") == [(True,)]
     assert client.rows("select count(*) from jmsql.connection") == [(2,)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jmsql.store.maintenance import Maintenance
+from jmsql.timings import Timings
 from tests.integration.store.conftest import FROM_THE_FRONT, Client, bodies, key, send
 
 LONG_AGO = 1
@@ -14,7 +15,7 @@ def test_what_has_expired_is_removed(client: Client, queue_id: int) -> None:
     send(client, "expired", expiration=LONG_AGO)
     send(client, "fresh")
 
-    Maintenance("jmsql").run(client.driver, LEADER)
+    Maintenance("jmsql", Timings()).run(client.driver, LEADER)
 
     assert bodies(client.store.browse(queue_id, None, (-1, 0), 10)) == ["fresh"]
     assert client.rows("select count(*) from jmsql.message") == [(1,)]
@@ -25,7 +26,7 @@ def test_what_has_expired_moves_to_the_expiry_queue(client: Client, queue_id: in
     client.connection.execute("update jmsql.queue set expiry_queue_id = %s where queue_id = %s", (expired, queue_id))
     send(client, "first", "second", expiration=LONG_AGO)
 
-    Maintenance("jmsql").run(client.driver, LEADER)
+    Maintenance("jmsql", Timings()).run(client.driver, LEADER)
 
     moved = client.store.take(expired, None, FROM_THE_FRONT, 10)
     assert bodies(moved) == ["first", "second"]
@@ -40,7 +41,7 @@ def test_what_is_claimed_does_not_expire(client: Client, queue_id: int) -> None:
     claimed = client.store.claim(queue_id, None, FROM_THE_FRONT, 1, connection)
     client.connection.execute("update jmsql.message set jms_expiration = 1")
 
-    Maintenance("jmsql").run(client.driver, connection)
+    Maintenance("jmsql", Timings()).run(client.driver, connection)
 
     assert client.store.acknowledge([(key(queue_id, row), row.handle) for row in claimed]) == 1
 
@@ -49,7 +50,7 @@ def test_claims_of_the_dead_come_back_counted(client: Client, queue_id: int) -> 
     send(client, "orphaned")
     claimed = client.store.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD)
 
-    released = Maintenance("jmsql").run(client.driver, LEADER)
+    released = Maintenance("jmsql", Timings()).run(client.driver, LEADER)
 
     assert released == [key(queue_id, row) for row in claimed]
     assert [row.delivery_count for row in client.store.take(queue_id, None, FROM_THE_FRONT, 1)] == [1]
@@ -60,6 +61,6 @@ def test_what_is_known_of_messages_that_are_gone_is_forgotten(client: Client, qu
     client.store.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD)
     client.connection.execute("delete from jmsql.message")
 
-    Maintenance("jmsql").run(client.driver, LEADER)
+    Maintenance("jmsql", Timings()).run(client.driver, LEADER)
 
     assert client.rows("select count(*) from jmsql.delivery") == [(0,)]

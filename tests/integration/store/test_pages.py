@@ -16,6 +16,7 @@ from jmsql.store.diagnosis import Diagnosis
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.maintenance import Maintenance
 from jmsql.testing import wait_for
+from jmsql.timings import Timings
 
 SCHEMA = "jmsql_pages"
 TABLES = ["delayed_message", "delivery", "message"]
@@ -42,7 +43,7 @@ def pages(database: psycopg.Connection[Any]) -> list[int]:
 
 
 def maintain(database: psycopg.Connection[Any]) -> None:
-    Maintenance(SCHEMA).run(PsycopgDriver(database), LEADER)
+    Maintenance(SCHEMA, Timings()).run(PsycopgDriver(database), LEADER)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from jmsql.store.redelivery_statements import redelivery_statements
 from jmsql.store.send_statements import SEND_COLUMNS
 from jmsql.store.statements import statements
 from jmsql.store.upkeep_statements import upkeep_statements
+from jmsql.timings import Timings
 from tests.integration.store.plans import Plan, PlannedStatement
 
 SCHEMA = "jmsql_plans"
@@ -183,7 +184,7 @@ def _planned_after_vacuum_full(connection: psycopg.Connection[Any]) -> dict[str,
         connection.execute(f"vacuum full {SCHEMA}.{table}")
     planned = _plan(connection)
     _keep_plans(planned)
-    Maintenance(SCHEMA).run(PsycopgDriver(connection), 1)
+    Maintenance(SCHEMA, Timings()).run(PsycopgDriver(connection), 1)
     _keep_plans(planned)
     connection.execute(FILL)
     return planned

@@ -8,12 +8,13 @@ from jmsql.selectors import Selector
 from jmsql.store.message_store import MessageStore
 from jmsql.store.reader import QueueReader
 from jmsql.testing import wait_for
+from jmsql.timings import Timings
 from tests.integration.store.conftest import Client, OpenClient, bodies, send
 
 
 @pytest.fixture
 def reader(queue_id: int) -> QueueReader:
-    return QueueReader(queue_id, None, MessageStore.take)
+    return QueueReader(queue_id, None, MessageStore.take, Timings().sweep_interval)
 
 
 def test_each_read_goes_on_where_the_last_one_ended(reader: QueueReader, client: Client) -> None:
@@ -53,7 +54,7 @@ def test_what_was_committed_late_is_found_behind_a_queue_that_never_ends(
 
 def test_a_consumer_with_a_selector_does_not_look_twice_at_what_does_not_match(client: Client, queue_id: int) -> None:
     send(client, "other", "other", "other")
-    reader = QueueReader(queue_id, Selector.parse("color = 'blue'"), MessageStore.take)
+    reader = QueueReader(queue_id, Selector.parse("color = 'blue'"), MessageStore.take, Timings().sweep_interval)
 
     assert reader.read(client.store, 10) == []
 
@@ -85,7 +86,7 @@ def test_groups_that_are_free_again_do_not_keep_the_scan_from_what_it_has_not_co
         )
         return [row[0] for row in rows]
 
-    reader = QueueReader(queue_id, None, MessageStore.take)
+    reader = QueueReader(queue_id, None, MessageStore.take, Timings().sweep_interval)
     insert(1000, 1, "'first'")
     assert len(reader.read(client.store, 100)) == 1
     insert(2000, 200, "null")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.client.start_reminder import PATIENCE, StartReminder
+from jmsql.client.start_reminder import StartReminder
+
+DELAY = 5.0
 
 
 class Clock:
@@ -19,9 +21,9 @@ class Clock:
 
 def test_it_warns_once_when_the_time_has_come(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    reminder = StartReminder(clock)
-    assert reminder.look("a consumer") == PATIENCE
-    clock.now += PATIENCE - 1
+    reminder = StartReminder(DELAY, clock)
+    assert reminder.look("a consumer") == DELAY
+    clock.now += DELAY - 1
     assert reminder.look("another") == 1
     assert caplog.messages == []
     clock.now += 1
@@ -35,7 +37,7 @@ def test_it_warns_once_when_the_time_has_come(caplog: pytest.LogCaptureFixture) 
 
 def test_it_does_not_warn_once_the_connection_was_started(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    reminder = StartReminder(clock)
+    reminder = StartReminder(DELAY, clock)
     reminder.look("a consumer")
     reminder.settle()
     clock.now += 1000

@@ -1,0 +1,221 @@
+"""The intervals and time-outs of a client, in one value."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+__all__ = ["Timings"]
+
+_LONGEST = 365 * 86_400.0
+"""Seconds. A longer wait is a mistake, and some systems cannot wait for longer."""
+
+_SHORTEST = 0.001
+"""Seconds: PostgreSQL counts milliseconds."""
+
+_WHOLE_SECONDS = {"connect_timeout": 2, "keepalives_idle": 1, "keepalives_interval": 1}
+"""What libpq takes in whole seconds only, and the least of each that it takes as it is."""
+
+_FOR_ALL = (
+    "heartbeat_timeout",
+    "maintenance_interval",
+    "lease_duration",
+    "delayed_message_interval",
+    "locked_message_interval",
+    "orphan_interval",
+    "table_check_interval",
+    "history_maintenance_interval",
+    "history_lock_timeout",
+)
+"""What others count on: the client that does the maintenance does it for all."""
+
+_RANGES = (
+    ("minimum_poll_interval", "maximum_poll_interval"),
+    ("minimum_reconnect_delay", "maximum_reconnect_delay"),
+)
+
+_MARGIN = 2.0
+"""How many intervals there are at least in the time after which silence counts: one may be late, or be lost."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Timings:
+    """The intervals and time-outs of a client; each is a number of seconds.
+
+    The defaults suit production. Shorter intervals notice sooner what nobody tells of, and cost the server more; tests
+    use much shorter ones (`jmsql.testing`). Clients of one schema need not agree on any of them. What the client that
+    does the maintenance does for all can be done more often than by default, and not less often, since the others
+    count on it.
+
+    Args:
+        connect_timeout: How long connecting may take, for each address of the server. Whole seconds, at least 2.
+        connect_retry_delay: After a connection attempt that took longer than this, others fail at once with the same
+            error for as long, so that sessions do not wait for an unreachable server one after the other.
+        keepalives_idle: How long the other side of a connection is silent before it is asked whether it is there.
+            Whole seconds. Three questions are asked; client and server both ask.
+        keepalives_interval: The time between two such questions. Whole seconds.
+        tcp_user_timeout: After what time the other side is given up if it does not acknowledge what was sent.
+        minimum_reconnect_delay: The pause before the first attempt to connect again, once the connection is lost.
+        maximum_reconnect_delay: The longest pause between two attempts; each is twice as long as the one before.
+        heartbeat_interval: How often a client behind a pooler shows that it is alive.
+        heartbeat_timeout: The silence after which a client no longer relies on being taken for alive: at least twice
+            `heartbeat_interval` and `maintenance_interval`, and at most 15, when the others take one behind a pooler
+            for dead. A client hands out messages that it has prefetched only within four fifths of this time after it
+            last heard from the server.
+        maintenance_interval: How often a client does the maintenance, or asks whether it is to do it. At most 1.
+        lease_duration: How long the client that does the maintenance relies on its lease: at least twice
+            `maintenance_interval`, at most 5, when it runs out.
+        maintenance_retry_delay: The pause after a step of the maintenance, or a notification, that has failed: the disk
+            is full, or a lock is held for too long.
+        lock_timeout: How long a statement of the control connection waits for a lock; less than `lease_duration`.
+        idle_in_transaction_timeout: After what time the server ends a transaction of the control connection whose
+            client is frozen; less than `lease_duration`.
+        orphan_interval: How often the maintenance looks for delivery states without a message. At most 60.
+        table_check_interval: How often the maintenance checks the page counts of the tables. At most 10.
+        history_maintenance_interval: How often the maintenance makes and removes partitions of the history. At most 60.
+        history_lock_timeout: How long it waits for a lock on the history. At most 0.1.
+        prune_lock_timeout: How long `History.prune` waits for a lock on the history.
+        delayed_message_interval: How often the maintenance looks for delayed messages that are due, when nobody tells
+            of them. At most 1.
+        locked_message_interval: The pause before it tries again to move messages that are due and locked. At most 0.1.
+        minimum_poll_interval: The pause before a consumer that waits looks at its queue again; twice as long each time.
+        maximum_poll_interval: The longest such pause.
+        sweep_interval: How often a busy consumer looks at its queue from the front.
+        prefetch_duration: A consumer fetches ahead no more messages than it handles in this time.
+        start_reminder_delay: After what time the log says that a consumer waits for a connection that was never
+            started.
+        notification_interval: The time between two notifications of a client. Each takes a lock that all notifications
+            of the server share.
+        enlisted_notification_interval: The time between two notifications of one destination by messages that a process
+            sends in transactions of the application (`enlist`): they make commits wait for each other.
+        statistics_interval: How often a client writes down what it has sent and received.
+        clock_interval: How often a client asks for the server's time, by which messages expire.
+        clock_tolerance: By how much a client's own clock may differ from the server's before it goes by the server's.
+        history_refresh_interval: How often a client looks up which queues keep history.
+        policy_refresh_interval: How often a client looks up the redelivery policy of a queue.
+
+    Raises:
+        TypeError: A value is not a number.
+        ValueError: A value is out of its bounds, or contradicts another.
+    """
+
+    connect_timeout: int = 10
+    connect_retry_delay: float = 1.0
+    keepalives_idle: int = 10
+    keepalives_interval: int = 5
+    tcp_user_timeout: float = 20.0
+    minimum_reconnect_delay: float = 0.1
+    maximum_reconnect_delay: float = 5.0
+
+    heartbeat_interval: float = 3.0
+    heartbeat_timeout: float = 15.0
+
+    maintenance_interval: float = 1.0
+    lease_duration: float = 5.0
+    maintenance_retry_delay: float = 5.0
+    lock_timeout: float = 4.0
+    idle_in_transaction_timeout: float = 4.0
+    orphan_interval: float = 60.0
+    table_check_interval: float = 10.0
+    history_maintenance_interval: float = 60.0
+    history_lock_timeout: float = 0.1
+    prune_lock_timeout: float = 60.0
+    delayed_message_interval: float = 1.0
+    locked_message_interval: float = 0.1
+
+    minimum_poll_interval: float = 0.05
+    maximum_poll_interval: float = 1.0
+    sweep_interval: float = 1.0
+    prefetch_duration: float = 0.25
+    start_reminder_delay: float = 5.0
+
+    notification_interval: float = 0.01
+    enlisted_notification_interval: float = 0.05
+    statistics_interval: float = 1.0
+    clock_interval: float = 10.0
+    clock_tolerance: float = 1.0
+    history_refresh_interval: float = 1.0
+    policy_refresh_interval: float = 5.0
+
+    def __post_init__(self) -> None:
+        defaults = _defaults()
+        values: dict[str, float] = {name: getattr(self, name) for name in defaults}
+        for name, value in values.items():
+            _check(name, value)
+        for name in _FOR_ALL:
+            if values[name] > defaults[name]:
+                raise ValueError(
+                    f"{name} is at most {defaults[name]:g} s, not {values[name]:g} s: the other clients of the "
+                    "schema count on that."
+                )
+        for least, most in _RANGES:
+            if values[least] > values[most]:
+                raise ValueError(
+                    f"{least}, {values[least]:g} s, is more than {most}, {values[most]:g} s; raise {most} too."
+                )
+        self._require_margin("heartbeat_timeout", "heartbeat_interval")
+        self._require_margin("heartbeat_timeout", "maintenance_interval")
+        self._require_margin("lease_duration", "maintenance_interval")
+        for name in ("lock_timeout", "idle_in_transaction_timeout"):
+            if values[name] >= self.lease_duration:
+                raise ValueError(
+                    f"{name}, {values[name]:g} s, is not less than lease_duration, {self.lease_duration:g} s: the "
+                    f"client would lose its lease while it waits. Lower {name} too."
+                )
+
+    def _require_margin(self, duration: str, interval: str) -> None:
+        longest, step = getattr(self, duration), getattr(self, interval)
+        if longest < _MARGIN * step:
+            raise ValueError(
+                f"{duration}, {longest:g} s, is less than {_MARGIN:g} times {interval}, {step:g} s: one delay would "
+                f"make the client lose its place. Raise {duration} or lower {interval}."
+            )
+
+    @property
+    def liveness_duration(self) -> float:
+        """For how long after it has heard from the server a client is sure that nobody takes it for dead."""
+        return 0.8 * self.heartbeat_timeout
+
+    @property
+    def lease_certainty(self) -> float:
+        """For how long after it was renewed a lease is certain to hold, however long the answer took."""
+        return 0.4 * self.lease_duration
+
+    def differences(self) -> dict[str, float]:
+        """Return what differs from the defaults, by name."""
+        return {name: value for name, default in _defaults().items() if (value := getattr(self, name)) != default}
+
+    @classmethod
+    def from_differences(cls, differences: Mapping[str, Any]) -> Self:
+        """Return what `differences` has described.
+
+        Raises:
+            TypeError: A value is not a number.
+            ValueError: There is no such field, or a value is out of its bounds.
+        """
+        unknown = differences.keys() - _defaults().keys()
+        if unknown:
+            raise ValueError(f"Timings have no {', '.join(sorted(unknown))}.")
+        return cls(**differences)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.differences().items())})"
+
+
+def _defaults() -> dict[str, Any]:
+    return {field.name: field.default for field in dataclasses.fields(Timings)}
+
+
+def _check(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} is a number of seconds, not {value!r}.")
+    least = _WHOLE_SECONDS.get(name)
+    if least is None:
+        if not _SHORTEST <= value <= _LONGEST:
+            raise ValueError(
+                f"{name} is a number of seconds from {_SHORTEST} to {_LONGEST:.0f} (a year), not {value!r}."
+            )
+    elif not isinstance(value, int) or not least <= value <= _LONGEST:
+        raise ValueError(f"{name} is a whole number of seconds, at least {least}, not {value!r}.")
