@@ -6,9 +6,9 @@ types.
 """
 
 from jmsql.client.completion import CompletionListener
-from jmsql.client.consumer import MessageListener
 from jmsql.client.enlistment import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer
 from jmsql.client.exception_listening import ExceptionListener
+from jmsql.client.message_listener import MessageListener
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.messages import Byte, Char, Float, ForeignMessage, Long, Short
 from jmsql.public_names import claim_public_names

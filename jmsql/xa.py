@@ -1,6 +1,6 @@
 """Two-phase commit: sessions whose transactions an external transaction manager commits (JMS 1.1, chapter 8.6)."""
 
-from jmsql.client.xa import XAConnection, XAConnectionFactory, XASession
+from jmsql.client.xa import XAConnection, XASession
 from jmsql.client.xa_context import XAJMSContext
 from jmsql.client.xa_domains import (
     XAQueueConnection,
@@ -10,6 +10,7 @@ from jmsql.client.xa_domains import (
     XATopicConnectionFactory,
     XATopicSession,
 )
+from jmsql.client.xa_factory import XAConnectionFactory
 from jmsql.public_names import claim_public_names
 from jmsql.store.global_transactions import Xid
 

@@ -8,9 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from jmsql.client.browser import QueueBrowser
-from jmsql.client.consumer import MessageCheck, MessageConsumer, MessageListener, QueueReceiver, TopicSubscriber
+from jmsql.client.consumer import MessageConsumer, QueueReceiver, ReceiveOperations, TopicSubscriber
+from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.inbox import Inbox
-from jmsql.client.producer import MessageProducer
+from jmsql.client.message_listener import MessageCheck, MessageListener
+from jmsql.client.observation import SessionFacts
+from jmsql.client.producer import MessageProducer, SendOperations
 from jmsql.destinations import (
     Destination,
     Queue,
@@ -44,6 +47,8 @@ class AbstractSession(ABC):
     """Makes messages and the objects that send and receive them."""
 
     _closed: bool = False
+    # What an observer is told of it.
+    _facts = SessionFacts()
     # Where it is counted what becomes of the messages that it receives, if anywhere.
     _traffic: Traffic | None = None
     # By which messages expire.
@@ -118,7 +123,7 @@ class AbstractSession(ABC):
             InvalidDestinationException: It is no destination.
         """
         self._check_open()
-        return MessageProducer(self, destination)
+        return MessageProducer(self._send_operations(), destination)
 
     def create_consumer(
         self,
@@ -146,9 +151,9 @@ class AbstractSession(ABC):
 
     def _receive_from(self, queue: Queue, selector: str | None) -> QueueReceiver:
         parsed = Selector.parse(selector)
-        receiver = QueueReceiver(self, queue, parsed, self._open_inbox(queue, parsed))
-        self._consumer_opened(receiver)
-        return receiver
+        state = ConsumerState("QueueReceiver", queue, parsed, self._open_inbox(queue, parsed))
+        self._consumer_opened(state)
+        return QueueReceiver(self._receive_operations(), state)
 
     def _subscribe_once(self, topic: Topic, selector: str | None, *, no_local: bool) -> TopicSubscriber:
         """Subscribe until the subscriber is closed."""
@@ -266,7 +271,9 @@ class AbstractSession(ABC):
         """
         self._check_open()
         found = require_queue(queue)
-        return QueueBrowser(self, found, Selector.parse(selector), self._queue_id(found, "browse"))
+        return QueueBrowser(
+            found, Selector.parse(selector), self._queue_id(found, "browse"), self._browse, self._check_open
+        )
 
     @abstractmethod
     def close(self) -> None:
@@ -301,6 +308,28 @@ class AbstractSession(ABC):
         """
 
     # For what the session has made
+
+    def _send_operations(self) -> SendOperations:
+        return SendOperations(
+            self._facts,
+            self._clock,
+            self._check_open,
+            self._require_destination,
+            self._will_send_to,
+            self._send,
+            self._send_asynchronously,
+            self._complete_sends,
+        )
+
+    def _receive_operations(self) -> ReceiveOperations:
+        return ReceiveOperations(
+            self._facts,
+            self._check_open,
+            self._receive,
+            self._set_listener,
+            self._redelivery_rules,
+            self._consumer_closed,
+        )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -369,7 +398,7 @@ class AbstractSession(ABC):
 
     @abstractmethod
     def _receive(
-        self, consumer: MessageConsumer, timeout: float | None, check: MessageCheck | None = None
+        self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None = None
     ) -> Message | None:
         """Return the consumer's next message, or None after `timeout` seconds.
 
@@ -385,7 +414,7 @@ class AbstractSession(ABC):
         """Read messages of a queue after a key."""
 
     @abstractmethod
-    def _set_listener(self, consumer: MessageConsumer, listener: MessageListener | None) -> None:
+    def _set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
         """Give the consumer's messages to a listener from now on."""
 
     @abstractmethod
@@ -393,11 +422,11 @@ class AbstractSession(ABC):
         """Return what a consumer's policy means, making its dead-letter queue if need be."""
 
     @abstractmethod
-    def _consumer_opened(self, consumer: MessageConsumer) -> None:
+    def _consumer_opened(self, consumer: ConsumerState) -> None:
         """Note that there is a new consumer."""
 
     @abstractmethod
-    def _consumer_closed(self, consumer: MessageConsumer) -> None:
+    def _consumer_closed(self, consumer: ConsumerState) -> None:
         """Note that the consumer is closed."""
 
     @abstractmethod

@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 from jmsql.client.factory import ConnectionFactory, default_url
 from jmsql.client.point_to_point import QueueConnectionFactory
 from jmsql.client.publish_subscribe import TopicConnectionFactory
-from jmsql.client.xa import XAConnectionFactory
 from jmsql.client.xa_domains import XAQueueConnectionFactory, XATopicConnectionFactory
+from jmsql.client.xa_factory import XAConnectionFactory
 from jmsql.destinations import Destination, Queue, Topic
 from jmsql.exceptions import JMSException
 from jmsql.store.autocommit_connection import AutocommitConnection

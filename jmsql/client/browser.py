@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -10,9 +10,12 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
 
 if TYPE_CHECKING:
-    from jmsql.client.abstract_session import AbstractSession
     from jmsql.destinations import Queue
     from jmsql.selectors import Selector
+    from jmsql.store.rows import MessageRow
+
+    Browse = Callable[[int, Selector | None, tuple[int, int], int], list[MessageRow]]
+    """Reads messages of a queue, by its id and a selector, after a key: so many at most."""
 
 __all__ = ["QueueBrowser"]
 
@@ -27,8 +30,11 @@ class QueueBrowser:
     shown, nor what the session itself has sent and not committed.
     """
 
-    def __init__(self, session: AbstractSession, queue: Queue, selector: Selector | None, queue_id: int) -> None:
-        self._session = session
+    def __init__(
+        self, queue: Queue, selector: Selector | None, queue_id: int, browse: Browse, check_session: Callable[[], None]
+    ) -> None:
+        self._browse = browse
+        self._check_session = check_session
         self._queue = queue
         self._selector = selector
         self._queue_id = queue_id
@@ -63,7 +69,7 @@ class QueueBrowser:
         after = (-1, 0)
         while True:
             self._check_open()
-            rows = self._session._browse(self._queue_id, self._selector, after, _PAGE)
+            rows = self._browse(self._queue_id, self._selector, after, _PAGE)
             for row in rows:
                 yield row.message(self._queue)
             if len(rows) < _PAGE:
@@ -75,7 +81,7 @@ class QueueBrowser:
         self._closed = True
 
     def _check_open(self) -> None:
-        self._session._check_open()
+        self._check_session()
         if self._closed:
             raise IllegalStateException("The browser is closed.")
 

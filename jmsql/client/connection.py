@@ -40,7 +40,8 @@ from jmsql.timings import Timings
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-    from jmsql.client.consumer import MessageConsumer, TopicSubscriber
+    from jmsql.client.consumer import MessageConsumer
+    from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.outbox import News
     from jmsql.client.server_sessions import ServerSessionPool
     from jmsql.destinations import Topic
@@ -335,7 +336,7 @@ class Connection:
 
     # For the sessions
 
-    def _subscribers(self) -> list[TopicSubscriber]:
+    def _subscribers(self) -> list[ConsumerState]:
         return [subscriber for session in self._snapshot() for subscriber in session._subscribers()]
 
     def _check_unused(self, destination: Destination) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer import MessageConsumer
+from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.inbox import Inbox
 from jmsql.client.polling import PollInterval
 from jmsql.client.server_sessions import ServerSession, ServerSessionPool
@@ -52,12 +53,12 @@ class ConnectionConsumer:
         # It belongs to a session that waits and receives nothing.
         self._session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
         try:
-            self._consumer = create_consumer(self._session)
+            self._consumer = create_consumer(self._session)._state
         except BaseException:
             self._session.close()
             raise
         # A message is locked for a look at it, in a transaction that has ended when the look is over.
-        self._consumer._inbox.fetch_by(MessageStore.lock)
+        self._consumer.inbox.fetch_by(MessageStore.lock)
         self._inboxes: weakref.WeakKeyDictionary[Session, Inbox] = weakref.WeakKeyDictionary()
         # Held while a session is loaded.
         self._lock = threading.Lock()
@@ -95,7 +96,7 @@ class ConnectionConsumer:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._consumer._destination}{' closed' if self._closed else ''}>"
+        return f"<{type(self).__name__} {self._consumer.destination}{' closed' if self._closed else ''}>"
 
     def _run(self) -> None:
         poll = PollInterval(self._connection.timings)
@@ -129,7 +130,7 @@ class ConnectionConsumer:
 
     def _look(self) -> MessageKey | None:
         """Return the key of the first message that can be had now."""
-        inbox = self._consumer._inbox
+        inbox = self._consumer.inbox
         # Who closes the session waits for its lock: nothing is asked of the server after that.
         with self._session._lock:
             if self._session._closed:
@@ -150,12 +151,12 @@ class ConnectionConsumer:
                 raise IllegalStateException("The pool's sessions are not of the connection consumer's own connection.")
             own = self._consumer
             inbox = self._inboxes.get(session)
-            if inbox is None or inbox.queue_id != own._inbox.queue_id:
-                self._inboxes[session] = inbox = session._load.inbox_like(own._inbox)
+            if inbox is None or inbox.queue_id != own.inbox.queue_id:
+                self._inboxes[session] = inbox = session._load.inbox_like(own.inbox)
             if first is not None:
                 inbox.wake_up(first)
             return session._load.fetch(
-                MessageConsumer(session, own._destination, own._selector, inbox), self._max_messages
+                ConsumerState(own.kind, own.destination, own.selector, inbox), self._max_messages
             )
 
     def _start(self, server_session: ServerSession) -> None:

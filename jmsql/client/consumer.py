@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from jmsql.client import observation
+from jmsql.client.consumer_state import ConsumerState
+from jmsql.client.message_listener import MessageCheck, MessageListener, require_listener
 from jmsql.destinations import Queue, Topic
 from jmsql.duration import seconds
 from jmsql.exceptions import IllegalStateException
@@ -15,56 +18,35 @@ from jmsql.messages import Message
 from jmsql.policies import claim_duration
 
 if TYPE_CHECKING:
-    from jmsql.client.abstract_session import AbstractSession
-    from jmsql.client.inbox import Inbox
+    from jmsql.client.observation import SessionFacts
     from jmsql.destinations import Destination
     from jmsql.policies import RedeliveryPolicy
-    from jmsql.selectors import Selector
-    from jmsql.store.subscriptions import SubscriptionDefinition
+    from jmsql.store.redelivery import Rules
 
-__all__ = [
-    "MessageCheck",
-    "MessageConsumer",
-    "MessageListener",
-    "OnMessage",
-    "QueueReceiver",
-    "TopicSubscriber",
-    "call_listener",
-    "require_listener",
-]
+__all__ = ["MessageConsumer", "QueueReceiver", "ReceiveOperations", "TopicSubscriber"]
 
 
-class OnMessage(Protocol):
-    """An object that messages can be given to."""
+@dataclass(frozen=True, slots=True)
+class ReceiveOperations:
+    """What a session does for its consumers.
 
-    def on_message(self, message: Message, /) -> object:
-        """Handle a message."""
-
-
-MessageListener = Callable[[Message], object] | OnMessage
-"""What messages are given to: a callable, or an object with `on_message`."""
-
-
-MessageCheck = Callable[[Message], object]
-"""Raises an exception if a message is not what its receiver wants."""
-
-
-def require_listener(listener: object) -> None:
-    """Make sure that messages can be given to `listener`.
-
-    Raises:
-        TypeError: It is no callable and has no `on_message`.
+    Args:
+        facts: What an observer is told of the session.
+        check_open: Raises IllegalStateException if the session is closed.
+        receive: Returns the next message, or None after a time-out in seconds, None: waits for ever. The check, if
+            there is one, is called with the message. If it raises an exception in a session that acknowledges by
+            itself, the message is not received; in the others, it is.
+        set_listener: Gives the messages to a listener from now on.
+        redelivery_rules: Returns what a policy means, making its dead-letter queue if need be.
+        closed: Notes that the consumer is closed.
     """
-    if not callable(listener) and not callable(getattr(listener, "on_message", None)):
-        raise TypeError(f"A message listener is a callable or has on_message(message), unlike {listener!r}.")
 
-
-def call_listener(listener: MessageListener, message: Message) -> None:
-    """Give a message to a listener."""
-    if callable(listener):
-        listener(message)
-    else:
-        listener.on_message(message)
+    facts: SessionFacts
+    check_open: Callable[[], None]
+    receive: Callable[[ConsumerState, float | None, MessageCheck | None], Message | None]
+    set_listener: Callable[[ConsumerState, MessageListener | None], None]
+    redelivery_rules: Callable[[RedeliveryPolicy], Rules]
+    closed: Callable[[ConsumerState], None]
 
 
 class MessageConsumer:
@@ -75,19 +57,10 @@ class MessageConsumer:
     iterable of the messages, which waits for each and ends when the consumer is closed.
     """
 
-    def __init__(
-        self,
-        session: AbstractSession,
-        destination: Destination,
-        selector: Selector | None,
-        inbox: Inbox,
-    ) -> None:
+    def __init__(self, session: ReceiveOperations, state: ConsumerState) -> None:
         self._session = session
-        self._destination = destination
-        self._selector = selector
-        self._inbox = inbox
-        self._listener: MessageListener | None = None
-        self._closed = False
+        self._state = state
+        self._destination: Destination = state.destination
 
     @property
     def destination(self) -> Destination:
@@ -103,7 +76,8 @@ class MessageConsumer:
             IllegalStateException: The consumer is closed.
         """
         self._check_open()
-        return None if self._selector is None else self._selector.text
+        selector = self._state.selector
+        return None if selector is None else selector.text
 
     @property
     def message_listener(self) -> MessageListener | None:
@@ -118,14 +92,14 @@ class MessageConsumer:
             TypeError: The listener is no callable and has no `on_message`.
         """
         self._check_open()
-        return self._listener
+        return self._state.listener
 
     @message_listener.setter
     def message_listener(self, listener: MessageListener | None) -> None:
         self._check_open()
         if listener is not None:
             require_listener(listener)
-        self._session._set_listener(self, listener)
+        self._session.set_listener(self._state, listener)
 
     @property
     def redelivery_policy(self) -> RedeliveryPolicy | None:
@@ -137,13 +111,13 @@ class MessageConsumer:
             IllegalStateException: The consumer is closed, or of a session in the caller's transaction.
         """
         self._check_open()
-        rules = self._inbox.policy.rules
+        rules = self._state.inbox.policy.rules
         return None if rules is None else rules.policy
 
     @redelivery_policy.setter
     def redelivery_policy(self, policy: RedeliveryPolicy | None) -> None:
         self._check_open()
-        self._inbox.policy.rules = None if policy is None else self._session._redelivery_rules(policy)
+        self._state.inbox.policy.rules = None if policy is None else self._session.redelivery_rules(policy)
 
     @property
     def default_redelivery_policy(self) -> RedeliveryPolicy | None:
@@ -153,13 +127,13 @@ class MessageConsumer:
             IllegalStateException: The consumer is closed, or of a session in the caller's transaction.
         """
         self._check_open()
-        rules = self._inbox.policy.default
+        rules = self._state.inbox.policy.default
         return None if rules is None else rules.policy
 
     @default_redelivery_policy.setter
     def default_redelivery_policy(self, policy: RedeliveryPolicy | None) -> None:
         self._check_open()
-        self._inbox.policy.default = None if policy is None else self._session._redelivery_rules(policy)
+        self._state.inbox.policy.default = None if policy is None else self._session.redelivery_rules(policy)
 
     @property
     def claim_time_limit(self) -> float | None:
@@ -174,12 +148,12 @@ class MessageConsumer:
             ValueError: It is less than a second.
         """
         self._check_open()
-        return self._inbox.policy.claim_time_limit
+        return self._state.inbox.policy.claim_time_limit
 
     @claim_time_limit.setter
     def claim_time_limit(self, limit: float | timedelta | None) -> None:
         self._check_open()
-        self._inbox.policy.claim_time_limit = None if limit is None else claim_duration(limit)
+        self._state.inbox.policy.claim_time_limit = None if limit is None else claim_duration(limit)
 
     def receive(self, timeout: float | timedelta | None = None) -> Message | None:
         """Return the next message, waiting for it if need be.
@@ -198,9 +172,9 @@ class MessageConsumer:
         return self._receive_checked(timeout, None)
 
     def _receive_checked(self, timeout: float | timedelta | None, check: MessageCheck | None) -> Message | None:
-        """Do what `receive` does with a message that may turn out not to be wanted; see `AbstractSession._receive`."""
+        """Do what `receive` does with a message that may turn out not to be wanted; see `ReceiveOperations.receive`."""
         self._check_open()
-        if self._listener is not None:
+        if self._state.listener is not None:
             raise IllegalStateException("The consumer has a message listener; remove it before calling receive.")
         return self._receive(None if timeout is None else seconds(timeout, "timeout"), check)
 
@@ -215,23 +189,23 @@ class MessageConsumer:
             message = self._receive(None)
 
     def _receive(self, timeout: float | None, check: MessageCheck | None = None) -> Message | None:
+        session, state = self._session, self._state
         follower = observation.observer
         if follower is None:
-            return self._session._receive(self, timeout, check)
-        return follower.receive(self, lambda: self._session._receive(self, timeout, check))
-
-    def _take(self, timeout: float | None) -> Message | None:
-        """Do what `receive` does, whoever follows messages."""
-        return self._session._receive(self, timeout)
+            return session.receive(state, timeout, check)
+        subscription = None if state.subscription is None else state.subscription.name
+        return follower.receive(
+            session.facts, state.destination, subscription, lambda: session.receive(state, timeout, check)
+        )
 
     def close(self) -> None:
         """Stop receiving. A `receive` that waits ends with None; closing again does nothing.
 
         Messages that were received stay with the session: they can still be acknowledged, committed or rolled back.
         """
-        if not self._closed:
-            self._closed = True
-            self._session._consumer_closed(self)
+        if not self._state.closed:
+            self._state.closed = True
+            self._session.closed(self._state)
 
     def __enter__(self) -> Self:
         return self
@@ -242,12 +216,11 @@ class MessageConsumer:
         self.close()
 
     def __repr__(self) -> str:
-        selector = "" if self._selector is None else f" selector={self._selector.text!r}"
-        return f"<{type(self).__name__} {self._destination}{selector}{' closed' if self._closed else ''}>"
+        return repr(self._state)
 
     def _check_open(self) -> None:
-        self._session._check_open()
-        if self._closed:
+        self._session.check_open()
+        if self._state.closed:
             raise IllegalStateException("The consumer is closed.")
 
 
@@ -272,12 +245,6 @@ class TopicSubscriber(MessageConsumer):
 
     _destination: Topic
 
-    def __init__(
-        self, session: AbstractSession, topic: Topic, inbox: Inbox, subscription: SubscriptionDefinition
-    ) -> None:
-        super().__init__(session, topic, subscription.selector, inbox)
-        self._subscription = subscription
-
     @property
     def topic(self) -> Topic:
         """The topic that messages come from.
@@ -296,4 +263,5 @@ class TopicSubscriber(MessageConsumer):
             IllegalStateException: The subscriber is closed.
         """
         self._check_open()
-        return self._subscription.no_local
+        subscription = self._state.subscription
+        return subscription is not None and subscription.no_local

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from jmsql.client.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.consumer import MessageCheck, MessageConsumer, MessageListener
+from jmsql.client.consumer_state import ConsumerState
+from jmsql.client.message_listener import MessageCheck, MessageListener
 from jmsql.client.outbox import Outbox
 from jmsql.client.polling import PollInterval
 from jmsql.destinations import Destination, Queue, TemporaryQueue, Topic, require_queue
@@ -211,24 +212,24 @@ class EnlistedSession(AbstractSession):
         return MessageStore.take
 
     def _receive(
-        self, consumer: MessageConsumer, timeout: float | None, check: MessageCheck | None = None
+        self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None = None
     ) -> Message | None:
         # The end of the caller's transaction may go unnoticed, so nothing is fetched ahead of its delivery.
         driver = self._transaction.driver
         deadline = None if timeout is None else time.monotonic() + timeout
         poll = PollInterval(self._timings)
         is_first = True
-        while not (self._closed or consumer._closed):
-            if consumer._inbox.queue_id == _NO_QUEUE:
-                consumer._inbox = self._open_inbox(require_queue(consumer._destination), consumer._selector)
+        while not (self._closed or consumer.closed):
+            if consumer.inbox.queue_id == _NO_QUEUE:
+                consumer.inbox = self._open_inbox(require_queue(consumer.destination), consumer.selector)
             store = self._store
-            rows = consumer._inbox.fetch(store, 1)
+            rows = consumer.inbox.fetch(store, 1)
             if not rows and is_first:
                 is_first = False
                 store.require_read_committed()
-                rows = consumer._inbox.fetch_again(store, 1)
+                rows = consumer.inbox.fetch_again(store, 1)
             if rows:
-                message = rows[0].message(consumer._destination)
+                message = rows[0].message(consumer.destination)
                 if check is not None:
                     check(message)
                 return message
@@ -243,7 +244,7 @@ class EnlistedSession(AbstractSession):
 
     def _set_listener(
         self,
-        consumer: MessageConsumer,  # noqa: ARG002 - refused, whatever they are
+        consumer: ConsumerState,  # noqa: ARG002 - refused, whatever they are
         listener: MessageListener | None,  # noqa: ARG002
     ) -> None:
         raise IllegalStateException("A session in your transaction has no listeners; call receive() instead.")
@@ -254,10 +255,10 @@ class EnlistedSession(AbstractSession):
             "with ConnectionFactory.create_connection."
         )
 
-    def _consumer_opened(self, consumer: MessageConsumer) -> None:  # noqa: ARG002 - it holds nothing
+    def _consumer_opened(self, consumer: ConsumerState) -> None:  # noqa: ARG002 - it holds nothing
         self._store.require_read_committed()
 
-    def _consumer_closed(self, consumer: MessageConsumer) -> None:
+    def _consumer_closed(self, consumer: ConsumerState) -> None:
         """Do nothing: it holds nothing."""
 
     def _wake(self) -> None:

@@ -11,7 +11,8 @@ from jmsql.exceptions import MessageFormatException
 from jmsql.messages import Message
 
 if TYPE_CHECKING:
-    from jmsql.client.consumer import MessageConsumer, MessageListener
+    from jmsql.client.consumer import MessageConsumer
+    from jmsql.client.message_listener import MessageListener
 
 __all__ = ["JMSConsumer"]
 

@@ -10,7 +10,7 @@ from jmsql.client.polling import PollInterval
 from jmsql.exceptions import JMSException
 
 if TYPE_CHECKING:
-    from jmsql.client.consumer import MessageConsumer
+    from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.session import Session
 
 __all__ = ["ListenerThread"]
@@ -70,13 +70,13 @@ class ListenerThread:
         for consumer in self._session._receiving.listening_consumers:
             # The flags are looked at under the lock: who stops or closes sets them first, then waits for the lock.
             with self._session._lock:
-                if self._session._closed or not self._session._connection._started or consumer._closed:
+                if self._session._closed or not self._session._connection._started or consumer.closed:
                     continue
                 delivered |= self._deliver(consumer)
         return delivered
 
-    def _deliver(self, consumer: MessageConsumer) -> bool:
-        listener = consumer._listener
+    def _deliver(self, consumer: ConsumerState) -> bool:
+        listener = consumer.listener
         message = self._session._receiving.next(consumer)
         if message is None or listener is None:
             return False

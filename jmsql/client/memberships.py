@@ -7,12 +7,13 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from jmsql.client.consumer import MessageConsumer, TopicSubscriber
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store.subscriptions import SubscriptionChange
 
 if TYPE_CHECKING:
     from jmsql.client.connection_destinations import ConnectionDestinations
+    from jmsql.client.consumer import TopicSubscriber
+    from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.inbox import Inbox
     from jmsql.store.control import ControlConnection
     from jmsql.store.subscriptions import SubscriptionDefinition
@@ -28,7 +29,7 @@ class Memberships:
     Args:
         destinations: The connection's.
         control: Returns the control connection, which hears what wakes consumers.
-        subscribers: Returns those of all sessions.
+        subscribers: Returns the consumers of all sessions that have subscriptions.
         on_lost: Called when a consumer receives nothing any more.
     """
 
@@ -36,7 +37,7 @@ class Memberships:
         self,
         destinations: ConnectionDestinations,
         control: Callable[[], ControlConnection],
-        subscribers: Callable[[], Iterable[TopicSubscriber]],
+        subscribers: Callable[[], Iterable[ConsumerState]],
         on_lost: Callable[[JMSException], None],
     ) -> None:
         self._destinations = destinations
@@ -58,14 +59,14 @@ class Memberships:
         with self._lock:
             return create_subscriber(self._destinations.join(definition))
 
-    def leave(self, consumer: MessageConsumer) -> None:
+    def leave(self, consumer: ConsumerState) -> None:
         """Wake a consumer no more, and leave its subscription if it has one."""
         with self._lock:
-            for channel in consumer._inbox.channels:
-                self._control().unsubscribe(channel, consumer._inbox.wake_up)
-            if isinstance(consumer, TopicSubscriber):
+            for channel in consumer.inbox.channels:
+                self._control().unsubscribe(channel, consumer.inbox.wake_up)
+            if consumer.subscription is not None:
                 try:
-                    self._destinations.leave(consumer._inbox.source)
+                    self._destinations.leave(consumer.inbox.source)
                 except JMSException as error:
                     logger.warning("Closing %r: %s", consumer, error)
 
@@ -75,13 +76,13 @@ class Memberships:
             self._destinations.create_temporary_again()
             kept = self._destinations.join_again(former_ids)
             for subscriber in self._subscribers():
-                if subscriber._inbox.source not in kept:
-                    self._join_anew(subscriber)
+                if subscriber.subscription is not None and subscriber.inbox.source not in kept:
+                    self._join_anew(subscriber, subscriber.subscription)
 
-    def _join_anew(self, subscriber: TopicSubscriber) -> None:
-        inbox = subscriber._inbox
+    def _join_anew(self, subscriber: ConsumerState, subscription: SubscriptionDefinition) -> None:
+        inbox = subscriber.inbox
         # What others have made of the name meanwhile, and have collected, is theirs.
-        definition = subscriber._subscription._replace(if_changed=SubscriptionChange.REFUSE)
+        definition = subscription._replace(if_changed=SubscriptionChange.REFUSE)
         try:
             inbox.move(self._destinations.join(definition))
         except IllegalStateException as error:  # somebody else has the name now, and wants something else

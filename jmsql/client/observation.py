@@ -4,33 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from jmsql.client.abstract_session import AbstractSession
-    from jmsql.client.consumer import MessageConsumer
+    from jmsql.client.acknowledge_mode import AcknowledgeMode
     from jmsql.destinations import Destination
     from jmsql.messages import Message
     from jmsql.store.rows import OutgoingMessage
 
-__all__ = ["Observer", "observe", "observer", "processing", "settling"]
+__all__ = ["Observer", "SessionFacts", "observe", "observer", "processing", "settling"]
+
+
+@dataclass(frozen=True, eq=False)
+class SessionFacts:
+    """What an observer is told of a session. Each session has its own, which tells it from others.
+
+    Args:
+        acknowledge_mode: How it acknowledges; None: that is the business of the caller, whose transaction it is in.
+        host: The server, as far as it is known.
+        port: Its port.
+        client_id: Returns the client identifier that the connection has now.
+    """
+
+    acknowledge_mode: AcknowledgeMode | None = None
+    host: str | None = None
+    port: int | None = None
+    client_id: Callable[[], str | None] = lambda: None
 
 
 class Observer(Protocol):
     """What is told where a message is on its way. Its methods are called in the thread that has the message."""
 
     def sending(
-        self, session: AbstractSession, destination: Destination, message: OutgoingMessage
+        self, session: SessionFacts, destination: Destination, message: OutgoingMessage
     ) -> AbstractContextManager[OutgoingMessage]:
         """Follow a send, for as long as the block lasts, and give the message that is to be sent."""
 
-    def receive(self, consumer: MessageConsumer, take: Callable[[], Message | None]) -> Message | None:
-        """Follow a call of a consumer's `receive`, which is `take`."""
+    def receive(
+        self,
+        session: SessionFacts,
+        destination: Destination,
+        subscription: str | None,
+        take: Callable[[], Message | None],
+    ) -> Message | None:
+        """Follow a call of a consumer's `receive`, which is `take`, from a destination or a named subscription."""
 
-    def processing(self, session: AbstractSession, message: Message) -> AbstractContextManager[object]:
+    def processing(self, session: SessionFacts, message: Message) -> AbstractContextManager[object]:
         """Follow the call of a listener."""
 
-    def settling(self, session: AbstractSession, operation: str) -> AbstractContextManager[object]:
+    def settling(self, session: SessionFacts, operation: str) -> AbstractContextManager[object]:
         """Follow the acknowledgement of what the session has received, or whatever else becomes of it."""
 
 
@@ -43,11 +66,11 @@ def observe(new: Observer | None) -> None:
     observer = new
 
 
-def processing(session: AbstractSession, message: Message) -> AbstractContextManager[object]:
+def processing(session: SessionFacts, message: Message) -> AbstractContextManager[object]:
     """Follow the call of a listener, if anybody follows messages."""
     return nullcontext() if observer is None else observer.processing(session, message)
 
 
-def settling(session: AbstractSession, operation: str) -> AbstractContextManager[object]:
+def settling(session: SessionFacts, operation: str) -> AbstractContextManager[object]:
     """Follow what becomes of the messages that a session has received, if anybody follows messages."""
     return nullcontext() if observer is None else observer.settling(session, operation)

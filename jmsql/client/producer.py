@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -21,9 +23,10 @@ from jmsql.messages import DeliveryMode, ForeignMessage, Message, as_jms_message
 from jmsql.store.rows import OutgoingMessage
 
 if TYPE_CHECKING:
-    from jmsql.client.abstract_session import AbstractSession
+    from jmsql.client.observation import SessionFacts
+    from jmsql.store.server_clock import ServerClock
 
-__all__ = ["MessageProducer"]
+__all__ = ["MessageProducer", "SendOperations"]
 
 _DEFAULT_PRIORITY = 4
 _HIGHEST_PRIORITY = 9
@@ -35,15 +38,40 @@ def _new_uuid() -> str:
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
+@dataclass(frozen=True, slots=True)
+class SendOperations:
+    """What a session does for its producers.
+
+    Args:
+        facts: What an observer is told of the session.
+        clock: By which messages expire.
+        check_open: Raises IllegalStateException if the session is closed.
+        require_destination: Raises InvalidDestinationException for what the session does not send to.
+        will_send_to: Makes the destination if need be, as messages are going to be sent to it.
+        send: Sends a message, now or with the commit.
+        send_asynchronously: Has a message sent, and its listener told, without waiting for it.
+        complete_sends: Waits until all listeners of asynchronous sends have returned, for the method that is named.
+    """
+
+    facts: SessionFacts
+    clock: ServerClock
+    check_open: Callable[[], None]
+    require_destination: Callable[[object], Destination]
+    will_send_to: Callable[[Destination], None]
+    send: Callable[[Destination, OutgoingMessage], None]
+    send_asynchronously: Callable[[AsynchronousSend], None]
+    complete_sends: Callable[[str], None]
+
+
 class MessageProducer:
     """Sends messages to a destination (JMS 1.1, chapter 4.6).
 
     Made by [`Session.create_producer`][jmsql.Session.create_producer].
     """
 
-    def __init__(self, session: AbstractSession, destination: Destination | None) -> None:
+    def __init__(self, session: SendOperations, destination: Destination | None) -> None:
         self._session = session
-        self._destination = None if destination is None else session._require_destination(destination)
+        self._destination = None if destination is None else session.require_destination(destination)
         self._closed = False
         self._sends_asynchronously = False
         self._delivery_mode = DeliveryMode.PERSISTENT
@@ -53,7 +81,7 @@ class MessageProducer:
         self._disable_message_id = False
         self._disable_message_timestamp = False
         if self._destination is not None:
-            session._will_send_to(self._destination)
+            session.will_send_to(self._destination)
 
     @property
     def destination(self) -> Destination | None:
@@ -185,7 +213,7 @@ class MessageProducer:
         if completion_listener is not None:
             require_completion_listener(completion_listener)
         encoded = as_jms_message(message).encode()
-        now = self._session._clock.milliseconds()
+        now = self._session.clock.milliseconds()
         expiration = now + round(lifetime * 1000) if 0 < lifetime <= LONGEST else 0
         uuid = None if self._disable_message_id else _new_uuid()
         timestamp = 0 if self._disable_message_timestamp else now
@@ -206,7 +234,7 @@ class MessageProducer:
         if follower is None:
             self._hand_over(target, outgoing, message, mode, delivery_time, completion_listener)
         else:
-            with follower.sending(self._session, target, outgoing) as followed:
+            with follower.sending(self._session.facts, target, outgoing) as followed:
                 self._hand_over(target, followed, message, mode, delivery_time, completion_listener)
 
     def _hand_over(
@@ -220,7 +248,7 @@ class MessageProducer:
     ) -> None:
         """Give a message to the session, and set its headers to what is sent."""
         if completion_listener is None:
-            self._session._send(target, outgoing)
+            self._session.send(target, outgoing)
         sent: Any = message
         sent.jms_message_id = None if outgoing.jms_message_id is None else "ID:" + outgoing.jms_message_id
         sent.jms_timestamp = outgoing.jms_timestamp or 0
@@ -234,7 +262,7 @@ class MessageProducer:
             if hasattr(sent, "reset"):
                 sent.reset()  # now: after the send it belongs to the listener
             send = AsynchronousSend(target, outgoing, sent, completion_listener, outgoing.size)
-            self._session._send_asynchronously(send)
+            self._session.send_asynchronously(send)
 
     def close(self) -> None:
         """Send no more. What was sent in a transaction is still committed with it. Closing again does nothing.
@@ -247,7 +275,7 @@ class MessageProducer:
         if self._closed:
             return
         if self._sends_asynchronously:
-            self._session._complete_sends("close")
+            self._session.complete_sends("close")
         self._closed = True
 
     def _target(self, destination: Destination | None) -> Destination:
@@ -260,12 +288,12 @@ class MessageProducer:
             return self._destination
         if destination is None:
             raise UnsupportedOperationException("The producer has no destination of its own; name one with the send.")
-        target = self._session._require_destination(destination)
-        self._session._will_send_to(target)
+        target = self._session.require_destination(destination)
+        self._session.will_send_to(target)
         return target
 
     def _check_open(self) -> None:
-        self._session._check_open()
+        self._session.check_open()
         if self._closed:
             raise IllegalStateException("The producer is closed.")
 

@@ -99,7 +99,7 @@ class TopicSession(Session):
             InvalidDestinationException: It is no topic.
         """
         self._check_open()
-        return TopicPublisher(self, topic)
+        return TopicPublisher(self._send_operations(), topic)
 
     create_queue = belongs_to_other_domain("create_queue")
     create_temporary_queue = belongs_to_other_domain("create_temporary_queue")

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.claimed_delivery import ClaimedDelivery
-from jmsql.client.consumer import MessageCheck, MessageConsumer, MessageListener, call_listener
+from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.delivery import Delivery, ImmediateDelivery
 from jmsql.client.failure_text import failure_text
 from jmsql.client.listener_thread import ListenerThread
 from jmsql.client.locked_delivery import LockedDelivery
+from jmsql.client.message_listener import MessageCheck, MessageListener, call_listener
 from jmsql.client.observation import processing, settling
 from jmsql.client.polling import PollInterval
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
@@ -53,39 +54,39 @@ class Receiving:
             connection._returned,
         )
         self._immediate = ImmediateDelivery(session._database, connection._returned)
-        self.consumers: set[MessageConsumer] = set()
+        self.consumers: set[ConsumerState] = set()
         self.listener_thread: ListenerThread | ListenerRun | None = None
         self._closed_by_listener = False
 
-    def delivery(self, consumer: MessageConsumer | None) -> Delivery:
+    def delivery(self, consumer: ConsumerState | None) -> Delivery:
         """Return how a consumer's messages come; None: those of one without a listener."""
         if self._mode is AcknowledgeMode.TRANSACTED:
             return self.locked
-        if self._mode is AcknowledgeMode.AUTO and (consumer is None or consumer._listener is None):
+        if self._mode is AcknowledgeMode.AUTO and (consumer is None or consumer.listener is None):
             return self._immediate
         return self.claimed
 
-    def opened(self, consumer: MessageConsumer) -> None:
+    def opened(self, consumer: ConsumerState) -> None:
         """Note that there is a new consumer."""
         with self._session._lock:
             self.consumers.add(consumer)
-        self._connection._memberships.listen(consumer._inbox)
+        self._connection._memberships.listen(consumer.inbox)
 
-    def closed(self, consumer: MessageConsumer) -> None:
+    def closed(self, consumer: ConsumerState) -> None:
         """Note that a consumer is closed."""
         with self._session._lock:
             if consumer not in self.consumers:
                 return  # the session has closed, and parted with it
             self.consumers.remove(consumer)
             if not self._session._closed:
-                self._connection._returned(self.delivery(consumer).closed(consumer._inbox))
+                self._connection._returned(self.delivery(consumer).closed(consumer.inbox))
             self._connection._memberships.leave(consumer)
 
     @property
     def consumption(self) -> list[Consumption]:
         """What the session's consumers receive; may be asked from any thread."""
         return [
-            Consumption(consumer._inbox.source, None if consumer._selector is None else consumer._selector.text)
+            Consumption(consumer.inbox.source, None if consumer.selector is None else consumer.selector.text)
             for consumer in list(self.consumers)
             if not self._session._load.is_of(consumer)
         ]
@@ -103,7 +104,7 @@ class Receiving:
         """
         given_back = self.claimed.give_back(error)
         for consumer in self.consumers:
-            given_back += self.claimed.closed(consumer._inbox)
+            given_back += self.claimed.closed(consumer.inbox)
         return given_back
 
     def release_claims(self) -> None:
@@ -115,7 +116,7 @@ class Receiving:
     # By `receive`
 
     def receive(
-        self, consumer: MessageConsumer, timeout: float | None, check: MessageCheck | None = None
+        self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None = None
     ) -> Message | None:
         """Return the consumer's next message, or None after `timeout` seconds.
 
@@ -133,7 +134,7 @@ class Receiving:
         while True:
             news = session._wake_ups.count
             with session._lock:
-                if consumer._closed or (session._closed and not self.is_used_by_listener):
+                if consumer.closed or (session._closed and not self.is_used_by_listener):
                     return None
                 started = self._connection._started
                 message = self.next(consumer, check) if started else None
@@ -149,7 +150,7 @@ class Receiving:
                 news, remaining if pause is None or (remaining is not None and remaining < pause) else pause
             )
 
-    def next(self, consumer: MessageConsumer, check: MessageCheck | None = None) -> Message | None:
+    def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         """Return the consumer's next message as delivered, if there is one now."""
         if not self._session._is_usable:
             return None
@@ -169,39 +170,39 @@ class Receiving:
             database.end_unused()
             self._connection._returned(self.locked.committed())
 
-    def _deliver_next(self, consumer: MessageConsumer, check: MessageCheck | None) -> Message | None:
+    def _deliver_next(self, consumer: ConsumerState, check: MessageCheck | None) -> Message | None:
         is_lazy = self._mode is AcknowledgeMode.DUPS_OK
         if is_lazy and self.claimed.acknowledgement_due:
             self.claimed.acknowledge()
         is_received_anyway = self._mode in {AcknowledgeMode.CLIENT, AcknowledgeMode.TRANSACTED}
         if check is None or is_received_anyway:
-            row = self.delivery(consumer).next(consumer._inbox)
+            row = self.delivery(consumer).next(consumer.inbox)
         else:
             row = self._next_accepted(consumer, check)
         if row is None:
             if is_lazy:
                 self.claimed.acknowledge()
             return None
-        message = row.message(consumer._destination, self._session._acknowledge_received)
+        message = row.message(consumer.destination, self._session._acknowledge_received)
         if check is not None and is_received_anyway:
             check(message)
         return message
 
-    def _next_accepted(self, consumer: MessageConsumer, check: MessageCheck) -> MessageRow | None:
+    def _next_accepted(self, consumer: ConsumerState, check: MessageCheck) -> MessageRow | None:
         """Return the next message of a consumer without a listener; one that fails the check stays where it is."""
         delivery = self._immediate if self._mode is AcknowledgeMode.AUTO else self.claimed
-        return delivery.next(consumer._inbox, lambda row: check(row.message(consumer._destination)))
+        return delivery.next(consumer.inbox, lambda row: check(row.message(consumer.destination)))
 
     # By listeners
 
-    def set_listener(self, consumer: MessageConsumer, listener: MessageListener | None) -> None:
+    def set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
         """Give the consumer's messages to a listener from now on."""
         if listener is not None:
             self._check_no_message_listener()
         with self._session._lock:
-            self._connection._returned(self.delivery(consumer).closed(consumer._inbox))
-            consumer._listener = listener
-            consumer._inbox.fetch_by(self.delivery(consumer).operation)
+            self._connection._returned(self.delivery(consumer).closed(consumer.inbox))
+            consumer.listener = listener
+            consumer.inbox.fetch_by(self.delivery(consumer).operation)
             if listener is not None and self.listener_thread is None:
                 self.listener_thread = ListenerThread(self._session)
         self._session._wake()
@@ -213,10 +214,10 @@ class Receiving:
             )
 
     @property
-    def listening_consumers(self) -> list[MessageConsumer]:
+    def listening_consumers(self) -> list[ConsumerState]:
         """The consumers with listeners."""
         with self._session._lock:
-            return [consumer for consumer in self.consumers if consumer._listener is not None and not consumer._closed]
+            return [consumer for consumer in self.consumers if consumer.listener is not None and not consumer.closed]
 
     @property
     def is_used_by_listener(self) -> bool:
@@ -241,7 +242,7 @@ class Receiving:
     def _failure(self, listener: MessageListener, message: Message) -> str | None:
         """Call a listener; return its traceback if it fails."""
         try:
-            with processing(self._session, message):
+            with processing(self._session._facts, message):
                 call_listener(listener, message)
         except Exception as error:
             logger.exception("The listener %r failed with %r.", listener, message)
@@ -261,10 +262,10 @@ class Receiving:
         if self._mode not in {AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK}:
             return
         if error is not None:
-            with settling(self._session, "release"):
+            with settling(self._session._facts, "release"):
                 self._connection._returned(self.claimed.give_back(error))
         elif self._mode is AcknowledgeMode.AUTO:
-            with settling(self._session, "acknowledge"):
+            with settling(self._session._facts, "acknowledge"):
                 self.claimed.acknowledge()
 
     def failed(self, error: JMSException) -> None:

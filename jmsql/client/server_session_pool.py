@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.consumer import MessageListener, call_listener, require_listener
+from jmsql.client.message_listener import MessageListener, call_listener, require_listener
 from jmsql.client.server_sessions import ServerSession
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message

@@ -12,11 +12,13 @@ import sqlalchemy
 
 from jmsql.client.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.consumer import MessageCheck, MessageConsumer, MessageListener, TopicSubscriber, require_listener
+from jmsql.client.consumer import TopicSubscriber
+from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.failure_text import failure_text
 from jmsql.client.inbox import Inbox
 from jmsql.client.locked_delivery import LockedDelivery
-from jmsql.client.observation import settling
+from jmsql.client.message_listener import MessageCheck, MessageListener, require_listener
+from jmsql.client.observation import SessionFacts, settling
 from jmsql.client.receiving import Receiving
 from jmsql.client.sending import Sending
 from jmsql.client.session_load import SessionLoad
@@ -64,6 +66,8 @@ class Session(AbstractSession):
         self._traffic = connection._traffic
         self._clock = connection._clock
         self._timings = connection.timings
+        url = connection._engine.url
+        self._facts = SessionFacts(acknowledge_mode, url.host, url.port, lambda: connection._client_id)
         self._acknowledge_mode = acknowledge_mode
         self._is_transacted = acknowledge_mode is AcknowledgeMode.TRANSACTED
         self._database = SessionConnection(
@@ -163,7 +167,7 @@ class Session(AbstractSession):
         """
         self._check_transacted("commit")
         self._complete_sends("commit")
-        with self._lock, settling(self, "commit"):
+        with self._lock, settling(self._facts, "commit"):
             self._end_transaction(self._receiving.locked.before_commit, self._database.commit)
             self._committed()
 
@@ -200,7 +204,7 @@ class Session(AbstractSession):
         """
         self._check_transacted("rollback")
         self._complete_sends("rollback")
-        with self._lock, settling(self, "rollback"):
+        with self._lock, settling(self._facts, "rollback"):
             self._roll_back(failure_text(error))
 
     def recover(self, error: BaseException | str | None = None) -> None:
@@ -215,7 +219,7 @@ class Session(AbstractSession):
         self._check_open()
         if self._is_transacted:
             raise IllegalStateException("A transacted session is not recovered; call rollback() instead.")
-        with self._lock, settling(self, "recover"):
+        with self._lock, settling(self._facts, "recover"):
             self._connection._returned(self._receiving.give_back(failure_text(error)))
 
     def keeping_claims(self) -> AbstractContextManager[None]:
@@ -351,18 +355,18 @@ class Session(AbstractSession):
                 clock=self._clock,
                 timings=self._timings,
             )
-            subscriber = TopicSubscriber(self, topic, inbox, subscription)
-            self._consumer_opened(subscriber)
-            return subscriber
+            state = ConsumerState("TopicSubscriber", topic, subscription.selector, inbox, subscription)
+            self._consumer_opened(state)
+            return TopicSubscriber(self._receive_operations(), state)
 
         with self._lock:
             return self._connection._memberships.join(subscription, create_subscriber)
 
     def _receives_from(self, destination: Destination) -> bool:
-        return any(consumer._destination == destination for consumer in list(self._receiving.consumers))
+        return any(consumer.destination == destination for consumer in list(self._receiving.consumers))
 
-    def _subscribers(self) -> list[TopicSubscriber]:
-        return [consumer for consumer in list(self._receiving.consumers) if isinstance(consumer, TopicSubscriber)]
+    def _subscribers(self) -> list[ConsumerState]:
+        return [consumer for consumer in list(self._receiving.consumers) if consumer.subscription is not None]
 
     def _send(self, destination: Destination, message: OutgoingMessage) -> None:
         self._sending.send(destination, message)
@@ -377,7 +381,7 @@ class Session(AbstractSession):
         """Do what `Message.acknowledge` means in this session."""
         self._check_open()
         if self._acknowledge_mode is AcknowledgeMode.CLIENT:
-            with self._lock, settling(self, "acknowledge"):
+            with self._lock, settling(self._facts, "acknowledge"):
                 self._receiving.claimed.acknowledge()
 
     def _browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
@@ -390,20 +394,20 @@ class Session(AbstractSession):
         return self._receiving.delivery(None).operation
 
     def _receive(
-        self, consumer: MessageConsumer, timeout: float | None, check: MessageCheck | None = None
+        self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None = None
     ) -> Message | None:
         return self._receiving.receive(consumer, timeout, check)
 
-    def _set_listener(self, consumer: MessageConsumer, listener: MessageListener | None) -> None:
+    def _set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
         self._receiving.set_listener(consumer, listener)
 
     def _redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
         return self._connection._redelivery.rules_of(policy)
 
-    def _consumer_opened(self, consumer: MessageConsumer) -> None:
+    def _consumer_opened(self, consumer: ConsumerState) -> None:
         self._receiving.opened(consumer)
 
-    def _consumer_closed(self, consumer: MessageConsumer) -> None:
+    def _consumer_closed(self, consumer: ConsumerState) -> None:
         self._wake()
         self._receiving.closed(consumer)
 

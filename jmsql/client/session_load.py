@@ -13,7 +13,7 @@ from jmsql.client.locked_delivery import LockedDelivery
 from jmsql.exceptions import IllegalStateException, JMSException
 
 if TYPE_CHECKING:
-    from jmsql.client.consumer import MessageConsumer
+    from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.session import Session
 
 __all__ = ["ListenerRun", "SessionLoad"]
@@ -59,13 +59,13 @@ class SessionLoad:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._loaded: MessageConsumer | None = None
+        self._loaded: ConsumerState | None = None
 
     def inbox_like(self, inbox: Inbox) -> Inbox:
         """Make an inbox for the same messages, by which this session takes them from the store."""
         return inbox.copy(self._delivery.operation)
 
-    def fetch(self, consumer: MessageConsumer, limit: int) -> int:
+    def fetch(self, consumer: ConsumerState, limit: int) -> int:
         """Fetch up to `limit` messages for the next run, and return how many there were.
 
         Args:
@@ -86,9 +86,9 @@ class SessionLoad:
                 return 0
             self._loaded = consumer
             session._receiving.consumers.add(consumer)
-            consumer._inbox.give_up()  # what an earlier run has left, which the open transaction holds
-            self._delivery.fetch(consumer._inbox, limit)
-            return len(consumer._inbox)
+            consumer.inbox.give_up()  # what an earlier run has left, which the open transaction holds
+            self._delivery.fetch(consumer.inbox, limit)
+            return len(consumer.inbox)
 
     def run(self) -> None:
         """Deliver what was fetched."""
@@ -111,7 +111,7 @@ class SessionLoad:
             finally:
                 run.end()
 
-    def is_of(self, consumer: MessageConsumer) -> bool:
+    def is_of(self, consumer: ConsumerState) -> bool:
         """Whether the consumer is none of the application's, but says where the load comes from."""
         return self._loaded is consumer
 
@@ -126,7 +126,7 @@ class SessionLoad:
             if session._is_transacted:
                 session._receiving.end_unused_transaction()  # else it goes back when the transaction ends
             else:
-                session._connection._returned(session._receiving.claimed.closed(consumer._inbox))
+                session._connection._returned(session._receiving.claimed.closed(consumer.inbox))
 
     @property
     def _delivery(self) -> LockedDelivery | ClaimedDelivery:
@@ -139,10 +139,8 @@ class SessionLoad:
             consumer, listener = self._loaded, session._message_listener
             if consumer is None or listener is None or session._closed or not session._connection._started:
                 return False
-            row = self._delivery.next_held(consumer._inbox)
+            row = self._delivery.next_held(consumer.inbox)
             if row is None:
                 return False
-            session._receiving.call_listener(
-                listener, row.message(consumer._destination, session._acknowledge_received)
-            )
+            session._receiving.call_listener(listener, row.message(consumer.destination, session._acknowledge_received))
             return True

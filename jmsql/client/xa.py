@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection import Connection
-from jmsql.client.factory import ConnectionFactory
 from jmsql.client.frugal_delivery import FrugalDelivery
 from jmsql.client.locked_delivery import LockedDelivery
 from jmsql.client.observation import settling
 from jmsql.client.session import Session
-from jmsql.client.xa_context import XAJMSContext
 from jmsql.exceptions import (
     IllegalStateException,
     JMSException,
@@ -28,54 +25,18 @@ if TYPE_CHECKING:
     import sqlalchemy
 
     from jmsql.client.completion import AsynchronousSend
-    from jmsql.client.consumer import MessageCheck, MessageConsumer
+    from jmsql.client.consumer_state import ConsumerState
+    from jmsql.client.message_listener import MessageCheck
     from jmsql.destinations import Destination
     from jmsql.messages import Message
     from jmsql.selectors import Selector
     from jmsql.store.rows import MessageRow, OutgoingMessage
 
-__all__ = ["XAConnection", "XAConnectionFactory", "XASession"]
+__all__ = ["XAConnection", "XASession"]
 
 logger = logging.getLogger("jmsql")
 
 AnyXASession = TypeVar("AnyXASession", bound="XASession")
-
-
-@dataclass(frozen=True, slots=True)
-class XAConnectionFactory(ConnectionFactory):
-    """Makes connections for global transactions, and all others that a `ConnectionFactory` makes."""
-
-    def create_xa_connection(self, user: str | None = None, password: str | None = None) -> XAConnection:
-        """Connect to the database; the connection is stopped.
-
-        Args:
-            user: The PostgreSQL role to connect as; None: the URL's.
-            password: Its password.
-
-        Raises:
-            JMSException: As `create_connection`.
-        """
-        return self._connect(XAConnection, user, password)
-
-    def create_xa_context(self, user: str | None = None, password: str | None = None) -> XAJMSContext:
-        """Connect to the database and make a session for global transactions, as one object.
-
-        Args:
-            user: The PostgreSQL role to connect as; None: the URL's.
-            password: Its password.
-
-        Raises:
-            ResourceAllocationException: As [`create_xa_session`][jmsql.xa.XAConnection.create_xa_session].
-            JMSException: As `create_connection`.
-        """
-        connection = self.create_xa_connection(user, password)
-        try:
-            session = connection.create_xa_session()
-            connection._used = False  # so far only by us: the client identifier can be set
-            return XAJMSContext(session, connection)
-        except BaseException:
-            connection.close()
-            raise
 
 
 class XAConnection(Connection):
@@ -211,7 +172,7 @@ class XASession(Session):
                 self._global.commit(Xid.checked(*xid))
                 return
             own = self._require(_Phase.ACTIVE, _Phase.PREPARED)
-            with settling(self, "commit"):
+            with settling(self._facts, "commit"):
                 if self._phase is _Phase.ACTIVE:
                     self._end_transaction(self._receiving.locked.before_commit, self._database.commit)
                 else:
@@ -241,7 +202,7 @@ class XASession(Session):
                 self._global.rollback(Xid.checked(*xid))
                 return
             own = self._require(*(set(_Phase) - {_Phase.NONE}))
-            with settling(self, "rollback"):
+            with settling(self._facts, "rollback"):
                 if self._phase is _Phase.PREPARED:
                     self._finish_prepared(self._global.rollback, own)
                 elif self._phase is _Phase.UNKNOWN and own in self._global.recover():
@@ -303,7 +264,7 @@ class XASession(Session):
         super()._send_asynchronously(send)
 
     def _receive(
-        self, consumer: MessageConsumer, timeout: float | None, check: MessageCheck | None = None
+        self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None = None
     ) -> Message | None:
         self._check_not_ended()
         return super()._receive(consumer, timeout, check)

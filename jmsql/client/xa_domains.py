@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from jmsql.client.point_to_point import QueueConnection, QueueConnectionFactory, QueueSession
 from jmsql.client.publish_subscribe import TopicConnection, TopicConnectionFactory, TopicSession
-from jmsql.client.xa import XAConnection, XAConnectionFactory, XASession
+from jmsql.client.xa import XAConnection, XASession
+from jmsql.client.xa_factory import XAConnectionFactory
 
 __all__ = [
     "XAQueueConnection",

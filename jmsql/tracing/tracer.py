@@ -14,10 +14,8 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 
-from jmsql.client.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.consumer import MessageConsumer, TopicSubscriber
-from jmsql.client.session import Session
+from jmsql.client.observation import SessionFacts
 from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.messages import Message
 from jmsql.store.rows import OutgoingMessage
@@ -39,11 +37,11 @@ class MessageTracer:
 
     def __init__(self, provider: TracerProvider | None) -> None:
         self._tracer = trace.get_tracer("jmsql", importlib.metadata.version("jmsql"), provider, _SCHEMA_URL)
-        self._unsettled: weakref.WeakKeyDictionary[AbstractSession, deque[Context]] = weakref.WeakKeyDictionary()
+        self._unsettled: weakref.WeakKeyDictionary[SessionFacts, deque[Context]] = weakref.WeakKeyDictionary()
 
     @contextmanager
     def sending(
-        self, session: AbstractSession, destination: Destination, message: OutgoingMessage
+        self, session: SessionFacts, destination: Destination, message: OutgoingMessage
     ) -> Iterator[OutgoingMessage]:
         """Make the span of a send, in whose context consumers find the message."""
         name = "publish" if isinstance(destination, Topic) else "send"
@@ -61,12 +59,17 @@ class MessageTracer:
         ):
             yield with_context(message) if given is None else message
 
-    def receive(self, consumer: MessageConsumer, take: Callable[[], Message | None]) -> Message | None:
+    def receive(
+        self,
+        session: SessionFacts,
+        destination: Destination,
+        subscription: str | None,
+        take: Callable[[], Message | None],
+    ) -> Message | None:
         """Make the span of a `receive` that brings a message, or fails."""
-        destination = consumer._destination
-        attributes = _attributes("receive", "receive", destination) | _server(consumer._session)
-        if isinstance(consumer, TopicSubscriber) and consumer._subscription.name is not None:
-            attributes["messaging.destination.subscription.name"] = consumer._subscription.name
+        attributes = _attributes("receive", "receive", destination) | _server(session)
+        if subscription is not None:
+            attributes["messaging.destination.subscription.name"] = subscription
         started = time.time_ns()
         message: Message | None = None
         error: Exception | None = None
@@ -81,7 +84,7 @@ class MessageTracer:
                     _span_name("receive", destination),
                     kind=SpanKind.CLIENT,
                     attributes=attributes | ({} if message is None else _of_message(message)),
-                    links=[] if message is None else self._links_with(consumer._session, message, received=True),
+                    links=[] if message is None else self._links_with(session, message, received=True),
                     start_time=started,
                 )
                 if error is not None:
@@ -90,7 +93,7 @@ class MessageTracer:
         return message
 
     @contextmanager
-    def processing(self, session: AbstractSession, message: Message) -> Iterator[None]:
+    def processing(self, session: SessionFacts, message: Message) -> Iterator[None]:
         """Make the span of a listener's call: a child of the send's, which it is linked with, too."""
         destination = message.jms_destination
         attributes = _attributes("process", "process", destination) | _server(session) | _of_message(message)
@@ -104,7 +107,7 @@ class MessageTracer:
             yield
 
     @contextmanager
-    def settling(self, session: AbstractSession, operation: str) -> Iterator[None]:
+    def settling(self, session: SessionFacts, operation: str) -> Iterator[None]:
         """Make the span of an acknowledgement, a commit or whatever, of the messages that wait for it."""
         contexts = list(self._unsettled.pop(session, ()))
         if not contexts:
@@ -131,7 +134,7 @@ class MessageTracer:
                 _fail(span, error)
                 raise
 
-    def _links_with(self, session: AbstractSession, message: Message, *, received: bool) -> list[Link]:
+    def _links_with(self, session: SessionFacts, message: Message, *, received: bool) -> list[Link]:
         """Keep the context of a message until it is settled, if that is still to come; return the link with it.
 
         Args:
@@ -141,8 +144,8 @@ class MessageTracer:
                 with DUPS_OK they are settled now and then.
         """
         context = creation_context(message)
-        mode = session._acknowledge_mode if isinstance(session, Session) else AcknowledgeMode.DUPS_OK
-        if mode is not AcknowledgeMode.DUPS_OK and not (received and mode is AcknowledgeMode.AUTO):
+        mode = session.acknowledge_mode
+        if mode not in {None, AcknowledgeMode.DUPS_OK} and not (received and mode is AcknowledgeMode.AUTO):
             self._unsettled.setdefault(session, deque(maxlen=_MOST_LINKS)).append(context)
         return _links([context])
 
@@ -166,16 +169,12 @@ def _span_name(operation: str, destination: Destination | None) -> str:
     return f"{operation} {destination.name}"
 
 
-def _server(session: AbstractSession) -> dict[str, Any]:
+def _server(session: SessionFacts) -> dict[str, Any]:
     """Return what is known of the server and the client; of a caller's own transaction, nothing."""
-    if not isinstance(session, Session):
-        return {}
-    connection = session._connection
-    url = connection._engine.url
     known = {
-        "server.address": url.host,
-        "server.port": url.port,
-        "messaging.client.id": connection._client_id,
+        "server.address": session.host,
+        "server.port": session.port,
+        "messaging.client.id": session.client_id(),
     }
     return {name: value for name, value in known.items() if value is not None}
 

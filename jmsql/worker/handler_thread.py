@@ -15,7 +15,7 @@ import sqlalchemy
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection import Connection
-from jmsql.client.observation import processing
+from jmsql.client.handler_session import open_handler_session
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message
 from jmsql.policies import RedeliveryPolicy
@@ -73,7 +73,7 @@ class HandlerThread(threading.Thread):
         self.work = Work()
         self.handling: Handling | None = None
         self._stopping = threading.Event()
-        self._session = connection.create_session(listener.transacted, AcknowledgeMode.CLIENT)
+        self._session = open_handler_session(connection, listener.transacted, AcknowledgeMode.CLIENT)
         self._consumer = listener.create_consumer(self._session, changed_subscriptions)
         self._consumer.redelivery_policy = listener.redelivery
         self._consumer.default_redelivery_policy = DEFAULT_REDELIVERY
@@ -110,8 +110,7 @@ class HandlerThread(threading.Thread):
 
     def _receive(self) -> Message | None:
         try:
-            # Without a span for the wait: the span of the handler's call tells of the message.
-            return self._consumer._take(None)
+            return self._session.take(self._consumer)
         except JMSException as error:
             if not self._stopping.is_set():
                 logger.warning("%s: no message can be received: %s", self.listener, error)
@@ -122,7 +121,7 @@ class HandlerThread(threading.Thread):
     def _handle(self, message: Message, runner: asyncio.Runner | None) -> None:
         try:
             self.handling = Handling(message.jms_message_id, time.monotonic(), None)
-            with processing(self._session, message):
+            with self._session.processing(message):
                 self._share_transaction()
                 with self._session.keeping_claims():
                     self._call(message, runner)
@@ -138,7 +137,7 @@ class HandlerThread(threading.Thread):
 
     def _share_transaction(self) -> None:
         if self.listener.shares_transaction and self.handling is not None:
-            self.handling = self.handling._replace(database=self._session._database.sqlalchemy)
+            self.handling = self.handling._replace(database=self._session.transaction)
 
     def _call(self, message: Message, runner: asyncio.Runner | None) -> None:
         with ExitStack() as exits:

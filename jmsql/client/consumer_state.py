@@ -1,0 +1,46 @@
+"""A consumer as its session and its connection know it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jmsql.client.inbox import Inbox
+    from jmsql.client.message_listener import MessageListener
+    from jmsql.destinations import Destination
+    from jmsql.selectors import Selector
+    from jmsql.store.subscriptions import SubscriptionDefinition
+
+__all__ = ["ConsumerState"]
+
+
+class ConsumerState:
+    """Where a consumer's messages come from, and where they go.
+
+    Args:
+        kind: What the consumer is called, for the log.
+        destination: The queue or topic that its messages come from.
+        selector: Which of its messages are wanted; None: all.
+        inbox: What it has fetched and not delivered.
+        subscription: The subscription that it receives from, if it comes from a topic.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        destination: Destination,
+        selector: Selector | None,
+        inbox: Inbox,
+        subscription: SubscriptionDefinition | None = None,
+    ) -> None:
+        self.kind = kind
+        self.destination = destination
+        self.selector = selector
+        self.inbox = inbox
+        self.subscription = subscription
+        self.listener: MessageListener | None = None
+        self.closed = False
+
+    def __repr__(self) -> str:
+        selector = "" if self.selector is None else f" selector={self.selector.text!r}"
+        return f"<{self.kind} {self.destination}{selector}{' closed' if self.closed else ''}>"
