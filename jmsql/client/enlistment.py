@@ -120,7 +120,10 @@ class _SessionTransaction(CallerTransaction):
 def _connections_of(session: orm.Session) -> list[sqlalchemy.Connection]:
     """Return the connections that a session's transaction has so far; to ask for one could make it connect."""
     transaction = session.get_transaction()
-    return [] if transaction is None else [found[0] for found in set(transaction._connections.values())]
+    if transaction is None:
+        return []
+    found = transaction._connections  # noqa: SLF001 - SQLAlchemy tells of them publicly since 2.1.7 alone
+    return [connection for connection, *_ in set(found.values())]
 
 
 def _refuse_autocommit(connection: sqlalchemy.Connection) -> None:

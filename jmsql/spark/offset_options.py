@@ -5,11 +5,8 @@ from __future__ import annotations
 import datetime as dt
 
 from jmsql.exceptions import JMSException
-from jmsql.spark.streaming.queue_stream import Start
-from jmsql.spark.streaming.queue_stream_statements import source_statements
-from jmsql.store.driver import PsycopgDriver
 
-__all__ = ["check_offset_options", "find_start", "moment"]
+__all__ = ["check_offset_options", "moment"]
 
 _ID = "ID:"
 _EXAMPLE = "2026-11-21T08:00:00+00:00"
@@ -46,26 +43,6 @@ def check_offset_options(starting: str, ending: str, *, history: bool) -> None:
 def moment(text: str) -> dt.datetime | None:
     """Return the time that an option names, None if it names none."""
     return None if text in {"earliest", "latest"} or text.startswith(_ID) else dt.datetime.fromisoformat(text)
-
-
-def find_start(driver: PsycopgDriver, schema: str, queue_id: int, text: str) -> Start:
-    """Return where to start streaming a queue.
-
-    Raises:
-        JMSException: The option names a message that is not in the queue.
-    """
-    statements = source_statements(schema)
-    if text == "earliest":
-        return Start()
-    if text == "latest":
-        return Start(sequence=driver.execute(statements.last_sequence).rows[0][0] + 1)
-    if (time := moment(text)) is not None:
-        return Start(timestamp=int(time.timestamp() * 1000))
-    parameters = {"queue_id": queue_id, "message_id": text.removeprefix(_ID).lower()}
-    found = driver.execute(statements.find_message, parameters).rows
-    if not found:
-        raise JMSException(f"Option 'startingOffsets': there is no message {text} in the queue.")
-    return Start(sequence=found[0][0])
 
 
 def _moment(name: str, text: str, choices: str) -> None:

@@ -16,10 +16,10 @@ from pyspark.sql.types import StructType
 from jmsql.exceptions import JMSException
 from jmsql.spark.arrow import Shaper
 from jmsql.spark.options import Options
-from jmsql.spark.place import find_queue, source_of
 from jmsql.spark.reading.browse_statements import browse_statements, snapshot_statements
 from jmsql.spark.reading.comparisons import Comparison
 from jmsql.spark.reading.snapshot import keep_snapshot, reader_name
+from jmsql.spark.reading.source import find_queue, source_of
 from jmsql.store.driver import PsycopgDriver
 
 __all__ = ["BatchReader"]

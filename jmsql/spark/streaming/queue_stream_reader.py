@@ -18,14 +18,14 @@ from pyspark.sql.types import StructType
 from jmsql.exceptions import JMSException
 from jmsql.spark.arrow import Shaper
 from jmsql.spark.database import check_rights
-from jmsql.spark.offset_options import find_start
 from jmsql.spark.options import Options
-from jmsql.spark.place import find_queue, source_of
+from jmsql.spark.reading.source import find_queue, source_of
 from jmsql.spark.streaming.backlog_report import BacklogReport
 from jmsql.spark.streaming.queue_stream import SparkStream, create_source
 from jmsql.spark.streaming.queue_stream_statements import source_statements
 from jmsql.spark.streaming.read_limits import default_read_limit, limits_of_batch
 from jmsql.spark.streaming.reconnection import do_with_reconnection
+from jmsql.spark.streaming.start import find_start
 from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.driver import PsycopgDriver

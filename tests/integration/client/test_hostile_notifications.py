@@ -127,7 +127,7 @@ def test_exception_of_a_wake_up_or_a_listener_is_survived(
             raise wake_up_failures.pop()
 
     before = (connection._control.connection_id,)
-    for channel in consumer._inbox.channels:
+    for channel in consumer._state.inbox.channels:
         connection._control.subscribe(channel, fail_once)
     send_texts(others, queue, "a")
     wait_for(lambda: len(told) == 1)

@@ -10,7 +10,7 @@ import pytest
 from jmsql import Queue, ResourceAllocationException, migrate
 from jmsql.embedded import cluster, start_server
 from jmsql.spark.options import Options
-from jmsql.spark.place import check_target
+from jmsql.spark.writing.target import check_target
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.spark_prepared import PreparedWrites
 from jmsql.store.spark_staging import Attempt

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from jmsql.destinations import Destination
-from jmsql.exceptions import InvalidDestinationException, ResourceAllocationException
+from jmsql.exceptions import InvalidDestinationException
 from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
-from jmsql.spark.database import check_database, check_prepared_transactions, check_rights
+from jmsql.spark.database import check_database
 from jmsql.spark.options import Options
 from jmsql.spark.reading.browse_statements import browse_statements
-from jmsql.store.driver import Driver, PsycopgDriver
+from jmsql.store.driver import Driver
 from jmsql.store.message_store import MessageStore
 
-__all__ = ["check_target", "find_queue", "source_of"]
+__all__ = ["find_queue", "source_of"]
 
 
 def source_of(options: Options) -> Destination:
@@ -23,24 +23,6 @@ def source_of(options: Options) -> Destination:
     options.require_source()
     assert options.destination is not None
     return options.destination
-
-
-def check_target(options: Options) -> None:
-    """Make sure, before any task starts, that the database takes what is written.
-
-    Raises:
-        JMSException: It cannot be reached, its schema is missing or of another version, the role may not write, or the
-            server prepares no transactions and is to.
-    """
-    with options.database.connect("planning a write") as connection:
-        driver = PsycopgDriver(connection)
-        check_database(driver, options.schema)
-        check_rights(driver, options.schema)
-        if options.two_phase_commit:
-            try:
-                check_prepared_transactions(driver)
-            except ResourceAllocationException as error:
-                raise ResourceAllocationException(f"Option 'twoPhaseCommit': {error}", error.error_code) from error
 
 
 def find_queue(driver: Driver, options: Options) -> int:
