@@ -36,7 +36,7 @@ class AsynchronousSender:
 
     A batch waits for the disk once. While it does, the next one collects. At most 10,000 messages, or 64 MiB, are on
     their way; then `submit` waits. Listeners are called one at a time, in the order of the sends (Jakarta Messaging
-    3.1, chapter 7.3).
+    3.1, chapter 7.3). `start` starts its thread.
 
     Args:
         insertion: How messages come into the store.
@@ -52,6 +52,9 @@ class AsynchronousSender:
         self._bytes = 0
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="jmsql-sender", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send what is submitted."""
         self._thread.start()
 
     @property

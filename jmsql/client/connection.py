@@ -6,11 +6,9 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
-
-import sqlalchemy
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection_consumer import ConnectionConsumer
@@ -24,21 +22,19 @@ from jmsql.client.side_connection import SideConnection
 from jmsql.client.start_reminder import StartReminder
 from jmsql.destinations import Destination, require_destination
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
-from jmsql.store.access import is_restricted
 from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
-from jmsql.store.engine import POOLED, open_engine
+from jmsql.store.engine import open_connection, open_sessions_engine, without_secrets
 from jmsql.store.errors import jms_errors
 from jmsql.store.message_store import Publisher
-from jmsql.store.migration import check_schema
 from jmsql.store.notification import DELAYED_CHANNEL
-from jmsql.store.pooler import check_same_database
+from jmsql.store.pooler import find_database
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.traffic import Counts, Traffic
 from jmsql.timings import Timings
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL
+    from sqlalchemy import URL, Engine
 
     from jmsql.client.consumer import MessageConsumer
     from jmsql.client.consumer_state import ConsumerState
@@ -68,18 +64,23 @@ class Connection:
 
     def __init__(
         self,
-        url: URL,
-        control_url: URL,
+        engine: Engine,
+        side_engine: Engine,
+        control: ControlConnection,
         schema: str,
-        client_id: str | None,
+        clock: ServerClock,
         *,
         automatic_creation: bool,
         timings: Timings,
     ) -> None:
         self._schema = schema
         self._timings = timings
-        self._engine = open_engine(url, timings=timings, pool_size=5, max_overflow=-1, pool_pre_ping=True)
-        self._control_engine = open_engine(control_url, timings=timings, pool_pre_ping=True)
+        self._engine = engine
+        self._side_engine = side_engine
+        self._control = control
+        self._clock = clock
+        self._is_restricted = control.server.is_restricted
+        self._metadata = ConnectionMetaData(control.server.version)
         self._lock = threading.RLock()
         self._sessions: set[Session] = set()
         self._started = False
@@ -90,53 +91,51 @@ class Connection:
         self._client_id: str | None = None
         self._exceptions = ExceptionListening(self)
         self._traffic = Traffic()
-        self._clock = ServerClock(timings)
+        self._side = SideConnection(side_engine, schema, restricted=self._is_restricted)
+        self._destinations = ConnectionDestinations(
+            self._side, schema, lambda: control.connection_id, automatic_creation=automatic_creation
+        )
+        self._memberships = Memberships(self._destinations, control, self._subscribers, self._failed)
+        self._redelivery = Redelivery(self._side, self._destinations, control, timings.policy_refresh_interval)
+
+    @classmethod
+    def _open(
+        cls,
+        url: URL,
+        control_url: URL,
+        schema: str,
+        client_id: str | None,
+        *,
+        automatic_creation: bool,
+        timings: Timings,
+    ) -> Self:
+        """Connect: the control connection alone, if it goes where the sessions' connections will."""
+        clock, database, is_pooled, way = ServerClock(timings), None, False, ""
+        if control_url != url:
+            with jms_errors(f"connecting to {without_secrets(url)}"):
+                connection, is_pooled = open_connection(url, timings)
+                with closing(connection):
+                    database = find_database(connection)
+            way = " (control_url)"
+        with jms_errors(f"connecting to {without_secrets(control_url)}{way}"):
+            control = ControlConnection.open(control_url, schema, clock, timings, database)
         try:
-            with (
-                jms_errors(f"connecting to {self._engine.url.render_as_string(hide_password=True)}"),
-                self._engine.connect() as database,
-            ):
-                check_schema(database, schema)
-                self._is_restricted = is_restricted(database, schema)
-                server_version = database.scalar(sqlalchemy.text("select current_setting('server_version')"))
-                is_pooled = database.info[POOLED]
-            self._metadata = ConnectionMetaData(str(server_version))
-            # Past the pooler, if there is a way: sessions wait for it with their transactions open, which may be all
-            # that the pooler has connections for.
-            self._side = SideConnection(
-                self._control_engine if is_pooled else self._engine, schema, restricted=self._is_restricted
+            # Past the pooler, if there is a way: sessions wait for what is done beside them with their transactions
+            # open, which may be all that the pooler has connections for.
+            side_url = control_url if is_pooled else url
+            facts = control.server.dialect
+            engine = open_sessions_engine(url, facts, timings)
+            side_engine = engine if side_url == url else open_sessions_engine(side_url, facts, timings)
+            opened = cls(
+                engine, side_engine, control, schema, clock, automatic_creation=automatic_creation, timings=timings
             )
-            self._destinations = ConnectionDestinations(
-                self._side, schema, lambda: self._control.connection_id, automatic_creation=automatic_creation
-            )
-            self._memberships = Memberships(self._destinations, lambda: self._control, self._subscribers, self._failed)
-            self._redelivery = Redelivery(
-                self._side, self._destinations, lambda: self._control, timings.policy_refresh_interval
-            )
-            if control_url != url:
-                with jms_errors(
-                    f"connecting to {self._control_engine.url.render_as_string(hide_password=True)} (control_url)"
-                ):
-                    check_same_database(self._engine, self._control_engine)
-            self._control = ControlConnection(
-                self._control_engine,
-                schema,
-                self._failed,
-                self._memberships.join_again,
-                self._traffic,
-                self._count_consumers,
-                self._clock,
-                timings,
-            )
+            if client_id is not None:
+                opened._take_client_id(client_id)
+            control.serve(opened._failed, opened._memberships.join_again, opened._traffic, opened._count_consumers)
         except BaseException:
-            self._dispose()
+            control.close()
             raise
-        if client_id is not None:
-            try:
-                self._take_client_id(client_id)
-            except BaseException:
-                self.close()
-                raise
+        return opened
 
     @property
     def client_id(self) -> str | None:
@@ -256,7 +255,7 @@ class Connection:
         self, create_consumer: Callable[[Session], MessageConsumer], pool: ServerSessionPool, max_messages: int
     ) -> ConnectionConsumer:
         self._use()
-        return ConnectionConsumer(self, create_consumer, pool, max_messages)
+        return ConnectionConsumer._open(self, create_consumer, pool, max_messages)
 
     # Starting and stopping
 
@@ -463,8 +462,5 @@ class Connection:
             logger.warning("The temporary destinations go a little later: %s", error)
         self._side.close()
         self._control.close()
-        self._dispose()
-
-    def _dispose(self) -> None:
         self._engine.dispose()
-        self._control_engine.dispose()
+        self._side_engine.dispose()

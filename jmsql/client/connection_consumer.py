@@ -39,24 +39,17 @@ class ConnectionConsumer:
     def __init__(
         self,
         connection: Connection,
-        create_consumer: Callable[[Session], MessageConsumer],
+        session: Session,
+        consumer: MessageConsumer,
         server_session_pool: ServerSessionPool,
         max_messages: int,
     ) -> None:
-        if not callable(getattr(server_session_pool, "get_server_session", None)):
-            raise TypeError(f"A server session pool has get_server_session(), unlike {server_session_pool!r}.")
-        if max_messages < 1:
-            raise JMSException(f"A server session is loaded with at least one message, not {max_messages}.")
         self._connection = connection
         self._pool = server_session_pool
         self._max_messages = max_messages
         # It belongs to a session that waits and receives nothing.
-        self._session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
-        try:
-            self._consumer = create_consumer(self._session)._state
-        except BaseException:
-            self._session.close()
-            raise
+        self._session = session
+        self._consumer = consumer._state
         # A message is locked for a look at it, in a transaction that has ended when the look is over.
         self._consumer.inbox.fetch_by(MessageStore.lock)
         self._inboxes: weakref.WeakKeyDictionary[Session, Inbox] = weakref.WeakKeyDictionary()
@@ -65,7 +58,28 @@ class ConnectionConsumer:
         self._closed = False
         # Whether the last session took as many messages as it might, so that there are probably more.
         self._is_busy = False
-        threading.Thread(target=self._run, name="jmsql-connection-consumer", daemon=True).start()
+
+    @classmethod
+    def _open(
+        cls,
+        connection: Connection,
+        create_consumer: Callable[[Session], MessageConsumer],
+        server_session_pool: ServerSessionPool,
+        max_messages: int,
+    ) -> Self:
+        """Make the consumer that waits for messages, and start the thread that has them delivered."""
+        if not callable(getattr(server_session_pool, "get_server_session", None)):
+            raise TypeError(f"A server session pool has get_server_session(), unlike {server_session_pool!r}.")
+        if max_messages < 1:
+            raise JMSException(f"A server session is loaded with at least one message, not {max_messages}.")
+        session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+        try:
+            opened = cls(connection, session, create_consumer(session), server_session_pool, max_messages)
+        except BaseException:
+            session.close()
+            raise
+        threading.Thread(target=opened._run, name="jmsql-connection-consumer", daemon=True).start()
+        return opened
 
     @property
     def server_session_pool(self) -> ServerSessionPool:

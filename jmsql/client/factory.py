@@ -109,7 +109,7 @@ class ConnectionFactory:
         url = parse_url(self.url or default_url(self.schema), user, password)
         control_text = self._control_url()
         control_url = url if control_text is None else parse_url(control_text, user, password)
-        return kind(
+        return kind._open(
             url,
             control_url,
             self.schema,

@@ -17,7 +17,7 @@ __all__ = ["ListenerThread"]
 
 
 class ListenerThread:
-    """Delivers a session's messages to its listeners, one at a time, while its connection is started.
+    """Delivers a session's messages to its listeners, one at a time, while its connection is started. Begun by `start`.
 
     Args:
         session: The session; its lock is held while a listener runs.
@@ -27,6 +27,9 @@ class ListenerThread:
         self._session = session
         self._at_end: Callable[[], None] = lambda: None
         self.thread = threading.Thread(target=self._run, name="jmsql-listener", daemon=True)
+
+    def start(self) -> None:
+        """Begin to deliver."""
         self.thread.start()
 
     @property

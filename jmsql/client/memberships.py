@@ -28,7 +28,7 @@ class Memberships:
 
     Args:
         destinations: The connection's.
-        control: Returns the control connection, which hears what wakes consumers.
+        control: The control connection, which hears what wakes consumers.
         subscribers: Returns the consumers of all sessions that have subscriptions.
         on_lost: Called when a consumer receives nothing any more.
     """
@@ -36,7 +36,7 @@ class Memberships:
     def __init__(
         self,
         destinations: ConnectionDestinations,
-        control: Callable[[], ControlConnection],
+        control: ControlConnection,
         subscribers: Callable[[], Iterable[ConsumerState]],
         on_lost: Callable[[JMSException], None],
     ) -> None:
@@ -63,7 +63,7 @@ class Memberships:
         """Wake a consumer no more, and leave its subscription if it has one."""
         with self._lock:
             for channel in consumer.inbox.channels:
-                self._control().unsubscribe(channel, consumer.inbox.wake_up)
+                self._control.unsubscribe(channel, consumer.inbox.wake_up)
             if consumer.subscription is not None:
                 try:
                     self._destinations.leave(consumer.inbox.source)
@@ -94,4 +94,4 @@ class Memberships:
         """Wake a consumer when there is something new for its inbox, wherever that takes messages from."""
         inbox.on_move = self.listen
         for channel in inbox.channels:
-            self._control().subscribe(channel, inbox.wake_up)
+            self._control.subscribe(channel, inbox.wake_up)

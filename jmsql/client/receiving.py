@@ -204,7 +204,8 @@ class Receiving:
             consumer.listener = listener
             consumer.inbox.fetch_by(self.delivery(consumer).operation)
             if listener is not None and self.listener_thread is None:
-                self.listener_thread = ListenerThread(self._session)
+                self.listener_thread = thread = ListenerThread(self._session)
+                thread.start()
         self._session._wake()
 
     def _check_no_message_listener(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -47,7 +47,7 @@ class Redelivery:
     Args:
         side: Where the work is done.
         destinations: Knows the dead-letter queues.
-        control: Returns the control connection.
+        control: The control connection.
         refresh_interval: Seconds after which a queue's policy is looked up again.
     """
 
@@ -55,7 +55,7 @@ class Redelivery:
         self,
         side: SideConnection,
         destinations: ConnectionDestinations,
-        control: Callable[[], ControlConnection],
+        control: ControlConnection,
         refresh_interval: float,
     ) -> None:
         self._side = side
@@ -134,7 +134,7 @@ class Redelivery:
 
     def record(self, keys: Sequence[MessageKey]) -> int:
         """Record that a transaction delivers messages that it has locked; return the number of the claim on them."""
-        connection_id = self._control().connection_id
+        connection_id = self._control.connection_id
         return self._side.run(lambda store: store.redelivery.record_deliveries(keys, connection_id))
 
     def release(self, releases: Sequence[Release]) -> None:
@@ -144,7 +144,7 @@ class Redelivery:
     def bury(self) -> None:
         """Move what is delivered no more to the dead-letter queues; upkeep does it a little later if this fails."""
         try:
-            self._control().sent(self._side.run(lambda store: store.redelivery.bury()))
+            self._control.sent(self._side.run(lambda store: store.redelivery.bury()))
         except JMSException as error:
             logger.warning("Messages go to their dead-letter queue a little later: %s", error)
 

@@ -83,6 +83,7 @@ class Sending:
             self._sender = AsynchronousSender(
                 TransactionInsertion(self._flush_unshared) if self._transacted else BatchInsertion(self._connection)
             )
+            self._sender.start()
         self._sender.submit(send)
 
     def flush(self) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-import sqlalchemy
-
 from jmsql.destinations import Destination, Topic
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
 
-__all__ = ["Access", "AccessSummary", "Action", "is_restricted"]
+__all__ = ["Access", "AccessSummary", "Action"]
 
 Action = Literal["send", "receive", "browse"]
 
@@ -71,8 +69,3 @@ class Access:
         )
         with jms_errors("looking at who has access"):
             return [AccessSummary._make(row) for row in self._connection.rows(statement, **parameters)]
-
-
-def is_restricted(connection: sqlalchemy.Connection, schema: str) -> bool:
-    """Tell whether policies hide destinations from the role that has connected."""
-    return not connection.scalar(sqlalchemy.text(f"select {quote_identifier(schema)}.may_administer(current_user)"))

@@ -17,23 +17,25 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import psycopg
-from sqlalchemy import Engine
+from sqlalchemy import URL
 
 from jmsql.exceptions import InvalidClientIDException, JMSException, JMSSecurityException
 from jmsql.postgresql_text import to_postgresql
 from jmsql.store.consumers import Consumption, replace_consumers
-from jmsql.store.engine import POOLED
+from jmsql.store.engine import open_connection
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.kept_claims import KeptClaims
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.notification import DELAYED_CHANNEL, Notification, combine, notify
+from jmsql.store.pooler import check_same_database
 from jmsql.store.queues_with_history import QueuesWithHistory
 from jmsql.store.redelivery import ExtendedClaim
 from jmsql.store.runner import Runner, runner
+from jmsql.store.server import Server, look_at_server
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.sign_of_life import AdvisoryLock, ClientForgottenError, Heartbeats, SignOfLife
 from jmsql.store.statement import SqlFile, nothing
@@ -58,41 +60,41 @@ nobody holds any more, or None for a new message.
 Where the whole queue was paused, resumed or deleted, or may have been, the key's sequence is 0."""
 
 
+class _Link(NamedTuple):
+    """A control connection at the server, on which the client has made itself known."""
+
+    connection: psycopg.Connection[Any]
+    is_pooled: bool
+    sign_of_life: SignOfLife
+    connection_id: int
+
+
 class ControlConnection:
     """A client's control connection, and the thread that serves it.
 
+    Made by `open`, which connects. It is served, and made again when it is lost, from `serve` until `close`.
+
     Args:
-        engine: Where to connect.
+        url: Where to connect.
         schema: The name of the schema.
-        on_failure: Called, from the control thread, with what went wrong when the connection is lost.
-        on_return: Called, from the control thread, with the former connection ids once the connection is there again.
-        traffic: What the client counts, to be written down.
-        consumers: Returns how many consumers of each kind the client has, to be written down.
         clock: Is set by the server's.
         timings: How often it does what.
-
-    Raises:
-        JMSException: The server cannot be reached, or refuses.
+        server: What was found there.
+        link: The connection.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        schema: str,
-        on_failure: Callable[[JMSException], None],
-        on_return: Callable[[Sequence[int]], None],
-        traffic: Traffic,
-        consumers: Callable[[], Mapping[Consumption, int]],
-        clock: ServerClock,
-        timings: Timings,
+        self, url: URL, schema: str, clock: ServerClock, timings: Timings, server: Server, link: _Link
     ) -> None:
-        self._engine = engine
+        self.server = server
+        """What the client found when it connected first."""
+        self._url = url
         self._timings = timings
         self._schema = schema
-        self._on_failure = on_failure
-        self._on_return = on_return
-        self._traffic = traffic
-        self._consumers = consumers
+        self._on_failure: Callable[[JMSException], None] = lambda _: None
+        self._on_return: Callable[[Sequence[int]], None] = lambda _: None
+        self._traffic = Traffic()
+        self._consumers: Callable[[], Mapping[Consumption, int]] = dict
         self._written_consumers: tuple[int, Mapping[Consumption, int]] = (0, {})
         self._next_report = 0.0
         self._clock = clock
@@ -106,14 +108,59 @@ class ControlConnection:
         self._kept_claims = KeptClaims(schema)
         self._closed = False
         self._is_lost = False
-        self._pooled = False
-        self._sign_of_life: SignOfLife = AdvisoryLock(timings)
-        self.connection_id = 0
-        self._connection = self._connect()
+        self._connection, self._pooled, self._sign_of_life, self.connection_id = link
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for end in (self._wake_receiver, self._wake_sender):
             end.settimeout(0)
         self._thread = threading.Thread(target=self._serve, name=f"jmsql-control-{self.connection_id}", daemon=True)
+
+    @classmethod
+    def open(
+        cls, url: URL, schema: str, clock: ServerClock, timings: Timings, database: tuple[Any, ...] | None = None
+    ) -> Self:
+        """Connect, and make the client known at the server.
+
+        Args:
+            url: Where to connect.
+            schema: The name of the schema.
+            clock: Is set by the server's.
+            timings: How often it does what.
+            database: Where the connection has to lead, by `find_database`; None: anywhere.
+
+        Raises:
+            psycopg.Error: The server cannot be reached, or refuses.
+            JMSException: The schema is missing or of another version; or it is another database.
+        """
+        connection, is_pooled = open_connection(url, timings)
+        try:
+            if database is not None:
+                check_same_database(connection, database)
+            server = look_at_server(runner(connection, schema), url)
+            clock.set(server.milliseconds)
+            link = _make_known(connection, schema, timings, pooled=is_pooled)
+            return cls(url, schema, clock, timings, server, link)
+        except BaseException:
+            connection.close()
+            raise
+
+    def serve(
+        self,
+        on_failure: Callable[[JMSException], None],
+        on_return: Callable[[Sequence[int]], None],
+        traffic: Traffic,
+        consumers: Callable[[], Mapping[Consumption, int]],
+    ) -> None:
+        """Do, on a thread of its own and until `close`, what the connection is for.
+
+        Args:
+            on_failure: Called, from the control thread, with what went wrong when the connection is lost.
+            on_return: Called, from the control thread, with the former connection ids once the connection is there
+                again.
+            traffic: What the client counts, to be written down.
+            consumers: Returns how many consumers of each kind the client has, to be written down.
+        """
+        self._on_failure, self._on_return = on_failure, on_return
+        self._traffic, self._consumers = traffic, consumers
         self._thread.start()
 
     def __repr__(self) -> str:
@@ -190,30 +237,25 @@ class ControlConnection:
             return
         self._closed = True
         self._wake()
-        if threading.current_thread() is not self._thread:
+        if self._thread.ident is None:
+            self._disconnect()
+        elif threading.current_thread() is not self._thread:
             self._thread.join()
 
     # Connecting
 
-    def _connect(self) -> psycopg.Connection[Any]:
+    def _connect(self) -> None:
+        """Connect again."""
         with jms_errors("connecting"):
-            of_engine = self._engine.raw_connection()
-            connection: psycopg.Connection[Any] = of_engine.driver_connection  # type: ignore[assignment]
-            is_pooled = of_engine.info[POOLED]
-            of_engine.detach()
+            connection, is_pooled = open_connection(self._url, self._timings)
             try:
-                connection.autocommit = True
-                control = runner(connection, self._schema)
-                self._pooled = is_pooled
-                self._sign_of_life = (Heartbeats if is_pooled else AdvisoryLock)(self._timings)
-                self.connection_id = self._sign_of_life.begin(control, self.connection_id)
-                self._clock.look(control)
+                link = _make_known(connection, self._schema, self._timings, self.connection_id, pooled=is_pooled)
+                self._connection, self._pooled, self._sign_of_life, self.connection_id = link
                 if self._client_id is not None:
-                    self._take_client_id(control, self._client_id)
+                    self._take_client_id(runner(connection, self._schema), self._client_id)
             except BaseException:
                 connection.close()
                 raise
-        return connection
 
     def _take_client_id(self, control: Runner, client_id: str) -> None:
         try:
@@ -230,7 +272,7 @@ class ControlConnection:
         former_ids = [self.connection_id]
         while not self._closed:
             try:
-                self._connection = self._connect()
+                self._connect()
                 self._on_return(former_ids)
             except BaseException as error:  # noqa: BLE001 - whatever it is, the next attempt may succeed
                 self._connection.close()
@@ -436,3 +478,12 @@ class ControlConnection:
                 wake_up(MessageKey(queue_id, 0, 0))
             except Exception:  # the connection is there, and consumers look for themselves before long
                 logger.exception("A consumer could not be told that the control connection is there again.")
+
+
+def _make_known(
+    connection: psycopg.Connection[Any], schema: str, timings: Timings, former_id: int = 0, *, pooled: bool
+) -> _Link:
+    """Make the client known on a new connection, under its former number where that can be."""
+    sign_of_life: SignOfLife = (Heartbeats if pooled else AdvisoryLock)(timings)
+    connection_id = sign_of_life.begin(runner(connection, schema), former_id)
+    return _Link(connection, pooled, sign_of_life, connection_id)

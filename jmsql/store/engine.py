@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Hashable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 import sqlalchemy
@@ -20,13 +21,25 @@ from jmsql.store.pooler import keeps_prepared_statements, read_commits_through
 from jmsql.store.watched_connection import WatchedConnection
 from jmsql.timings import Timings
 
-__all__ = ["LENT", "POOLED", "connect", "open_engine", "parse_url"]
+__all__ = [
+    "LENT",
+    "POOLED",
+    "connect",
+    "open_connection",
+    "open_engine",
+    "open_sessions_engine",
+    "parse_url",
+    "without_secrets",
+]
 
 LENT = "jmsql.lent"
 """Says, in the `info` of a pool's connection, that the application had it: the pool closes it when it comes back."""
 
 POOLED = "jmsql.pooled"
 """Says, in the `info` of a pool's connection, whether it leads through a pooler such as PgBouncer."""
+
+_MOST_TEMPLATES = 32
+"""Each is for one URL, and so for one user and password."""
 
 _POSTGRESQL = {"postgresql", "postgres", "postgresql+psycopg"}
 
@@ -65,6 +78,11 @@ def _credentials_in_front(url: URL) -> URL:
     return url.set(username=given.get("user", url.username), password=given.get("password", url.password))
 
 
+def without_secrets(url: URL) -> str:
+    """Return a URL as text that may be shown and logged."""
+    return url.difference_update_query(["sslpassword"]).render_as_string(hide_password=True)
+
+
 def open_engine(url: str | URL, *, timings: Timings = Timings(), **options: Any) -> Engine:
     """Make an engine for the database; nothing is connected yet.
 
@@ -77,20 +95,58 @@ def open_engine(url: str | URL, *, timings: Timings = Timings(), **options: Any)
         timings: Time-outs, where the URL says nothing of them.
         options: What [`sqlalchemy.create_engine`][] takes.
     """
-    parsed = url if isinstance(url, URL) else parse_url(url)
-    is_named = "application_name" in parsed.query or "PGAPPNAME" in os.environ
-    arguments: dict[str, Any] = {} if is_named else {"application_name": "jmsql"}
-    arguments |= keepalive_parameters(parsed.query, timings)
-    if "sslpassword" in parsed.query:  # SQLAlchemy would show it with the URL
-        arguments["sslpassword"] = parsed.query["sslpassword"]
-        parsed = parsed.difference_update_query(["sslpassword"])
-    engine = sqlalchemy.create_engine(
-        parsed, hide_parameters=True, connect_args=arguments, isolation_level="READ COMMITTED", **options
-    )
-    sqlalchemy.event.listen(engine, "do_connect", _Connecting(timings.connect_retry_delay).connect)
-    sqlalchemy.event.listen(engine, "connect", partial(_look_where_it_leads, timings=timings))
-    sqlalchemy.event.listen(engine, "checkin", _close_if_lent)
+    connecting = _Connecting(timings.connect_retry_delay)
+    return _open_engine(url if isinstance(url, URL) else parse_url(url), connecting, timings, **options)
+
+
+def open_sessions_engine(url: URL, facts: Hashable, timings: Timings) -> Engine:
+    """Make an engine for a client's sessions; nothing is connected yet. Its pool is its own.
+
+    Making one, and what SQLAlchemy asks the server on an engine's first connection, takes longer than connecting. So
+    engines for the same URL share their dialect, once the first of them has connected.
+
+    Args:
+        url: The database.
+        facts: What the dialect depends on, as the server says now.
+        timings: Time-outs, where the URL says nothing of them.
+    """
+    key = url, timings, _environment(), facts
+    if (template := _templates.get(key)) is not None:
+        template.connecting.forget()
+        return _like(template.engine)
+    connecting = _Connecting(timings.connect_retry_delay)
+    engine = _open_engine(url, connecting, timings, pool_size=5, max_overflow=-1, pool_pre_ping=True)
+
+    def keep(_: object, __: object) -> None:  # called after SQLAlchemy has asked what it wants to know
+        if key not in _templates:
+            if len(_templates) >= _MOST_TEMPLATES:
+                _templates.pop(next(iter(_templates)), None)
+            # Without the connections of the pool, which end with their client.
+            _templates[key] = _Template(_like(engine), connecting)
+
+    sqlalchemy.event.listen(engine, "connect", keep)
     return engine
+
+
+def open_connection(url: URL, timings: Timings = Timings()) -> tuple[psycopg.Connection[Any], bool]:
+    """Connect without an engine, in autocommit mode; otherwise as the connections of an engine are.
+
+    Args:
+        url: The database.
+        timings: Time-outs, where the URL says nothing of them.
+
+    Returns:
+        The connection, and whether it leads through a pooler.
+    """
+    parsed, arguments = _connect_arguments(url, timings)
+    positional, parameters = parsed.get_dialect()().create_connect_args(parsed)
+    parameters.update(arguments, autocommit=True)
+    connection: psycopg.Connection[Any] = psycopg.connect(*positional, **parameters)
+    try:
+        return connection, _look_where_it_leads(connection, timings)
+    except BaseException:
+        connection.close()
+        raise
 
 
 def connect(url: str, *, autocommit: bool, timings: Timings = Timings()) -> psycopg.Connection[Any]:
@@ -126,6 +182,10 @@ class _Connecting:
         self._failure = ""
         self._failed_at = -math.inf
 
+    def forget(self) -> None:
+        """Connect even right after an attempt that took long."""
+        self._failed_at = -math.inf
+
     def connect(
         self, _: Dialect, __: ConnectionPoolEntry, arguments: tuple[Any, ...], parameters: dict[str, Any]
     ) -> Any:
@@ -141,14 +201,62 @@ class _Connecting:
             raise
 
 
-def _look_where_it_leads(connection: psycopg.Connection[Any], entry: ConnectionPoolEntry, *, timings: Timings) -> None:
+class _Template(NamedTuple):
+    """An engine that never connects, whose dialect knows the server."""
+
+    engine: Engine
+    connecting: _Connecting
+
+
+_templates: dict[Hashable, _Template] = {}
+
+
+def _open_engine(url: URL, connecting: _Connecting, timings: Timings, **options: Any) -> Engine:
+    parsed, arguments = _connect_arguments(url, timings)
+    engine = sqlalchemy.create_engine(
+        parsed, hide_parameters=True, connect_args=arguments, isolation_level="READ COMMITTED", **options
+    )
+    sqlalchemy.event.listen(engine, "do_connect", connecting.connect)
+    sqlalchemy.event.listen(engine, "connect", partial(_prepare, timings=timings))
+    sqlalchemy.event.listen(engine, "checkin", _close_if_lent)
+    return engine
+
+
+def _like(engine: Engine) -> Engine:
+    """Return an engine with the same dialect, and a pool of the same kind with nothing in it."""
+    return Engine(engine.pool.recreate(), engine.dialect, engine.url, hide_parameters=engine.hide_parameters)
+
+
+def _environment() -> tuple[str | None, ...]:
+    """Return what the arguments of a connection depend on beside its URL."""
+    return tuple(os.environ.get(name) for name in ("PGAPPNAME", "PGSERVICE", "PGCONNECT_TIMEOUT"))
+
+
+def _connect_arguments(url: URL, timings: Timings) -> tuple[URL, dict[str, Any]]:
+    """Return the arguments that connections need beside those in the URL, and the URL."""
+    is_named = "application_name" in url.query or "PGAPPNAME" in os.environ
+    arguments: dict[str, Any] = {} if is_named else {"application_name": "jmsql"}
+    arguments |= keepalive_parameters(url.query, timings)
+    if "sslpassword" in url.query:  # SQLAlchemy would show it with the URL
+        arguments["sslpassword"] = url.query["sslpassword"]
+        url = url.difference_update_query(["sslpassword"])
+    return url, arguments
+
+
+def _prepare(connection: psycopg.Connection[Any], entry: ConnectionPoolEntry, *, timings: Timings) -> None:
     connection.autocommit = True
-    entry.info[POOLED] = read_commits_through(connection)
-    if not entry.info[POOLED]:
+    entry.info[POOLED] = _look_where_it_leads(connection, timings)
+    connection.autocommit = False
+
+
+def _look_where_it_leads(connection: psycopg.Connection[Any], timings: Timings) -> bool:
+    """Make a connection, in autocommit mode, fit for what it leads to; tell whether that is a pooler."""
+    is_pooled = read_commits_through(connection)
+    if not is_pooled:
         ask_server_for_keepalives(connection, timings)
     elif not keeps_prepared_statements(connection):
         connection.prepare_threshold = None
-    connection.autocommit = False
+    return is_pooled
 
 
 def _close_if_lent(_: object, entry: ConnectionPoolEntry) -> None:

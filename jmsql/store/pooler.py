@@ -6,11 +6,10 @@ import uuid
 from typing import Any
 
 import psycopg
-import sqlalchemy
 
 from jmsql.exceptions import JMSException
 
-__all__ = ["check_same_database", "keeps_prepared_statements", "read_commits_through"]
+__all__ = ["check_same_database", "find_database", "keeps_prepared_statements", "read_commits_through"]
 
 _READ_COMMITTED = "read committed"
 _PREPARE = """
@@ -20,9 +19,9 @@ _PREPARE = """
                 else pg_catalog.current_setting('default_transaction_isolation') end
     from pg_catalog.pg_backend_pid() as process_id"""
 
-_DATABASE = sqlalchemy.text(
-    "select pg_postmaster_start_time(), oid from pg_catalog.pg_database where datname = current_database()"
-)
+_DATABASE = """
+    select pg_catalog.pg_postmaster_start_time(), oid::bigint
+    from pg_catalog.pg_database where datname = pg_catalog.current_database()"""
 
 
 def read_commits_through(connection: psycopg.Connection[Any]) -> bool:
@@ -76,15 +75,25 @@ def keeps_prepared_statements(connection: psycopg.Connection[Any]) -> bool:
         return not found.rowcount
 
 
-def check_same_database(engine: sqlalchemy.Engine, control_engine: sqlalchemy.Engine) -> None:
+def find_database(connection: psycopg.Connection[Any]) -> tuple[Any, ...]:
+    """Return what tells the database that a connection leads to from all others: the server's start, and its number."""
+    row = connection.execute(_DATABASE, prepare=False).fetchone()
+    assert row is not None
+    return tuple(row)
+
+
+def check_same_database(control: psycopg.Connection[Any], database: tuple[Any, ...]) -> None:
     """Make sure that two ways lead to one database: else each client's claims would look like those of a dead one.
+
+    Args:
+        control: The control connection.
+        database: Where the other way leads.
 
     Raises:
         JMSException: They do not.
     """
-    with engine.connect() as one, control_engine.connect() as other:
-        if one.execute(_DATABASE).one() != other.execute(_DATABASE).one():
-            raise JMSException(
-                "control_url leads to another database than url. Both lead to the same database of the same server, "
-                "url perhaps through a pooler, control_url past it."
-            )
+    if find_database(control) != database:
+        raise JMSException(
+            "control_url leads to another database than url. Both lead to the same database of the same server, "
+            "url perhaps through a pooler, control_url past it."
+        )

@@ -40,9 +40,9 @@ class ServerClock:
     def set(self, milliseconds: int) -> None:
         """Take note of the server's time, of now."""
         self._set_at = milliseconds, time.monotonic_ns()
+        self._next_look = time.monotonic() + self._interval
 
     def look(self, runner: Runner) -> None:
         """Ask for the server's time, if it was not asked for lately."""
         if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + self._interval
             self.set(runner.run(_clock.bind()))

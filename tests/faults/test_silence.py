@@ -16,6 +16,7 @@ import sqlalchemy
 from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, Queue
 from jmsql.spark.connection import Database
 from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.engine import open_connection, parse_url
 from jmsql.testing import wait_for
 from tests.background import Background
 from tests.faults.faulty_server import FaultyServer, faulty_server
@@ -95,9 +96,9 @@ def test_both_sides_of_each_connection_look_whether_the_other_is_there(listening
             control = other.execute("select server_process_id from jmsql.connection").fetchone()
         assert control is not None
         assert connection._control._connection.info.backend_pid == control[0]
-        with connection._control_engine.connect() as database:
-            assert isinstance(database.connection.driver_connection, psycopg.Connection)
-            assert sides(database.connection.driver_connection) == (DEFAULTS, DEFAULTS)
+    control_like, _ = open_connection(parse_url(url))
+    with control_like:
+        assert sides(control_like) == (DEFAULTS, DEFAULTS)
     with AutocommitConnection(url) as command:
         assert sides(command.psycopg) == (DEFAULTS, DEFAULTS)
     for autocommit in (False, True):

@@ -29,7 +29,7 @@ from jmsql.spark.streaming.start import find_start
 from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.engine import connect, open_engine
+from jmsql.store.engine import connect
 from jmsql.store.errors import jms_errors
 from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.server_clock import ServerClock
@@ -73,23 +73,17 @@ class _Driver:
         self._news = threading.Event()
         self._news.set()
         self._next_look = 0.0
-        self._engine = open_engine(options.database.resolve())
         self._consumptions: dict[Consumption, int] = {}
         traffic = Traffic()
         source = source_of(options)
         timings = Timings()
         self.connection: psycopg.Connection[Any] | None = None
-        self.control = ControlConnection(
-            self._engine,
-            options.schema,
-            _log_loss,
-            lambda _: self._news.set(),
-            traffic,
-            lambda: self._consumptions,
-            ServerClock(timings),
-            timings,
-        )
+        with jms_errors("connecting"):
+            self.control = ControlConnection.open(
+                options.database.resolve(), options.schema, ServerClock(timings), timings
+            )
         try:
+            self.control.serve(_log_loss, lambda _: self._news.set(), traffic, lambda: self._consumptions)
             with jms_errors("starting a stream"):
                 self.connection = connect(options.database.libpq_url("jmsql-spark-streaming"), autocommit=True)
                 self.stream = SparkStream(
@@ -127,7 +121,6 @@ class _Driver:
         self.control.close()
         if self.connection is not None:
             self.connection.close()
-        self._engine.dispose()
 
     def has_news(self) -> bool:
         """Whether the queue may have something new since it was found empty."""

@@ -1,5 +1,14 @@
 -- What a client's control connection asks: who lives, who listens, and what each client does.
 
+-- name: server
+-- The last five: which database it is, and what SQLAlchemy's dialect asks there on an engine's first connection.
+select (select version_num from jmsql.schema_version),
+       current_setting('server_version'), (extract(epoch from clock_timestamp()) * 1000)::bigint,
+       not jmsql.may_administer(current_user),
+       pg_postmaster_start_time(), oid::bigint, current_schema()::text,
+       current_setting('standard_conforming_strings'), to_regtype('hstore')::oid::bigint
+from pg_catalog.pg_database where datname = current_database();
+
 -- name: configure
 -- No longer does a statement wait for a lock, or a transaction that was left open hold up others.
 select set_config('synchronous_commit', 'off', false), set_config('lock_timeout', %(lock_timeout)s, false),

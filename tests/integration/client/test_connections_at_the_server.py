@@ -98,8 +98,11 @@ def test_connections_have_the_name_that_the_environment_gives(
 ) -> None:
     assert server.connections("shop") == 0
     monkeypatch.setenv("PGAPPNAME", "shop")
-    with jmsql_factory.create_connection():
-        assert server.connections("shop") == 2
+    with jmsql_factory.create_connection() as connection:
+        assert server.connections("shop") == 1
+        connection.start()
+        use(connection.create_session(), Queue("orders"))
+        assert server.connections("shop") == 2 + 1, "the session's, and one beside the sessions"
 
 
 def test_a_session_that_waits_keeps_its_prepared_statements(connection: Connection, queue: Queue) -> None:
@@ -127,7 +130,6 @@ def test_a_session_that_has_done_nothing_takes_no_connection(
     connection: Connection, server: Server, use: Callable[[Session], object]
 ) -> None:
     session = connection.create_session(transacted=True)
-    server.terminate(SESSIONS)  # what the connection has asked when it was made
     use(session)
     assert server.connections(SESSIONS) == 0
 

@@ -194,6 +194,7 @@ def test_listeners_session_recovers_by_itself(
 def test_connections_other_sessions_are_not_disturbed(
     connection: Connection, others: Session, server: Server, queue: Queue
 ) -> None:
+    connection.create_session().create_producer(queue)  # which looks the queue up, beside the sessions
     assert server.terminate(SESSIONS) >= 1
     send_texts(others, queue, "a")
     assert receive_texts(connection.create_session().create_consumer(queue), 1) == ["a"]

@@ -1,0 +1,54 @@
+"""What a client has to know of the server that it has connected to: asked once, in one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+from sqlalchemy import URL, NullPool
+
+from jmsql.exceptions import JMSException
+from jmsql.store.engine import open_engine
+from jmsql.store.migration import check_schema, check_version
+from jmsql.store.runner import Runner
+from jmsql.store.statement import SqlFile, rows
+
+__all__ = ["Server", "look_at_server"]
+
+_MISSING = {"3F000", "42P01", "42883"}
+"""What PostgreSQL reports where the schema, a table or a function is not there."""
+
+_server = SqlFile("control").statement("server", "looking at the schema", rows)
+
+
+class Server(NamedTuple):
+    """The server, the database and the schema, as the role that has connected sees them."""
+
+    version: str
+    milliseconds: int
+    """What time it was there, in milliseconds since the epoch."""
+    is_restricted: bool
+    """Whether policies hide destinations from the role."""
+    dialect: tuple[Hashable, ...]
+    """Which database it is, and what SQLAlchemy's dialect asks there on an engine's first connection."""
+
+
+def look_at_server(runner: Runner, url: URL) -> Server:
+    """Ask for what a client has to know, and make sure that the schema is there and of the right version.
+
+    Args:
+        runner: Runs statements on a new connection, in autocommit mode.
+        url: Where the connection leads.
+
+    Raises:
+        JMSException: The schema is not; the message says what to do.
+    """
+    try:
+        [(schema_version, version, milliseconds, is_restricted, *dialect)] = runner.run(_server.bind())
+    except JMSException as error:
+        if error.error_code in _MISSING:
+            with open_engine(url, poolclass=NullPool).connect() as database:
+                check_schema(database, runner.schema)
+        raise
+    check_version(schema_version, runner.schema)
+    return Server(version, milliseconds, is_restricted, tuple(dialect))
