@@ -271,6 +271,7 @@ class ControlConnection:
         """Connect again, however long it takes; return False if the client is closed meanwhile."""
         former_ids = [self.connection_id]
         while not self._closed:
+            started = time.monotonic()
             try:
                 self._connect()
                 self._on_return(former_ids)
@@ -283,13 +284,14 @@ class ControlConnection:
                 self._wake_everyone()  # which also has inboxes give up what was claimed before
                 self._is_lost = False
                 return True
-            self._pause()
+            # As long as an attempt lasts, the client cannot be closed.
+            self._pause(at_least=time.monotonic() - started)
         return False
 
-    def _pause(self) -> None:
+    def _pause(self, at_least: float = 0.0) -> None:
         """Wait before the next attempt to connect, longer each time."""
-        pause = self._next_pause
-        self._next_pause = min(2 * pause, self._timings.maximum_reconnect_delay)
+        most = self._timings.maximum_reconnect_delay
+        pause, self._next_pause = max(self._next_pause, min(at_least, most)), min(2 * self._next_pause, most)
         select.select([self._wake_receiver], [], [], pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
         self._drain_wakes()
 

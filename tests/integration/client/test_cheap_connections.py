@@ -13,6 +13,7 @@ import sqlalchemy
 
 from jmsql import Connection, ConnectionFactory, Queue
 from jmsql.store.engine import open_sessions_engine, parse_url
+from jmsql.timings import Timings
 from tests.background import Background
 from tests.integration.client.server import CONTROL, SESSIONS, Server
 from tests.texts import receive_texts, send_texts
@@ -93,7 +94,7 @@ def test_what_was_known_of_another_server_is_not_used(jmsql_url: str) -> None:
     url = parse_url(jmsql_url)
     engines: list[sqlalchemy.Engine] = []
     for started in ("today", "today", "since it was upgraded"):
-        engine = open_sessions_engine(url, (started,))
+        engine = open_sessions_engine(url, (started,), Timings())
         engine.connect().close()
         engine.dispose()
         engines.append(engine)
