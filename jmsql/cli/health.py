@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from jmsql.cli.finding import Finding, Health, shortened
-from jmsql.cli.message_health import Limits, examine_clock, examine_messages, finishing_advice
+from jmsql.cli.message_health import (
+    Limits,
+    examine_clock,
+    examine_messages,
+    finishing_advice,
+    transactions_in_doubt,
+)
 from jmsql.cli.output import counted
 from jmsql.store.diagnosis import Diagnosis, MessageTable, ServerFacts, SnapshotHolder
-from jmsql.store.holders import PreparedTransaction
 
 __all__ = ["examine"]
 
@@ -36,13 +41,14 @@ def examine(diagnosis: Diagnosis, limits: Limits) -> Iterator[Finding]:
     if schema.health is not Health.problem:
         yield _clients(diagnosis)
         yield _upkeep(diagnosis)
-        yield from examine_messages(diagnosis.holders, limits)
+        yield from examine_messages(diagnosis, limits)
     is_pooled = diagnosis.holders.is_pooled()
     yield _pooler(is_pooled)
     yield _notifications(diagnosis, is_pooled=is_pooled)
     yield _autovacuum(server)
-    prepared = diagnosis.holders.prepared_transactions() if schema.health is not Health.problem else []
-    yield from _vacuum(diagnosis, server, limits.oldest_snapshot, {each.identifier: each for each in prepared})
+    in_doubt = transactions_in_doubt(diagnosis) if schema.health is not Health.problem else []
+    finishing = {each.identifier: finishing_advice(each, write) for each, write in in_doubt}
+    yield from _vacuum(diagnosis, server, limits.oldest_snapshot, finishing)
     if schema.health is not Health.problem:
         for table in diagnosis.tables():
             yield _table(table)
@@ -177,7 +183,7 @@ def _autovacuum(server: ServerFacts) -> Finding:
 
 
 def _vacuum(
-    diagnosis: Diagnosis, server: ServerFacts, oldest_snapshot: float, prepared: dict[str, PreparedTransaction]
+    diagnosis: Diagnosis, server: ServerFacts, oldest_snapshot: float, finishing: dict[str, str]
 ) -> Iterator[Finding]:
     if not server.sees_all_sessions:
         yield Finding(
@@ -189,7 +195,7 @@ def _vacuum(
     holders = diagnosis.snapshot_holders()
     late = [holder for holder in holders if holder.seconds is None or holder.seconds > oldest_snapshot]
     for holder in late:
-        yield Finding("vacuum", Health.problem, _held_back_by(holder), _release_advice(holder, prepared))
+        yield Finding("vacuum", Health.problem, _held_back_by(holder), _release_advice(holder, finishing))
     if not late:
         oldest = max((holder.seconds for holder in holders if holder.seconds is not None), default=None)
         says = "nothing holds it back" if oldest is None else f"the oldest snapshot is {oldest:.1f} s old"
@@ -211,7 +217,7 @@ def _held_back_by(holder: SnapshotHolder) -> str:
     return f"held back for {how_long} by the {who}{doing}"
 
 
-def _release_advice(holder: SnapshotHolder, prepared: dict[str, PreparedTransaction]) -> str:
+def _release_advice(holder: SnapshotHolder, finishing: dict[str, str]) -> str:
     match holder.kind:
         case "session":
             return (
@@ -221,10 +227,7 @@ def _release_advice(holder: SnapshotHolder, prepared: dict[str, PreparedTransact
         case "replication slot":
             return f"Let its reader catch up, or drop it: select pg_drop_replication_slot('{holder.name}')."
         case _:
-            transaction = prepared.get(holder.name)
-            if transaction is None:
-                return "The program that prepared it is to finish it."
-            return finishing_advice(transaction)
+            return finishing.get(holder.name or "", "The program that prepared it is to finish it.")
 
 
 def _table(table: MessageTable) -> Finding:

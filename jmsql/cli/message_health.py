@@ -8,10 +8,12 @@ from typing import NamedTuple
 from jmsql.cli.finding import Finding, Health, shortened
 from jmsql.cli.output import counted
 from jmsql.selectors import Selector
-from jmsql.store.holders import Holders, PreparedBy, PreparedTransaction
+from jmsql.spark.diagnosis import PreparedWrite, SparkDiagnosis
+from jmsql.store.diagnosis import Diagnosis
+from jmsql.store.holders import Holders, PreparedTransaction
 from jmsql.store.selector_indexes import serving
 
-__all__ = ["Limits", "examine_clock", "examine_messages", "finishing_advice"]
+__all__ = ["Limits", "examine_clock", "examine_messages", "finishing_advice", "transactions_in_doubt"]
 
 _NOTED_SKEW = 1.0
 _DEEP = 1000
@@ -43,17 +45,18 @@ def examine_clock(holders: Holders) -> Finding:
     )
 
 
-def examine_messages(holders: Holders, limits: Limits) -> Iterator[Finding]:
+def examine_messages(diagnosis: Diagnosis, limits: Limits) -> Iterator[Finding]:
     """Examine who holds messages, and what waits for somebody.
 
     Args:
-        holders: Knows the facts.
+        diagnosis: Knows the facts.
         limits: How long things may take.
     """
+    holders = diagnosis.holders
     yield from _transactions(holders, limits)
     yield from _claims(holders, limits)
-    yield from _prepared(holders, limits)
-    yield from _streams(holders)
+    yield from _prepared(diagnosis, limits)
+    yield from _streams(diagnosis)
     yield from _selectors(holders)
     yield from _unattended(holders)
     yield from _failing(holders)
@@ -102,59 +105,72 @@ def _claims(holders: Holders, limits: Limits) -> Iterator[Finding]:
         yield Finding("claims", Health.ok, f"{counted(claimed, 'message')} held by {counted(len(claims), 'client')}")
 
 
-def _prepared(holders: Holders, limits: Limits) -> Iterator[Finding]:
-    prepared = holders.prepared_transactions()
-    late = [each for each in prepared if each.seconds > limits.longest_transaction]
-    for each in late[:_SHOWN]:
+def transactions_in_doubt(diagnosis: Diagnosis) -> list[tuple[PreparedTransaction, PreparedWrite | None]]:
+    """Return the transactions that wait for their second phase, and what becomes of those of Spark's tasks.
+
+    Args:
+        diagnosis: Knows the facts.
+    """
+    prepared = diagnosis.holders.prepared_transactions()
+    writes = SparkDiagnosis(diagnosis.connection, diagnosis.schema).prepared_writes(
+        each.identifier for each in prepared
+    )
+    return [(each, writes.get(each.identifier)) for each in prepared]
+
+
+def _prepared(diagnosis: Diagnosis, limits: Limits) -> Iterator[Finding]:
+    prepared = transactions_in_doubt(diagnosis)
+    late = [(each, write) for each, write in prepared if each.seconds > limits.longest_transaction]
+    for each, write in late[:_SHOWN]:
         yield Finding(
             "two-phase",
             Health.problem,
             f"the transaction {each.identifier!r} of {each.owner!r} is in doubt for {each.seconds:,.0f} s"
             + (", and holds messages" if each.holds_messages else ""),
-            finishing_advice(each),
+            finishing_advice(each, write),
         )
     if not late:
         yield Finding("two-phase", Health.ok, f"{counted(len(prepared), 'prepared transaction')}")
 
 
-def finishing_advice(transaction: PreparedTransaction) -> str:
+def finishing_advice(transaction: PreparedTransaction, write: PreparedWrite | None) -> str:
     """Say how a prepared transaction ends, and only what cannot lose or double anything.
 
     Args:
         transaction: The transaction.
+        write: What becomes of it if a task of Spark has prepared it; None: none has.
     """
     name = transaction.identifier.replace("'", "''")
-    match transaction.prepared_by:
-        case PreparedBy.COMMITTED_WRITE:
+    match write:
+        case PreparedWrite.COMMITTED:
             return (
                 "The driver of Spark has decided to commit it, and any client that does the upkeep does so if it may. "
                 f"As {transaction.owner!r}, or a superuser: commit prepared '{name}'."
             )
-        case PreparedBy.ABANDONED_WRITE:
+        case PreparedWrite.ABANDONED:
             return (
                 "The write of Spark that it belongs to goes on without it, and a client that does the upkeep rolls it "
                 f"back if it may. Do not commit it. As {transaction.owner!r}, or a superuser: rollback prepared "
                 f"'{name}'."
             )
-        case PreparedBy.OPEN_WRITE:
+        case PreparedWrite.OPEN:
             return (
                 "Leave it: the driver of Spark decides on it when all tasks are done. If the driver is gone, the next "
                 "run of its query does, or the upkeep rolls it back a day after it began."
             )
-        case PreparedBy.OTHER_SCHEMA:
+        case PreparedWrite.OTHER_SCHEMA:
             return "It is a write of Spark to another schema: run `jmsql doctor --schema` with that one. Do not end it."
-        case PreparedBy.TRANSACTION_MANAGER:
-            return (
-                "Its transaction manager is to finish it (tpc_recover, then tpc_commit or tpc_rollback). If that is "
-                "gone for good, look into its log, and at the other branches of the transaction: if any was committed, "
-                f"commit prepared '{name}'; if it never decided to commit, rollback prepared '{name}'."
-            )
-        case _:
-            return "jmsql has not prepared it: the program that did so is to finish it, and knows how."
+    if transaction.is_global:
+        return (
+            "Its transaction manager is to finish it (tpc_recover, then tpc_commit or tpc_rollback). If that is "
+            "gone for good, look into its log, and at the other branches of the transaction: if any was committed, "
+            f"commit prepared '{name}'; if it never decided to commit, rollback prepared '{name}'."
+        )
+    return "jmsql has not prepared it: the program that did so is to finish it, and knows how."
 
 
-def _streams(holders: Holders) -> Iterator[Finding]:
-    streams = holders.waiting_streams(_STREAM_COMES_BACK)
+def _streams(diagnosis: Diagnosis) -> Iterator[Finding]:
+    streams = SparkDiagnosis(diagnosis.connection, diagnosis.schema).waiting_streams(_STREAM_COMES_BACK)
     for each in streams[:_SHOWN]:
         place = "all destinations" if each.destination is None else repr(each.destination)
         kept = f"{counted(each.claimed, 'message')} of" if each.claimed else "the history of"

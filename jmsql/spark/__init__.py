@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from jmsql.store.maintenance_task import register_task
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -23,6 +25,10 @@ _PLACES = {
     "archive": "jmsql.spark.archiving.job",
 }
 """Where the names are that are loaded when they are asked for: Spark's tasks need none of them."""
+
+# As the entry points of the installed package do, which a copy brought along by ``--py-files`` does not have.
+register_task("spark-attempts", "jmsql.spark.writing.maintenance:attempts_task")
+register_task("spark-prepared", "jmsql.spark.writing.maintenance:prepared_task")
 
 
 def __getattr__(name: str) -> Any:

@@ -87,10 +87,12 @@ class Diagnosis:
     """
 
     def __init__(self, url: str, schema: str) -> None:
-        self._schema_name = schema
+        self.schema = schema
+        """The name of the schema."""
         self._schema = quote_identifier(schema)
-        self._connection = AutocommitConnection(url)
-        self.holders = Holders(self._connection, schema)
+        self.connection = AutocommitConnection(url)
+        """Where to ask."""
+        self.holders = Holders(self.connection, schema)
 
     def server(self) -> ServerFacts:
         """Return what the server is, and its settings."""
@@ -107,11 +109,11 @@ class Diagnosis:
     def schema_versions(self) -> tuple[str | None, str]:
         """Return the version of the schema in the database, None if it is not there, and the one that is wanted."""
         with jms_errors("looking at the schema"):
-            return current_version(self._connection.sqlalchemy, self._schema_name), newest_version()
+            return current_version(self.connection.sqlalchemy, self.schema), newest_version()
 
     def clients(self) -> list[ClientSummary]:
         """Return the connections of clients, the oldest first."""
-        return client_summaries(self._connection, self._schema_name)
+        return client_summaries(self.connection, self.schema)
 
     def upkeep(self) -> UpkeepFacts:
         """Return whether a client does the upkeep, and what waits for it."""
@@ -180,18 +182,18 @@ class Diagnosis:
             How many seconds it took; None if it did not come within `timeout` seconds.
         """
         channel = f"jmsql_doctor_{uuid.uuid4().hex}"
-        with jms_errors("listening for a notification"), self._connection.engine.connect() as sender:
-            self._connection.rows(f"listen {channel}")
+        with jms_errors("listening for a notification"), self.connection.engine.connect() as sender:
+            self.connection.rows(f"listen {channel}")
             started = time.monotonic()
             sender.exec_driver_sql(f"notify {channel}")
             sender.commit()
-            arrived = [time.monotonic() for _ in self._connection.psycopg.notifies(timeout=timeout, stop_after=1)]
-            self._connection.rows(f"unlisten {channel}")
+            arrived = [time.monotonic() for _ in self.connection.psycopg.notifies(timeout=timeout, stop_after=1)]
+            self.connection.rows(f"unlisten {channel}")
         return arrived[0] - started if arrived else None
 
     def close(self) -> None:
         """End the connection."""
-        self._connection.close()
+        self.connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -203,4 +205,4 @@ class Diagnosis:
 
     def _rows(self, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
         with jms_errors("examining the server"):
-            return self._connection.rows(statement, **parameters)
+            return self.connection.rows(statement, **parameters)

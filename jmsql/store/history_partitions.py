@@ -204,11 +204,9 @@ class HistoryPartitions:
         return [row[0] for row in self._driver.execute(statement, parameters).rows]
 
     def _note_loss(self, day: HistoryDay, destinations: list[str] | None) -> None:
-        if sources := self.cursors_before(day, destinations):
-            statement = (
-                f"update {self._schema}.spark_cursor set lost_at = now() where source_id = any(%(sources)s::uuid[])"
-            )
-            self._driver.execute(statement, {"sources": sources})
+        """Have streaming reads know that they lose what they have not passed."""
+        statement = f"select {self._schema}.note_history_loss(%(partition)s, %(destinations)s::text[])"
+        self._driver.execute(statement, {"partition": day.partition, "destinations": destinations})
 
     def _finish_drops(self) -> None:
         """Drop what was being detached when a connection or somebody's patience ended."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from datetime import date
 
 import psycopg
@@ -30,30 +29,26 @@ class HistoryUpkeep:
     def __init__(self, schema: str, timings: Timings, *, pooled: bool) -> None:
         self._timings = timings
         self._schema = schema
-        self._next_run = 0.0
         self._may_remove = not pooled
         self._held: dict[date, list[str]] = {}
 
-    def run(self, driver: Driver) -> None:
-        """Do some of what is due.
+    def run(self, driver: Driver) -> bool:
+        """Do some of what is due, and return whether there may be more.
 
         Args:
             driver: The control connection, in autocommit mode.
         """
-        if time.monotonic() < self._next_run:
-            return
-        self._next_run = time.monotonic() + self._timings.history_maintenance_interval
         patience = self._timings.history_lock_timeout
         partitions = HistoryPartitions(driver, self._schema, patience=patience, on_held=self._tell_held)
         try:
             partitions.make_ahead()
-            if self._may_remove and next(partitions.apply_retention(), None) is not None:
-                self._next_run = 0.0  # there may be more
+            return self._may_remove and next(partitions.apply_retention(), None) is not None
         except psycopg.errors.LockNotAvailable:
             logger.info("Somebody reads the history that is to be removed; that is done later.")
         except psycopg.errors.InsufficientPrivilege as error:
             self._may_remove = False
             logger.warning("The history is not pruned (%s): run `jmsql history prune` as the schema's owner.", error)
+        return False
 
     def _tell_held(self, day: date, sources: list[str]) -> None:
         if self._held.get(day) != sources:

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 import psycopg
 
 from jmsql.store.autocommit_connection import AutocommitConnection
-from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import POOLED
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.selector_indexes import SelectorIndex, selector_indexes
-from jmsql.store.spark_prepared import PREPARED_PREFIX, PreparedAttempts
 
 __all__ = [
     "ClaimHolder",
     "ClockSkew",
     "FailingDestination",
     "Holders",
-    "PreparedBy",
     "PreparedTransaction",
     "SelectiveConsumer",
     "TransactionHolder",
     "WaitingQueue",
-    "WaitingStream",
 ]
 
 
@@ -54,17 +49,6 @@ class ClaimHolder(NamedTuple):
     destination: str | None
 
 
-class PreparedBy(StrEnum):
-    """Who has prepared a transaction, and so who decides what becomes of it."""
-
-    COMMITTED_WRITE = "a write of Spark that its driver has decided to commit"
-    ABANDONED_WRITE = "a write of Spark that nobody counts on any more"
-    OPEN_WRITE = "a write of Spark that its driver has not decided on yet"
-    OTHER_SCHEMA = "a write of Spark to another schema"
-    TRANSACTION_MANAGER = "a transaction manager"
-    UNKNOWN = "somebody else"
-
-
 class PreparedTransaction(NamedTuple):
     """A transaction that waits for the second phase of its commit, with all its locks."""
 
@@ -72,7 +56,11 @@ class PreparedTransaction(NamedTuple):
     owner: str
     seconds: float
     holds_messages: bool
-    prepared_by: PreparedBy = PreparedBy.UNKNOWN
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a transaction manager has prepared it, by what its identifier looks like."""
+        return psycopg.Xid.from_string(self.identifier).format_id is not None
 
 
 class SelectiveConsumer(NamedTuple):
@@ -106,15 +94,6 @@ class FailingDestination(NamedTuple):
     seconds: float | None
 
 
-class WaitingStream(NamedTuple):
-    """A streaming read of Spark that has not gone on, with what it keeps: messages, or all history after its place."""
-
-    source_id: str
-    destination: str | None
-    claimed: int
-    seconds: float
-
-
 class ClockSkew(NamedTuple):
     """How many seconds the server's clock is ahead of this machine's, and by how much that may be wrong."""
 
@@ -132,7 +111,6 @@ class Holders:
 
     def __init__(self, connection: AutocommitConnection, schema: str) -> None:
         self._connection = connection
-        self._schema_name = schema
         self._schema = quote_identifier(schema)
 
     def is_pooled(self) -> bool:
@@ -194,23 +172,7 @@ class Holders:
                 from pg_prepared_xacts x where x.database = current_database()
                 order by x.prepared"""
         )
-        # Looked up after the list was read, as by whoever finishes them.
-        attempts = PreparedAttempts(self._schema_name).judged(PsycopgDriver(self._connection.psycopg))
-        return [PreparedTransaction._make((*row, self._prepared_by(row[0], attempts.get(row[0], "")))) for row in rows]
-
-    @staticmethod
-    def _prepared_by(identifier: str, verdict: str | None) -> PreparedBy:
-        match verdict:
-            case "commit":
-                return PreparedBy.COMMITTED_WRITE
-            case "rollback":
-                return PreparedBy.ABANDONED_WRITE
-            case None:
-                return PreparedBy.OPEN_WRITE
-        if identifier.startswith(PREPARED_PREFIX):
-            return PreparedBy.OTHER_SCHEMA
-        is_global = psycopg.Xid.from_string(identifier).format_id is not None
-        return PreparedBy.TRANSACTION_MANAGER if is_global else PreparedBy.UNKNOWN
+        return [PreparedTransaction._make(row) for row in rows]
 
     def selective_consumers(self, depth: int) -> list[SelectiveConsumer]:
         """Return the selectors with which queues are received from that have so many messages at the least."""
@@ -278,27 +240,6 @@ class Holders:
                 from {self._schema}.dead_letters group by queue order by queue"""
         )
         return [WaitingQueue._make(row) for row in rows]
-
-    def waiting_streams(self, seconds: float) -> list[WaitingStream]:
-        """Return the streaming reads of Spark that have not gone on for so many seconds and keep something."""
-        rows = self._rows(
-            f"""select source_id::text, destination, claimed, extract(epoch from clock_timestamp() - since)::float8
-                from (
-                    select b.source_id, coalesce(q.name, t.name) as destination, sum(b.messages)::bigint as claimed,
-                           min(b.claimed_at) as since
-                    from {self._schema}.spark_batch b
-                    join {self._schema}.spark_source s using (source_id)
-                    join {self._schema}.queue q using (queue_id)
-                    left join {self._schema}.subscription n using (queue_id)
-                    left join {self._schema}.topic t on t.topic_id = n.topic_id
-                    group by b.source_id, q.queue_id, t.topic_id
-                    union all
-                    select source_id, destination, 0, used_at from {self._schema}.spark_cursor where holds) streams
-                where since < clock_timestamp() - make_interval(secs => %(seconds)s)
-                order by since""",
-            seconds=seconds,
-        )
-        return [WaitingStream._make(row) for row in rows]
 
     def selector_indexes(self) -> list[SelectorIndex]:
         """Return the indexes for selectors."""

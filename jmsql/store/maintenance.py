@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import random
 import time
+from collections.abc import Sequence
 
 from jmsql.duration import as_setting
 from jmsql.store.delay_statements import delay_statements
@@ -13,9 +14,9 @@ from jmsql.store.driver import Driver
 from jmsql.store.due_messages import DueMessages
 from jmsql.store.history_upkeep import HistoryUpkeep
 from jmsql.store.leadership import LeadershipLostError, LeadingDriver, Lease
+from jmsql.store.maintenance_task import MaintenanceTask, load_task
 from jmsql.store.message_key import MessageKey
 from jmsql.store.redelivery import LostClaim, Redelivery, Release
-from jmsql.store.spark_prepared import PreparedAttempts
 from jmsql.store.topic_statements import topic_statements
 from jmsql.store.upkeep_statements import upkeep_statements
 from jmsql.timings import Timings
@@ -52,12 +53,21 @@ class Maintenance:
         self._topics = topic_statements(schema)
         self._delays = delay_statements(schema)
         self._due_messages = DueMessages(schema, timings)
-        self._history = HistoryUpkeep(schema, timings, pooled=pooled)
-        self._prepared_attempts = PreparedAttempts(schema)
+        history = HistoryUpkeep(schema, timings, pooled=pooled)
+        self._tasks = (
+            MaintenanceTask("expired messages", self._reap_expired),
+            MaintenanceTask("abandoned subscriptions", self._end_abandoned),
+            MaintenanceTask("temporary destinations", self._forget_temporary),
+            MaintenanceTask("deleted queues", self._purge_deleted),
+            MaintenanceTask("bodies", self._forget_bodies),
+            MaintenanceTask("orphans", self._forget_orphans, timings.orphan_interval),
+            MaintenanceTask("pages", self._restore_pages, timings.table_check_interval),
+            MaintenanceTask("history", history.run, timings.history_maintenance_interval),
+        )
+        self._requested: dict[str, MaintenanceTask | None] = {}
+        self._next_runs: dict[str, float] = {}
         self._lease: Lease | None = None
         self._next_run = 0.0
-        self._next_orphans = 0.0
-        self._next_pages = 0.0
         self._last_body = 0
         self._moved: list[int] = []
 
@@ -126,36 +136,29 @@ class Maintenance:
         Returns:
             Whether there is more to do.
         """
-        driver.execute(self._statements.forget_dead_connections, {"connection_id": connection_id})
+        requested = driver.execute(self._statements.forget_dead_connections, {"connection_id": connection_id}).rows
         self._release_lost_claims(driver, released)
         self._moved += Redelivery(driver, self._schema).bury()
-        reaped: int = driver.execute(self._statements.reap_expired, {"limit": _REAP_LIMIT}).rows[0][0]
-        self._end_abandoned(driver)
-        driver.execute(self._statements.forget_temporary)
-        purged = driver.execute(self._statements.purge_deleted, {"limit": _PURGE_LIMIT}).row_count
-        purged_delayed = driver.execute(self._delays.purge_deleted, {"limit": _PURGE_LIMIT}).row_count
-        driver.execute(self._statements.forget_deleted)
-        bodies = {"after": self._last_body, "limit": _BODY_LIMIT}
-        self._last_body, forgotten = driver.execute(self._statements.forget_bodies, bodies).rows[0]
-        staged: int = driver.execute(self._statements.forget_staged, {"limit": _PURGE_LIMIT}).rows[0][0]
-        if time.monotonic() >= self._next_orphans:
-            driver.execute(self._statements.forget_orphans)
-            driver.execute(self._statements.find_lost)
-            self._next_orphans = time.monotonic() + self._timings.orphan_interval
-        if time.monotonic() >= self._next_pages:
-            self._restore_pages(driver)
-            self._next_pages = time.monotonic() + self._timings.table_check_interval
-        self._history.run(driver)
-        self._prepared_attempts.finish(driver)
-        steps = (
-            (reaped, _REAP_LIMIT),
-            (purged, _PURGE_LIMIT),
-            (purged_delayed, _PURGE_LIMIT),
-            (forgotten, _BODY_LIMIT),
-            (staged, _PURGE_LIMIT),
-            (len(released), _RELEASE_LIMIT),
-        )
-        return any(count == limit for count, limit in steps)
+        tasks = [*self._tasks, *self._load([name for (name,) in requested])]
+        has_more = [self._run_task(task, driver) for task in tasks]
+        return any(has_more) or len(released) == _RELEASE_LIMIT
+
+    def _load(self, names: Sequence[str]) -> list[MaintenanceTask]:
+        """Return the tasks that somebody has requested for the schema."""
+        for name in names:
+            if name not in self._requested:
+                self._requested[name] = load_task(name, self._schema)
+        return [task for name in names if (task := self._requested[name]) is not None]
+
+    def _run_task(self, task: MaintenanceTask, driver: Driver) -> bool:
+        """Run a task if it is time to; return whether there is more to do at once."""
+        if time.monotonic() < self._next_runs.get(task.name, 0.0):
+            return False
+        self._next_runs[task.name] = time.monotonic() + task.interval  # also if it fails
+        has_more = task.run(driver)
+        if has_more:
+            self._next_runs[task.name] = 0.0
+        return has_more
 
     def _release_lost_claims(self, driver: Driver, released: list[MessageKey]) -> None:
         """Free what dead clients have claimed, and what was claimed for too long: it counts as a failed delivery."""
@@ -164,7 +167,31 @@ class Maintenance:
         redelivery.release([_release(claim) for claim in lost])
         released += [claim.key for claim in lost]
 
-    def _restore_pages(self, driver: Driver) -> None:
+    def _reap_expired(self, driver: Driver) -> bool:
+        reaped: int = driver.execute(self._statements.reap_expired, {"limit": _REAP_LIMIT}).rows[0][0]
+        return reaped == _REAP_LIMIT
+
+    def _forget_temporary(self, driver: Driver) -> bool:
+        driver.execute(self._statements.forget_temporary)
+        return False
+
+    def _purge_deleted(self, driver: Driver) -> bool:
+        purges = self._statements.purge_deleted, self._delays.purge_deleted
+        purged = [driver.execute(purge, {"limit": _PURGE_LIMIT}).row_count for purge in purges]
+        driver.execute(self._statements.forget_deleted)
+        return _PURGE_LIMIT in purged
+
+    def _forget_bodies(self, driver: Driver) -> bool:
+        bodies = {"after": self._last_body, "limit": _BODY_LIMIT}
+        self._last_body, forgotten = driver.execute(self._statements.forget_bodies, bodies).rows[0]
+        return bool(forgotten == _BODY_LIMIT)
+
+    def _forget_orphans(self, driver: Driver) -> bool:
+        driver.execute(self._statements.forget_orphans)
+        driver.execute(self._statements.find_lost)
+        return False
+
+    def _restore_pages(self, driver: Driver) -> bool:
         """Give tables back the pages with which every plan is to count, if somebody has taken them away."""
         tables = [name for (name,) in driver.execute(self._statements.restore_pages).rows]
         if tables:
@@ -173,8 +200,9 @@ class Maintenance:
                 "restored dump. They have them again.",
                 ", ".join(tables),
             )
+        return False
 
-    def _end_abandoned(self, driver: Driver) -> None:
+    def _end_abandoned(self, driver: Driver) -> bool:
         """End the subscriptions whose last consumers went without leaving them, each in a transaction of its own."""
         idleness = {"timeout": as_setting(self._timings.idle_in_transaction_timeout)}
         for (queue_id,) in driver.execute(self._statements.find_abandoned).rows:
@@ -185,6 +213,7 @@ class Maintenance:
             if driver.execute(self._topics.is_abandoned, subscription).row_count:  # nobody has joined it meanwhile
                 driver.execute(self._topics.remove_subscription, subscription)
             driver.execute("commit")
+        return False
 
 
 def _release(claim: LostClaim) -> Release:

@@ -33,19 +33,21 @@ class UpkeepStatements:
 
         # Of the transaction: a client that is frozen in it holds up others no longer than that.
         self.limit_idleness = "select set_config('idle_in_transaction_session_timeout', %(timeout)s, true)"
-        # A client's row is seen only once its lock is held.
+        # A client's row is seen only once its lock is held. The names of what is to be done besides come along.
         self.forget_dead_connections = f"""
-            delete from {schema}.connection c
-            where c.connection_id <> %(connection_id)s
-              and (c.heartbeat_at is null
-                   or c.heartbeat_at < statement_timestamp() - {schema}.heartbeat_timeout())
-              and not exists (
-                select from pg_catalog.pg_locks l
-                where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.mode = 'ExclusiveLock'
-                  and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
-                  and l.classid::bigint = (c.lock_key >> 32) & 4294967295
-                  and l.objid::bigint = c.lock_key & 4294967295
-                  and l.pid = c.server_process_id)"""
+            with forgotten as (
+                delete from {schema}.connection c
+                where c.connection_id <> %(connection_id)s
+                  and (c.heartbeat_at is null
+                       or c.heartbeat_at < statement_timestamp() - {schema}.heartbeat_timeout())
+                  and not exists (
+                    select from pg_catalog.pg_locks l
+                    where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.mode = 'ExclusiveLock'
+                      and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
+                      and l.classid::bigint = (c.lock_key >> 32) & 4294967295
+                      and l.objid::bigint = c.lock_key & 4294967295
+                      and l.pid = c.server_process_id))
+            select name from {schema}.maintenance_task order by name"""
         self.forget_orphans = f"""
             delete from {schema}.delivery d
             where d.claim_id is null
@@ -155,22 +157,6 @@ class UpkeepStatements:
             where found.queue_id is not null
               and not exists (select from {schema}.queue q where q.queue_id = found.queue_id)
             on conflict do nothing"""
-
-        # Of Spark's tasks that have died, or whose driver has, or that another attempt was faster than.
-        self.forget_staged = f"""
-            with abandoned as materialized (
-                select attempt_id from {schema}.spark_attempt
-                where started_at < statement_timestamp() - interval '1 day'
-                order by attempt_id limit 1
-                for update skip locked),
-            deleted as (
-                delete from {schema}.spark_staging where ctid = any(array(
-                    select s.ctid from abandoned join {schema}.spark_staging s using (attempt_id) limit %(limit)s))
-                returning position),
-            forgotten as (
-                delete from {schema}.spark_attempt a using abandoned b
-                where a.attempt_id = b.attempt_id and (select count(*) from deleted) < %(limit)s)
-            select count(*) from deleted"""
 
         # In windows of the key, so that a run takes little time however many there are.
         self.forget_bodies = f"""

@@ -313,6 +313,7 @@ declare
             ' jmsql.spark_attempt, jmsql.spark_staging, jmsql.spark_write, jmsql.spark_prepared, jmsql.spark_source,'
             ' jmsql.spark_batch, jmsql.spark_cursor',
         'insert, update, delete on jmsql.leadership',
+        'select, insert, delete on jmsql.maintenance_task',
         'select on sequence jmsql.message_sequence',
         'execute on function'
             ' jmsql.settings_row(text), jmsql.alter_destination(text, jsonb), jmsql.create_queue(text, jsonb),'
@@ -325,7 +326,8 @@ declare
             ' jmsql.lock_free_messages(integer, bigint[], bigint, bigint), jmsql.forget_deliveries(tid[]),'
             ' jmsql.move_step(integer, integer, bigint[], bigint, bigint, boolean),'
             ' jmsql.move(text, text, bigint[], bigint), jmsql.purge(text, bigint[], bigint),'
-            ' jmsql.cursors_before(regclass, text[]), jmsql.forget_spark_source(uuid),'
+            ' jmsql.cursors_before(regclass, text[]), jmsql.note_history_loss(regclass, text[]),'
+            ' jmsql.forget_spark_source(uuid),'
             ' jmsql.permit(name, text[], integer), jmsql.grant_access(text, name, text[]),'
             ' jmsql.revoke_access(text, name, text[]), jmsql.create_roles(), jmsql.restore_pages()'];
     actions text[] := array(
@@ -488,7 +490,8 @@ revoke all on function
     jmsql.replay(text, text, timestamptz, timestamptz, text[], boolean),
     jmsql.lock_free_messages(integer, bigint[], bigint, bigint), jmsql.forget_deliveries(tid[]),
     jmsql.move_step(integer, integer, bigint[], bigint, bigint, boolean), jmsql.move(text, text, bigint[], bigint),
-    jmsql.purge(text, bigint[], bigint), jmsql.cursors_before(regclass, text[]), jmsql.forget_spark_source(uuid),
+    jmsql.purge(text, bigint[], bigint), jmsql.cursors_before(regclass, text[]),
+    jmsql.note_history_loss(regclass, text[]), jmsql.forget_spark_source(uuid),
     jmsql.permit(name, text[], integer), jmsql.grant_access(text, name, text[]),
     jmsql.revoke_access(text, name, text[]), jmsql.create_roles(), jmsql.restore_pages(),
     jmsql.set_privileges(name), jmsql.renew_privileges()

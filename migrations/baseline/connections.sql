@@ -109,6 +109,13 @@ comment on table jmsql.leadership is
 comment on column jmsql.leadership.connection_id is
     'Who has the lease; null: nobody gets it before it expires, which suspends the maintenance.';
 
+create table jmsql.maintenance_task (
+    name         text primary key,
+    requested_at timestamptz not null default now()
+);
+comment on table jmsql.maintenance_task is
+    'The tasks that the client with the lease does besides its own, by the names under which programs know them.';
+
 create function jmsql.lease_duration() returns interval
     language sql immutable parallel safe
     return interval '5 seconds';

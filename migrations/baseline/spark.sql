@@ -172,3 +172,13 @@ end
 $$;
 comment on function jmsql.cursors_before(regclass, text[]) is
     'The streaming reads that have not passed all of the history of some destinations, or of all, in a partition.';
+
+create function jmsql.note_history_loss(partition regclass, destinations text[]) returns void
+    language sql volatile
+    set search_path = pg_catalog, pg_temp
+begin atomic
+    update jmsql.spark_cursor set lost_at = now()
+    where source_id in (select c from jmsql.cursors_before(partition, destinations) c);
+end;
+comment on function jmsql.note_history_loss(regclass, text[]) is
+    'Tells the streaming reads that have not passed it that history is removed from a partition.';

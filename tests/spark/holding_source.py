@@ -16,8 +16,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from jmsql.spark.writing.staging import Attempt
 from jmsql.spark.writing.writer import BatchWriter, StagedPartition, StreamWriter
-from jmsql.store.spark_staging import Attempt
 from jmsql.testing import wait_for
 from pyspark_jmsql import DefaultSource
 

@@ -16,7 +16,7 @@ from jmsql.messages import typed_json
 from jmsql.postgresql_text import ESCAPE, to_postgresql
 from jmsql.spark.text_columns import occurs
 from jmsql.spark.writing.outgoing_properties import encode_properties
-from jmsql.store.spark_staging import STAGED_COLUMNS, Place
+from jmsql.spark.writing.staging import STAGED_COLUMNS, Place
 
 __all__ = ["STAGED_SCHEMA", "Staging", "count_places"]
 

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from jmsql.spark.writing.copying import copy_batches
 from jmsql.spark.writing.outgoing import STAGED_SCHEMA
+from jmsql.spark.writing.staging import MESSAGE_COLUMNS, Place, StagedMessages, staging_statements
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.spark_staging import MESSAGE_COLUMNS, Place, StagedMessages, staging_statements
 
 __all__ = ["QueueCopy"]
 

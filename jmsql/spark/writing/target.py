@@ -1,17 +1,18 @@
-"""The database that messages are written to."""
+"""The database that is written to, made sure of before any task starts."""
 
 from __future__ import annotations
 
 from jmsql.exceptions import ResourceAllocationException
 from jmsql.spark.database import check_database, check_prepared_transactions, check_rights
 from jmsql.spark.options import Options
+from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.store.driver import PsycopgDriver
 
 __all__ = ["check_target"]
 
 
 def check_target(options: Options) -> None:
-    """Make sure, before any task starts, that the database takes what is written.
+    """Make sure that the database takes what is written, and have its clients look after what a dead task leaves.
 
     Raises:
         JMSException: It cannot be reached, its schema is missing or of another version, the role may not write, or the
@@ -26,3 +27,4 @@ def check_target(options: Options) -> None:
                 check_prepared_transactions(driver)
             except ResourceAllocationException as error:
                 raise ResourceAllocationException(f"Option 'twoPhaseCommit': {error}", error.error_code) from error
+        request_maintenance(driver, options.schema, two_phase_commit=options.two_phase_commit)

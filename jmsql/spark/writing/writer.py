@@ -21,13 +21,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from jmsql.exceptions import JMSException
 from jmsql.spark.options import Options
 from jmsql.spark.writing.copying import copy_batches
+from jmsql.spark.writing.ledger import SparkWrites
 from jmsql.spark.writing.outgoing import STAGED_SCHEMA, Staging, count_places
+from jmsql.spark.writing.prepared import PreparedWrites
 from jmsql.spark.writing.queue_copy import QueueCopy
+from jmsql.spark.writing.staging import Attempt, Place, StagedMessages, staging_statements
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.message_store import MessageStore
-from jmsql.store.spark_prepared import PreparedWrites
-from jmsql.store.spark_staging import Attempt, Place, StagedMessages, staging_statements
-from jmsql.store.spark_writes import SparkWrites
 
 __all__ = ["BatchWriter", "StreamWriter"]
 

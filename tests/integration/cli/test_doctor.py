@@ -15,9 +15,9 @@ import pytest
 import sqlalchemy
 
 import jmsql as library
+from jmsql.spark.writing.prepared import PreparedWrites
+from jmsql.spark.writing.staging import Attempt, Place, StagedMessages
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.spark_prepared import PreparedWrites
-from jmsql.store.spark_staging import Attempt, Place, StagedMessages
 from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command, Outcome
 

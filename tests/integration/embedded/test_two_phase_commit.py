@@ -10,10 +10,10 @@ import pytest
 from jmsql import Queue, ResourceAllocationException, migrate
 from jmsql.embedded import cluster, start_server
 from jmsql.spark.options import Options
+from jmsql.spark.writing.prepared import PreparedWrites
+from jmsql.spark.writing.staging import Attempt
 from jmsql.spark.writing.target import check_target
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.spark_prepared import PreparedWrites
-from jmsql.store.spark_staging import Attempt
 from jmsql.xa import XAConnectionFactory, Xid
 from tests.integration.embedded.server_processes import kill_server
 from tests.texts import messages_left, send_texts

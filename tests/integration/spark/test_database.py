@@ -66,7 +66,7 @@ def test_missing_schema_says_how_to_make_it(plan: Callable[..., object]) -> None
         plan(jmsqlSchema="elsewhere")
 
 
-@pytest.mark.parametrize(("number", "words"), [("0001", "run `jmsql migrate`"), ("9999", "upgrade jmsql")])
+@pytest.mark.parametrize(("number", "words"), [("0000", "run `jmsql migrate`"), ("9999", "upgrade jmsql")])
 def test_schema_of_another_version_says_what_to_do(
     plan: Callable[..., object], version: Callable[[str], None], number: str, words: str
 ) -> None:

@@ -15,12 +15,13 @@ import pytest
 import jmsql
 from jmsql import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.spark.options import Options
+from jmsql.spark.writing.maintenance import request_maintenance
+from jmsql.spark.writing.prepared import PreparedAttempts, PreparedWrites
+from jmsql.spark.writing.staging import Attempt, Place, StagedMessages
 from jmsql.spark.writing.writer import BatchWriter
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.message_store import MessageStore
-from jmsql.store.spark_prepared import PreparedAttempts, PreparedWrites
-from jmsql.store.spark_staging import Attempt, Place, StagedMessages
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 
@@ -188,6 +189,7 @@ def test_upkeep_commits_what_was_decided_and_rolls_back_what_nobody_knows(
     server.rows("delete from jmsql.spark_attempt where attempt_id = %s", orphan.attempt_id)
     server.rows("update jmsql.spark_attempt set write_id = 'other' where attempt_id = %s", waiting.attempt_id)
     decide(connection, decided)
+    request_maintenance(PsycopgDriver(connection), "jmsql", two_phase_commit=True)
     with jmsql_factory.create_context() as context:
         consumer = context.create_consumer(context.create_queue("orders"))
         assert [consumer.receive_body(str, timeout=10) for _ in TEN] == TEN

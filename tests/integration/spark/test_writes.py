@@ -7,9 +7,10 @@ import pytest
 
 import jmsql
 from jmsql import JMSException
+from jmsql.spark.writing.ledger import SparkWrites
+from jmsql.spark.writing.maintenance import request_maintenance
+from jmsql.spark.writing.staging import Attempt, Place, StagedMessages
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.spark_staging import Attempt, Place, StagedMessages
-from jmsql.store.spark_writes import SparkWrites
 from jmsql.testing import wait_for
 
 ORDERS = Place("queue://orders", is_delayed=False)
@@ -83,6 +84,7 @@ def test_what_dead_tasks_have_staged_is_removed_after_a_day_by_any_client(
         stage(connection, 10)
         connection.execute("update jmsql.spark_attempt set started_at = now() - interval '25 hours'")
         fresh = stage(connection, 5)
+        request_maintenance(PsycopgDriver(connection), "jmsql", two_phase_commit=False)
         with jmsql_factory.create_connection():
             wait_for(lambda: count(connection, "spark_attempt") == 1)
         assert count(connection, "spark_staging") == 5

@@ -13,9 +13,9 @@ from psycopg import sql
 import jmsql
 from jmsql import AcknowledgeMode, ConnectionFactory, Queue, Topic
 from jmsql.admin import Administration
+from jmsql.spark.writing.staging import Attempt, Place, StagedMessages
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.history_partitions import HistoryPartitions
-from jmsql.store.spark_staging import Attempt, Place, StagedMessages
 from jmsql.testing import wait_for
 
 ORDERS = Queue("orders")

@@ -7,11 +7,11 @@ from functools import cache
 
 from jmsql.exceptions import JMSException
 from jmsql.postgresql_text import to_postgresql
+from jmsql.spark.writing.staging import Attempt, StagedMessages, total
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.runner import Runner
-from jmsql.store.spark_staging import Attempt, StagedMessages, total
 from jmsql.store.traffic import add_traffic
 
 __all__ = ["SparkWrites", "WriteLedger"]

@@ -97,6 +97,22 @@ class StagingStatements:
         self.forget_attempts = f"""
             with forgotten as (delete from {schema}.spark_attempt where attempt_id = any(%(attempts)s::bigint[]))
             {self.remove}"""
+        # Of tasks that have died, or whose driver has, or that another attempt was faster than. One attempt at a time.
+        self.forget_abandoned = f"""
+            with abandoned as materialized (
+                select attempt_id from {schema}.spark_attempt
+                where started_at < statement_timestamp() - interval '1 day'
+                order by attempt_id limit 1
+                for update skip locked),
+            deleted as (
+                delete from {schema}.spark_staging where ctid = any(array(
+                    select s.ctid from abandoned join {schema}.spark_staging s using (attempt_id) limit %(limit)s))
+                returning position),
+            forgotten as (
+                delete from {schema}.spark_attempt a using abandoned b
+                where a.attempt_id = b.attempt_id and (select count(*) from deleted) < %(limit)s
+                returning a.attempt_id)
+            select (select count(*) from deleted), (select count(*) from forgotten)"""
 
     def source(self, columns: Sequence[tuple[str, str]]) -> str:
         """Return the staged messages for one topic as rows with the columns of a publication and `position`."""

@@ -14,12 +14,12 @@ from psycopg import sql
 
 from jmsql.exceptions import JMSException, JMSSecurityException, ResourceAllocationException
 from jmsql.postgresql_text import to_postgresql
+from jmsql.spark.writing.ledger import WriteLedger
+from jmsql.spark.writing.staging import Attempt, StagedMessages, total
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.runner import Runner
-from jmsql.store.spark_staging import Attempt, StagedMessages, total
-from jmsql.store.spark_writes import WriteLedger
 from jmsql.store.traffic import add_traffic
 
 __all__ = ["PREPARED_PREFIX", "PreparedAttempts", "PreparedWrites", "prepared_statements"]

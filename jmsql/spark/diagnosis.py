@@ -1,0 +1,77 @@
+"""Facts that tell whether Spark has left something undone, for `jmsql doctor`. It needs no package of Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from jmsql.spark.writing.prepared import PREPARED_PREFIX, PreparedAttempts
+from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.errors import jms_errors
+from jmsql.store.identifier import quote_identifier
+
+__all__ = ["PreparedWrite", "SparkDiagnosis", "WaitingStream"]
+
+
+class PreparedWrite(StrEnum):
+    """What becomes of a transaction that a task of Spark has prepared."""
+
+    COMMITTED = "the driver has decided to commit it"
+    ABANDONED = "nobody counts on it any more"
+    OPEN = "the driver has not decided on it yet"
+    OTHER_SCHEMA = "it is of another schema"
+
+
+class WaitingStream(NamedTuple):
+    """A streaming read that has not gone on, with what it keeps: messages, or all history after its place."""
+
+    source_id: str
+    destination: str | None
+    claimed: int
+    seconds: float
+
+
+class SparkDiagnosis:
+    """Asks the server.
+
+    Args:
+        connection: A connection in autocommit mode.
+        schema: The name of the schema.
+    """
+
+    def __init__(self, connection: AutocommitConnection, schema: str) -> None:
+        self._connection = connection
+        self._schema_name = schema
+        self._schema = quote_identifier(schema)
+
+    def prepared_writes(self, identifiers: Iterable[str]) -> dict[str, PreparedWrite]:
+        """Return what becomes of those prepared transactions, which were listed before, that are of tasks of Spark."""
+        names = [name for name in identifiers if name.startswith(PREPARED_PREFIX)]
+        if not names:
+            return {}
+        with jms_errors("examining the server"):
+            verdicts = PreparedAttempts(self._schema_name).judged(PsycopgDriver(self._connection.psycopg))
+        known = {"commit": PreparedWrite.COMMITTED, "rollback": PreparedWrite.ABANDONED, None: PreparedWrite.OPEN}
+        return {name: known[verdicts[name]] if name in verdicts else PreparedWrite.OTHER_SCHEMA for name in names}
+
+    def waiting_streams(self, seconds: float) -> list[WaitingStream]:
+        """Return the streaming reads that have not gone on for so many seconds and keep something."""
+        statement = f"""
+            select source_id::text, destination, claimed, extract(epoch from clock_timestamp() - since)::float8
+            from (
+                select b.source_id, coalesce(q.name, t.name) as destination, sum(b.messages)::bigint as claimed,
+                       min(b.claimed_at) as since
+                from {self._schema}.spark_batch b
+                join {self._schema}.spark_source s using (source_id)
+                join {self._schema}.queue q using (queue_id)
+                left join {self._schema}.subscription n using (queue_id)
+                left join {self._schema}.topic t on t.topic_id = n.topic_id
+                group by b.source_id, q.queue_id, t.topic_id
+                union all
+                select source_id, destination, 0, used_at from {self._schema}.spark_cursor where holds) streams
+            where since < clock_timestamp() - make_interval(secs => %(seconds)s)
+            order by since"""
+        with jms_errors("examining the server"):
+            return [WaitingStream._make(row) for row in self._connection.rows(statement, seconds=seconds)]
