@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is made on first use from requirements.lock. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test packages java lint types format docs benchmarks lock clean
+.PHONY: help setup demo test pythons packages java lint types format docs benchmarks lock clean
 
 # Every command, and every process that the tests start, would compile anew all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,6 +30,9 @@ demo: $(SETUP) ## run the demonstration on an embedded PostgreSQL (ARGS="--all" 
 
 test: lint docs packages ## run every check and all tests (ARGS go to pytest)
 	@$(BIN)/python -m pytest --numprocesses logical $(ARGS)
+
+pythons: $(SETUP) ## run the core's tests with each Python that is installed (PYTHONS="3.12 …")
+	@$(BIN)/python -m tests.supported_versions $(PYTHONS)
 
 # What tests need beside Python: a pooler, a clock that can be set, a network that can swallow packets, a browser, Java.
 packages: WANTED := pgbouncer libfaketime iproute2 chromium chromium-driver default-jre-headless
