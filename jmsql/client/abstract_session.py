@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
     from jmsql.policies import RedeliveryPolicy
     from jmsql.store.access import Action
-    from jmsql.store.reader import Fetch
+    from jmsql.store.receive import Fetch
     from jmsql.store.redelivery import Rules
     from jmsql.store.rows import MessageRow, OutgoingMessage
     from jmsql.store.traffic import Traffic

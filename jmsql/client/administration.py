@@ -13,7 +13,6 @@ from jmsql.destinations import Queue, Topic, named_destination, require_topic
 from jmsql.exceptions import IllegalStateException
 from jmsql.selectors import Selector
 from jmsql.store.dead_letters import DeadLetter, DeadLetters, Retry
-from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import jms_errors
 from jmsql.store.inspection import (
     BrowsedMessage,
@@ -25,7 +24,7 @@ from jmsql.store.inspection import (
 )
 from jmsql.store.move import Move
 from jmsql.store.purge import Purge
-from jmsql.store.subscriptions import SubscriptionDefinition, Subscriptions
+from jmsql.store.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
 
 __all__ = ["Administration"]
 
@@ -169,7 +168,7 @@ class Administration(DestinationAdministration):
             target.name, Selector.parse(selector), name, client_id, durable=True, shared=shared, no_local=no_local
         )
         with jms_errors("making a subscription"), self._connection.psycopg.transaction():
-            return Subscriptions(PsycopgDriver(self._connection.psycopg), self._schema).create(definition)
+            return self._connection.runner(self._schema).run(create_durable(definition))
 
     def dead_letters(
         self, queue: Queue | str | None = None, selector: str | None = None, *, limit: int = 100
@@ -230,7 +229,7 @@ class Administration(DestinationAdministration):
             IllegalStateException: It has a consumer, or messages that a session has not acknowledged.
         """
         with jms_errors("ending a subscription"), self._connection.psycopg.transaction():
-            Subscriptions(PsycopgDriver(self._connection.psycopg), self._schema).unsubscribe(name, client_id)
+            self._connection.runner(self._schema).run(unsubscribe(name, client_id))
 
 
 def _queue_name(queue: Queue | str) -> str:

@@ -10,13 +10,15 @@ from jmsql.client.inbox import Inbox
 from jmsql.client.redelivery import FailedDelivery, Redelivery
 from jmsql.exceptions import JMSException
 from jmsql.store.message_key import MessageKey
-from jmsql.store.message_store import MessageStore
+from jmsql.store.receive import claim
 from jmsql.store.redelivery import ExtendedClaim, Release
 from jmsql.store.rows import MessageRow
+from jmsql.store.sign_of_life import is_connected
 
 if TYPE_CHECKING:
     from jmsql.selectors import Selector
     from jmsql.store.dequeue import GroupScan
+    from jmsql.store.statement import Query
 
 __all__ = ["ClaimedDelivery"]
 
@@ -66,15 +68,14 @@ class ClaimedDelivery:
 
     def operation(
         self,
-        store: MessageStore,
         queue_id: int,
         selector: Selector | None,
         lowest: Sequence[int],
         limit: int,
         groups: GroupScan | None = None,
-    ) -> list[MessageRow]:
+    ) -> Query[list[MessageRow]]:
         """Claim messages in the name of the client's connection."""
-        return store.claim(queue_id, selector, lowest, limit, self._claimant().connection_id, self._time_limit, groups)
+        return claim(queue_id, selector, lowest, limit, self._claimant().connection_id, self._time_limit, groups)
 
     def next(self, inbox: Inbox, accept: Accept | None = None) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none.
@@ -129,7 +130,7 @@ class ClaimedDelivery:
         # What waits behind a long delivery would run out of its time too.
         is_single = self._time_limit is not None or (rules is not None and rules.policy.maximum_deliveries == 1)
         self._inboxes.add(inbox)
-        rows = inbox.fetch(self._access.store, 1 if is_single else limit, self._claims_of_groups(inbox))
+        rows = self._access.run(inbox.fetch(1 if is_single else limit, self._claims_of_groups(inbox)))
         if rules is not None:
             first = next((number for number, row in enumerate(rows) if row.delivery_count), len(rows))
             rows, rest = rows[: max(first, 1)], rows[max(first, 1) :]
@@ -140,7 +141,7 @@ class ClaimedDelivery:
 
     def _lives(self) -> bool:
         claimant = self._claimant()
-        return claimant.is_certain or self._access.store.is_connected(claimant.connection_id)
+        return claimant.is_certain or self._access.run(is_connected(claimant.connection_id))
 
     def _claims_of_groups(self, inbox: Inbox) -> set[int]:
         """Return the claims by which the session holds groups, of which more may come to an inbox.
@@ -169,7 +170,9 @@ class ClaimedDelivery:
         if not self._delivered:
             return
         delivered = list(self._delivered)
-        acknowledged = self._access.store.acknowledge([(key, row.handle) for _, key, row in delivered])
+        acknowledged = self._access.run(
+            self._access.recipient.acknowledge([(key, row.handle) for _, key, row in delivered])
+        )
         self._delivered.clear()
         self._limited.clear()
         count_outcome([(inbox, row) for inbox, _, row in delivered], "acknowledged")
@@ -230,9 +233,9 @@ class ClaimedDelivery:
 
     def _give_up(self, releases: list[Release]) -> None:
         try:
-            self._access.store.redelivery.release(releases)
+            self._access.run(self._access.recipient.release(releases))
         except JMSException:
             # The connection may have been lost while it was idle. As claims have numbers, nothing is given up twice.
-            self._access.store.redelivery.release(releases)
+            self._access.run(self._access.recipient.release(releases))
         if any(release.dead_letter_queue_id is not None for release in releases):
             self._redelivery.bury()

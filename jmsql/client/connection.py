@@ -26,9 +26,9 @@ from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.engine import open_connection, open_sessions_engine, without_secrets
 from jmsql.store.errors import jms_errors
-from jmsql.store.message_store import Publisher
 from jmsql.store.notification import DELAYED_CHANNEL
 from jmsql.store.pooler import find_database
+from jmsql.store.send import Publisher
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.traffic import Counts, Traffic
 from jmsql.timings import Timings
@@ -93,7 +93,7 @@ class Connection:
         self._traffic = Traffic()
         self._side = SideConnection(side_engine, schema, restricted=self._is_restricted)
         self._destinations = ConnectionDestinations(
-            self._side, schema, lambda: control.connection_id, automatic_creation=automatic_creation
+            self._side, lambda: control.connection_id, automatic_creation=automatic_creation
         )
         self._memberships = Memberships(self._destinations, control, self._subscribers, self._failed)
         self._redelivery = Redelivery(self._side, self._destinations, control, timings.policy_refresh_interval)

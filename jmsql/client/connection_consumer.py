@@ -18,7 +18,7 @@ from jmsql.client.server_sessions import ServerSession, ServerSessionPool
 from jmsql.client.session import Session
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store.message_key import MessageKey
-from jmsql.store.message_store import MessageStore
+from jmsql.store.receive import lock
 
 if TYPE_CHECKING:
     from jmsql.client.connection import Connection
@@ -51,7 +51,7 @@ class ConnectionConsumer:
         self._session = session
         self._consumer = consumer._state
         # A message is locked for a look at it, in a transaction that has ended when the look is over.
-        self._consumer.inbox.fetch_by(MessageStore.lock)
+        self._consumer.inbox.fetch_by(lock)
         self._inboxes: weakref.WeakKeyDictionary[Session, Inbox] = weakref.WeakKeyDictionary()
         # Held while a session is loaded.
         self._lock = threading.Lock()
@@ -149,7 +149,7 @@ class ConnectionConsumer:
         with self._session._lock:
             if self._session._closed:
                 return None
-            rows = self._connection._side.run(lambda store: inbox.fetch(store, 1))
+            rows = self._connection._side.run(inbox.fetch, 1)
         for row in rows:
             key = inbox.key(row)
             inbox.returned(key)

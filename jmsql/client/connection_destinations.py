@@ -10,9 +10,9 @@ from typing import TypeVar
 from jmsql.client.side_connection import SideConnection
 from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.exceptions import InvalidDestinationException
-from jmsql.store.driver import Driver
-from jmsql.store.subscriptions import SubscriptionDefinition, Subscriptions
-from jmsql.store.temporary_destinations import TemporaryDestinations
+from jmsql.store.lookup import queue_id, topic_id
+from jmsql.store.subscriptions import SubscriptionDefinition, attach, detach, rejoin, unsubscribe
+from jmsql.store.temporary_destinations import create_temporary, delete_temporary, require_temporary
 
 __all__ = ["ConnectionDestinations"]
 
@@ -26,16 +26,12 @@ class ConnectionDestinations:
 
     Args:
         side: Where the work is done.
-        schema: The name of the schema.
         connection_id: Returns the number of the client's connection.
         automatic_creation: Whether to make queues and topics that are not there.
     """
 
-    def __init__(
-        self, side: SideConnection, schema: str, connection_id: Callable[[], int], *, automatic_creation: bool
-    ) -> None:
+    def __init__(self, side: SideConnection, connection_id: Callable[[], int], *, automatic_creation: bool) -> None:
         self._side = side
-        self._schema = schema
         self._automatic_creation = automatic_creation
         self._connection_id = connection_id
         self._ids: dict[Destination, int] = {}
@@ -57,13 +53,11 @@ class ConnectionDestinations:
             InvalidDestinationException: It is temporary, and gone.
         """
         if isinstance(destination, TemporaryQueue | TemporaryTopic):
-            with self._side.transaction() as driver:
-                TemporaryDestinations(driver, self._schema).require(destination)
+            self._side.run_in_transaction(require_temporary(destination))
         if isinstance(destination, Topic):
-            with self._side.transaction() as driver:
-                number = -self._subscriptions(driver).topic_id(destination.name)
+            number = -self._side.run_in_transaction(topic_id(destination.name, create=self._automatic_creation))
         else:
-            number = self._side.run(lambda store: store.queue_id(destination.name, create=self._automatic_creation))
+            number = self._side.run(queue_id, destination.name, create=self._automatic_creation)
         self._ids[destination] = number
         return number
 
@@ -76,8 +70,9 @@ class ConnectionDestinations:
 
     def join(self, definition: SubscriptionDefinition) -> int:
         """Join a subscription, and return the id of its queue."""
-        with self._side.transaction() as driver:
-            attachment = self._subscriptions(driver).attach(definition, self._connection_id())
+        attachment = self._side.run_in_transaction(
+            attach(definition, self._connection_id(), create_topic=self._automatic_creation)
+        )
         if attachment.dropped is not None:
             logger.log(
                 logging.WARNING if attachment.dropped else logging.INFO,
@@ -90,18 +85,15 @@ class ConnectionDestinations:
 
     def join_again(self, former_ids: Sequence[int]) -> set[int]:
         """Keep, under the connection's new number, the subscriptions that it had; return the ids of their queues."""
-        with self._side.transaction() as driver:
-            return Subscriptions(driver, self._schema).rejoin(former_ids, self._connection_id())
+        return self._side.run_in_transaction(rejoin(former_ids, self._connection_id()))
 
     def leave(self, queue_id: int) -> None:
         """Leave a subscription."""
-        with self._side.transaction() as driver:
-            Subscriptions(driver, self._schema).detach(queue_id, self._connection_id())
+        self._side.run_in_transaction(detach(queue_id, self._connection_id()))
 
     def unsubscribe(self, name: str, client_id: str | None) -> None:
         """End a durable subscription."""
-        with self._side.transaction() as driver:
-            Subscriptions(driver, self._schema).unsubscribe(name, client_id)
+        self._side.run_in_transaction(unsubscribe(name, client_id))
 
     # Temporary destinations
 
@@ -144,15 +136,10 @@ class ConnectionDestinations:
         if isinstance(destination, TemporaryQueue | TemporaryTopic) and destination not in self._temporary:
             raise InvalidDestinationException(f"Only the connection that has made {destination} receives from it.")
 
-    def _subscriptions(self, driver: Driver) -> Subscriptions:
-        return Subscriptions(driver, self._schema, create_topics=self._automatic_creation)
-
     def _create(self, destination: Destination) -> None:
-        with self._side.transaction() as driver:
-            TemporaryDestinations(driver, self._schema).create(destination, self._connection_id())
+        self._side.run_in_transaction(create_temporary(destination, self._connection_id()))
 
     def _delete_temporary(self, destination: Destination) -> None:
-        with self._side.transaction() as driver:
-            TemporaryDestinations(driver, self._schema).delete(destination)
+        self._side.run_in_transaction(delete_temporary(destination))
         self._temporary.discard(destination)
         self._ids.pop(destination, None)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from jmsql.client.inbox import Inbox
 from jmsql.store.message_key import MessageKey
-from jmsql.store.message_store import MessageStore
-from jmsql.store.reader import Fetch
+from jmsql.store.receive import Fetch
 from jmsql.store.rows import MessageRow
 from jmsql.store.traffic import Counts
 
 if TYPE_CHECKING:
+    from jmsql.store.acknowledge import Recipient
     from jmsql.store.session_connection import SessionConnection
+    from jmsql.store.statement import Query, Steps
 
 __all__ = ["Accept", "Announce", "Delivery", "ImmediateDelivery", "StoreAccess", "count_outcome"]
 
+
+T = TypeVar("T")
 
 Accept = Callable[[MessageRow], object]
 """Raises an exception if a message is not wanted as it is, which then stays where it was."""
@@ -26,11 +29,14 @@ Announce = Callable[[Sequence[MessageKey]], None]
 
 
 class StoreAccess(Protocol):
-    """Where a strategy finds the store: through the session's connection, or the caller's."""
+    """Where a strategy runs its statements: on the session's connection, or the caller's."""
 
     @property
-    def store(self) -> MessageStore:
-        """The store, in the current transaction."""
+    def recipient(self) -> Recipient:
+        """Who receives messages through it."""
+
+    def run(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements, in the current transaction."""
 
 
 class Delivery(Protocol):
@@ -55,11 +61,10 @@ class ImmediateDelivery:
         announce: Tells consumers of messages and groups that are to be had again.
     """
 
-    operation: Fetch = staticmethod(MessageStore.take)
-
     def __init__(self, connection: SessionConnection, announce: Announce) -> None:
         self._connection = connection
         self._announce = announce
+        self.operation: Fetch = connection.recipient.take
 
     def next(self, inbox: Inbox, accept: Accept | None = None) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none.
@@ -71,7 +76,7 @@ class ImmediateDelivery:
         rows: list[MessageRow] = []
         try:
             with self._connection.receiving() as received:
-                rows = inbox.fetch(self._connection.store, 1)
+                rows = self._connection.run(inbox.fetch(1))
                 if rows:
                     received()
                     if accept is not None:

@@ -12,9 +12,8 @@ from jmsql.client.factory import ConnectionFactory, default_url
 from jmsql.destinations import Destination, Queue, Topic, named_destination
 from jmsql.store.access import Access, AccessSummary, Action
 from jmsql.store.autocommit_connection import AutocommitConnection
-from jmsql.store.automatic_creation import AutomaticCreation
+from jmsql.store.automatic_creation import automatic_creation, set_automatic_creation
 from jmsql.store.destination_settings import DestinationsAdministration, DestinationSettings, DestinationSummary
-from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import jms_errors
 from jmsql.store.migration import DEFAULT_SCHEMA, check_schema
 from jmsql.timings import Timings
@@ -44,7 +43,7 @@ class DestinationAdministration:
         except BaseException:
             self._connection.close()
             raise
-        self._automatic_creation = AutomaticCreation(PsycopgDriver(self._connection.psycopg), self._schema)
+        self._runner = self._connection.runner(self._schema)
         self._objects = AdministeredObjects(self._connection, self._schema)
         self._access = Access(self._connection, self._schema)
         self._destinations = DestinationsAdministration(self._connection, self._schema)
@@ -129,11 +128,11 @@ class DestinationAdministration:
     @property
     def automatic_creation(self) -> bool:
         """Whether the first use of a queue or topic makes it, by whatever client. True by default."""
-        return self._automatic_creation.enabled
+        return self._runner.run(automatic_creation())
 
     @automatic_creation.setter
     def automatic_creation(self, enabled: bool) -> None:
-        self._automatic_creation.enabled = enabled
+        self._runner.run(set_automatic_creation(enabled=enabled))
 
     def destinations(self) -> list[DestinationSummary]:
         """Return all destinations, with what is set for them: queues first, by name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from jmsql.client.abstract_session import AbstractSession
@@ -16,7 +17,11 @@ from jmsql.destinations import Destination, Queue, TemporaryQueue, Topic, requir
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, TransactionInProgressException
 from jmsql.messages import Message
 from jmsql.selectors import Selector
-from jmsql.store.message_store import MessageStore, Publisher
+from jmsql.store.acknowledge import Recipient
+from jmsql.store.lookup import find_queue, queue_id, require_access
+from jmsql.store.receive import browse, require_read_committed
+from jmsql.store.runner import Runner
+from jmsql.store.send import Publisher, notify_sent
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.traffic import Counts, measure, meters
 from jmsql.timings import Timings
@@ -25,9 +30,11 @@ if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
     from jmsql.policies import RedeliveryPolicy
     from jmsql.store.access import Action
+    from jmsql.store.dequeue import GroupScan
     from jmsql.store.driver import Driver
-    from jmsql.store.reader import Fetch
+    from jmsql.store.receive import Fetch
     from jmsql.store.rows import MessageRow, OutgoingMessage
+    from jmsql.store.statement import Query
     from jmsql.store.subscriptions import SubscriptionDefinition
 
 __all__ = ["CallerTransaction", "EnlistedSession"]
@@ -129,20 +136,20 @@ class EnlistedSession(AbstractSession):
         """Insert what waits to be sent, in the caller's transaction."""
         if not self.outbox:
             return
-        store = self._store
+        runner = self._runner
         try:
-            self.outbox.flush(store, _NOBODY)
+            runner.run(self.outbox.flush(_NOBODY))
         except InvalidDestinationException:
             for destination in self.outbox.destinations:
                 if not isinstance(destination, TemporaryQueue | Topic):
-                    store.queue_id(destination.name)
-            self.outbox.flush(store, _NOBODY)
+                    runner.run(queue_id(destination.name))
+            runner.run(self.outbox.flush(_NOBODY))
         news = self.outbox.ended()
         interval = self._timings.enlisted_notification_interval
         due = [destination for destination in news.destinations if _notification_due(destination, interval)]
         topics = [destination.name for destination in due if isinstance(destination, Topic)]
         queues = [destination.name for destination in due if not isinstance(destination, Topic)]
-        store.notify(queues, topics, delayed=news.delayed)
+        runner.run(notify_sent(queues, topics, delayed=news.delayed))
         if meters:
             for destination, number in news.destinations.items():
                 measure(destination, Counts(sent=number))
@@ -151,16 +158,16 @@ class EnlistedSession(AbstractSession):
         """Do nothing: what was received is acknowledged by the caller's commit."""
 
     @property
-    def _store(self) -> MessageStore:
-        return MessageStore(self._transaction.driver, self._schema, restricted=self._is_restricted)
+    def _runner(self) -> Runner:
+        return Runner(self._transaction.driver, self._schema)
 
     def _queue_id(self, queue: Queue, action: Action) -> int:
         # Receiving makes no queue: others who need it would have to wait for the caller's transaction to end.
-        queue_id = self._store.find_queue(queue.name)
-        if queue_id is None:
+        found = self._runner.run(find_queue(queue.name))
+        if found is None:
             return _NO_QUEUE
-        self._is_restricted = self._store.require_access(queue_id, action)
-        return queue_id
+        self._is_restricted = self._runner.run(require_access(found, action))
+        return found
 
     def _will_send_to(self, destination: Destination) -> None:
         """Do nothing: a queue that is missing is made with the send, and a topic need not be there."""
@@ -209,7 +216,17 @@ class EnlistedSession(AbstractSession):
         """Do nothing: none is asynchronous."""
 
     def _fetch_operation(self) -> Fetch:
-        return MessageStore.take
+        return self._take
+
+    def _take(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        lowest: Sequence[int],
+        limit: int,
+        groups: GroupScan | None = None,
+    ) -> Query[list[MessageRow]]:
+        return Recipient(restricted=self._is_restricted).take(queue_id, selector, lowest, limit, groups)
 
     def _receive(
         self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None = None
@@ -222,12 +239,12 @@ class EnlistedSession(AbstractSession):
         while not (self._closed or consumer.closed):
             if consumer.inbox.queue_id == _NO_QUEUE:
                 consumer.inbox = self._open_inbox(require_queue(consumer.destination), consumer.selector)
-            store = self._store
-            rows = consumer.inbox.fetch(store, 1)
+            runner = self._runner
+            rows = runner.run(consumer.inbox.fetch(1))
             if not rows and is_first:
                 is_first = False
-                store.require_read_committed()
-                rows = consumer.inbox.fetch_again(store, 1)
+                runner.run(require_read_committed())
+                rows = runner.run(consumer.inbox.fetch_again(1))
             if rows:
                 message = rows[0].message(consumer.destination)
                 if check is not None:
@@ -240,7 +257,7 @@ class EnlistedSession(AbstractSession):
         return None
 
     def _browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
-        return self._store.browse(queue_id, selector, after, limit)
+        return self._runner.run(browse(queue_id, selector, after, limit))
 
     def _set_listener(
         self,
@@ -256,7 +273,7 @@ class EnlistedSession(AbstractSession):
         )
 
     def _consumer_opened(self, consumer: ConsumerState) -> None:  # noqa: ARG002 - it holds nothing
-        self._store.require_read_committed()
+        self._runner.run(require_read_committed())
 
     def _consumer_closed(self, consumer: ConsumerState) -> None:
         """Do nothing: it holds nothing."""

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from jmsql.destinations import Destination, Queue
 from jmsql.store.dequeue import Prefetch
+from jmsql.store.lookup import find_queue
 from jmsql.store.message_key import GroupKey, MessageKey
-from jmsql.store.message_store import MessageStore
-from jmsql.store.reader import Fetch, QueueReader
+from jmsql.store.reader import QueueReader
+from jmsql.store.receive import Fetch
 from jmsql.store.rows import MessageRow
+from jmsql.store.statement import Steps
 
 if TYPE_CHECKING:
     from jmsql.selectors import Selector
@@ -131,11 +133,10 @@ class Inbox:
         """The queue that the next fetch takes messages from."""
         return self.queue_id if self._moved_to is None else self._moved_to
 
-    def fetch(self, store: MessageStore, limit: int, own_claims: Collection[int] = ()) -> list[MessageRow]:
+    def fetch(self, limit: int, own_claims: Collection[int] = ()) -> Steps[list[MessageRow]]:
         """Fetch up to `limit` messages from the store, without keeping them.
 
         Args:
-            store: The store, through the connection to fetch with.
             limit: The most messages to fetch.
             own_claims: The claims by which messages of groups are held: more of the same groups may come.
         """
@@ -143,17 +144,17 @@ class Inbox:
             self.queue_id, self._moved_to = self._moved_to, None
             self.fetch_by(self._reader.fetch)
         self._begins_anew()
-        if self._may_be_removed and not self._find_queue(store):
+        if self._may_be_removed and not (yield from self._find_queue()):
             return []
         while self._returned:
             key = self._returned.popleft()
             self.returned(key)
-        rows = self._reader.read(store, limit, own_claims)
+        rows = yield from self._reader.read(limit, own_claims)
         self.prefetch.fetched(len(rows), sum(row.size for row in rows))
         self._has_fetched |= bool(rows)
         return rows
 
-    def fetch_again(self, store: MessageStore, limit: int) -> list[MessageRow]:
+    def fetch_again(self, limit: int) -> Steps[list[MessageRow]]:
         """Fetch from the front of the queue if something was fetched before, which may be there again.
 
         A caller who rolls back to a savepoint, or its transaction, tells nobody.
@@ -161,7 +162,7 @@ class Inbox:
         if not self._has_fetched:
             return []
         self.fetch_by(self._reader.fetch)
-        return self.fetch(store, limit)
+        return (yield from self.fetch(limit))
 
     def keep(self, rows: list[MessageRow]) -> None:
         """Hold messages for delivery."""
@@ -265,9 +266,9 @@ class Inbox:
         self.fetch_by(self._reader.fetch)
         return True
 
-    def _find_queue(self, store: MessageStore) -> bool:
+    def _find_queue(self) -> Steps[bool]:
         """Return whether there is a queue of the name; it may be another one than before, made since."""
-        queue_id = store.find_queue(self.destination.name)
+        queue_id = yield from find_queue(self.destination.name)
         if queue_id is None:
             return False
         self._may_be_removed = False

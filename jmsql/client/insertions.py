@@ -98,7 +98,7 @@ class BatchInsertion:
             outbox.add(send.destination, send.outgoing)
         flush = any(send.outgoing.jms_delivery_mode == DeliveryMode.PERSISTENT for send in batch)
         try:
-            outbox.flush(self._database.store, self._connection._publisher, flush=flush)
+            self._database.run(outbox.flush(self._connection._publisher, flush=flush))
         except InvalidDestinationException:
             self._connection._destinations.forget(outbox.destinations)
             raise

@@ -10,9 +10,9 @@ from jmsql.client.delivery import count_outcome
 from jmsql.client.inbox import Inbox
 from jmsql.client.redelivery import FailedDelivery, Redelivery
 from jmsql.exceptions import JMSException
+from jmsql.store.acknowledge import present
 from jmsql.store.message_key import MessageKey
-from jmsql.store.message_store import MessageStore
-from jmsql.store.reader import Fetch
+from jmsql.store.receive import Fetch, lock, require_read_committed
 from jmsql.store.redelivery import Release, Rules
 from jmsql.store.rows import MessageRow
 from jmsql.store.savepoints import SavepointCommand, SavepointStep
@@ -42,7 +42,7 @@ class LockedDelivery:
         redelivery: Records deliveries outside of it.
     """
 
-    operation: Fetch = staticmethod(MessageStore.lock)
+    operation: Fetch = staticmethod(lock)
 
     def __init__(self, database: SessionConnection, redelivery: Redelivery) -> None:
         self._database = database
@@ -73,7 +73,7 @@ class LockedDelivery:
             self._give_up()  # what was locked in a transaction that the application has ended
         row = self._next(inbox)
         if row is None:
-            self._database.store.require_read_committed()
+            self._database.run(require_read_committed())
             if self._notice_what_came_back():
                 row = self._next(inbox)
         return row
@@ -133,7 +133,7 @@ class LockedDelivery:
         if inbox not in self._inboxes:
             self._inboxes.append(inbox)
         own_claims = {claim_id for key, claim_id in self._claims.items() if key.group_hash is not None}
-        rows = inbox.fetch(self._database.store, limit + len(held), own_claims)
+        rows = self._database.run(inbox.fetch(limit + len(held), own_claims))
         if held:
             groups = {group for other in others for group in other.groups}
             for row in rows:
@@ -146,7 +146,7 @@ class LockedDelivery:
     def flush(self) -> None:
         """Delete what was delivered, still in the open transaction."""
         if self._undeleted:
-            self._database.store.delete_locked(self._undeleted, self._undeleted_from)
+            self._database.run(self._database.recipient.delete_locked(self._undeleted, self._undeleted_from))
             self._undeleted.clear()
             self._undeleted_from.clear()
 
@@ -159,7 +159,7 @@ class LockedDelivery:
         self._notice_what_came_back()
         if self._recorded:
             self._are_forgotten = True
-            self._database.store.forget_deliveries(self._recorded)
+            self._database.run(self._database.recipient.forget_deliveries(self._recorded))
 
     def committed(self) -> list[MessageKey]:
         """Note that the transaction is over: what was delivered is gone.
@@ -284,7 +284,7 @@ class LockedDelivery:
         """Look for delivered messages that a rollback to a savepoint has brought back; return whether there are any."""
         if not (self._may_come_back and self._delivered):
             return False
-        keys = self._database.store.present(list(self._delivered))
+        keys = self._database.run(present(list(self._delivered)))
         self._bring_back(keys)
         return bool(keys)
 

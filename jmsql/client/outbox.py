@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from jmsql.destinations import Destination, Topic
+from jmsql.store.send import publish, send
 
 if TYPE_CHECKING:
-    from jmsql.store.message_store import MessageStore, Publisher
     from jmsql.store.rows import OutgoingMessage
+    from jmsql.store.send import Publisher
+    from jmsql.store.statement import Steps
 
 __all__ = ["News", "Outbox"]
 
@@ -67,13 +69,12 @@ class Outbox:
         if message.jms_delivery_time is not None:
             self._has_delayed = True
 
-    def flush(self, store: MessageStore, publisher: Publisher, *, flush: bool = True) -> None:
+    def flush(self, publisher: Publisher, *, flush: bool = True) -> Steps[None]:
         """Insert what is collected, in the open transaction. Each destination gets its messages in their order.
 
         After an error only what was not inserted is still collected, for another attempt.
 
         Args:
-            store: The store, in the open transaction.
             publisher: Who sends.
             flush: False lets the transaction commit without waiting for the disk.
         """
@@ -84,9 +85,9 @@ class Outbox:
             for batch in list(batches):
                 topic, _ = batch
                 if topic is None:
-                    store.send(batches[batch], flush=flush)
+                    yield from send(batches[batch], flush=flush)
                 else:
-                    store.publish(topic, batches[batch], publisher, flush=flush)
+                    yield from publish(topic, batches[batch], publisher, flush=flush)
                 del batches[batch]
         finally:
             self._messages = [each for each in self._messages if _batch(*each) in batches] if batches else []

@@ -16,7 +16,16 @@ from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecur
 from jmsql.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy
 from jmsql.store.control import ControlConnection
 from jmsql.store.message_key import MessageKey
-from jmsql.store.redelivery import QueuePolicy, Release, Rules, after_error
+from jmsql.store.redelivery import (
+    QueuePolicy,
+    Release,
+    Rules,
+    after_error,
+    bury,
+    errors,
+    policy,
+    record_deliveries,
+)
 
 __all__ = ["FailedDelivery", "Redelivery"]
 
@@ -90,11 +99,11 @@ class Redelivery:
 
     def _of_queue(self, queue_id: int) -> QueuePolicy:
         now = time.monotonic()
-        looked_up, policy = self._policies.get(queue_id, (0.0, None))
-        if policy is None or now >= looked_up + self._refresh_interval:
-            policy = self._side.run(lambda store: store.redelivery.policy(queue_id))
-            self._policies[queue_id] = now, policy
-        return policy
+        looked_up, found = self._policies.get(queue_id, (0.0, None))
+        if found is None or now >= looked_up + self._refresh_interval:
+            found = self._side.run(policy, queue_id)
+            self._policies[queue_id] = now, found
+        return found
 
     def failures(self, failed: Sequence[FailedDelivery], error: str | None) -> list[Release]:
         """Say what becomes of messages whose deliveries have failed together.
@@ -127,7 +136,7 @@ class Redelivery:
             return {}
         keys = [each.key for each in failed]
         try:
-            return self._side.run(lambda store: store.redelivery.errors(keys))
+            return self._side.run(errors, keys)
         except JMSException as error:
             logger.warning("Messages pause as if each delivery before had failed with an error: %s", error)
             return {each.key: each.number - 1 for each in failed}
@@ -135,16 +144,16 @@ class Redelivery:
     def record(self, keys: Sequence[MessageKey]) -> int:
         """Record that a transaction delivers messages that it has locked; return the number of the claim on them."""
         connection_id = self._control.connection_id
-        return self._side.run(lambda store: store.redelivery.record_deliveries(keys, connection_id))
+        return self._side.run(record_deliveries, keys, connection_id)
 
     def release(self, releases: Sequence[Release]) -> None:
         """Give messages back, of which a transaction may still hold the locks."""
-        self._side.run(lambda store: store.redelivery.release(releases))
+        self._side.run(self._side.recipient.release, releases)
 
     def bury(self) -> None:
         """Move what is delivered no more to the dead-letter queues; upkeep does it a little later if this fails."""
         try:
-            self._control.sent(self._side.run(lambda store: store.redelivery.bury()))
+            self._control.sent(self._side.run(bury))
         except JMSException as error:
             logger.warning("Messages go to their dead-letter queue a little later: %s", error)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import sqlalchemy
@@ -14,12 +14,14 @@ from jmsql.client.outbox import News, Outbox
 from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.messages import DeliveryMode
+from jmsql.store.send import publish, send
 
 if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
     from jmsql.client.connection import Connection
     from jmsql.store.rows import OutgoingMessage
     from jmsql.store.session_connection import SessionConnection
+    from jmsql.store.statement import Steps
     from jmsql.store.watched_connection import StatementListener
 
 __all__ = ["Sending"]
@@ -69,9 +71,9 @@ class Sending:
             flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
             if isinstance(destination, Topic):
                 publisher = self._connection._publisher
-                self._database.store.publish(destination, [message], publisher, flush=flush)
+                self._database.run(publish(destination, [message], publisher, flush=flush))
             else:
-                self._insert(lambda: self._database.store.send([message], flush=flush), [destination])
+                self._insert(send([message], flush=flush), [destination])
             self._connection._sent(News({destination: 1}, message.jms_delivery_time is not None))
 
     def send_asynchronously(self, send: AsynchronousSend) -> None:
@@ -91,7 +93,7 @@ class Sending:
         publisher = self._connection._publisher
         with self.lock:
             if self._outbox:  # else there need not even be a connection
-                self._insert(lambda: self._outbox.flush(self._database.store, publisher), self._outbox.destinations)
+                self._insert(self._outbox.flush(publisher), self._outbox.destinations)
 
     def share(self, before_statement: StatementListener) -> sqlalchemy.Connection:
         """Return the transaction, for the application to take part in it.
@@ -144,10 +146,10 @@ class Sending:
             if not self._database.is_lent:
                 self.flush()
 
-    def _insert(self, insert: Callable[[], None], destinations: Iterable[Destination]) -> None:
+    def _insert(self, insertion: Steps[None], destinations: Iterable[Destination]) -> None:
         """Insert messages, and forget their destinations if one was removed since it was last used."""
         try:
-            insert()
+            self._database.run(insertion)
         except InvalidDestinationException:
             self._connection._destinations.forget(destinations)
             raise

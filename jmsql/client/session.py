@@ -32,6 +32,8 @@ from jmsql.exceptions import (
 )
 from jmsql.messages import Message
 from jmsql.selectors import Selector
+from jmsql.store.lookup import require_access
+from jmsql.store.receive import browse
 from jmsql.store.savepoints import SavepointCommand, SavepointStep
 from jmsql.store.session_connection import SessionConnection
 
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from jmsql.destinations import Queue
     from jmsql.policies import RedeliveryPolicy
     from jmsql.store.access import Action
-    from jmsql.store.reader import Fetch
+    from jmsql.store.receive import Fetch
     from jmsql.store.redelivery import Rules
     from jmsql.store.rows import MessageRow, OutgoingMessage
     from jmsql.store.subscriptions import SubscriptionDefinition
@@ -324,7 +326,7 @@ class Session(AbstractSession):
         connection._destinations.require_own(queue)
         queue_id = connection._destinations.look_up(queue)
         if connection._is_restricted:  # else it would wait for what policies hide
-            connection._side.run(lambda store: store.require_access(queue_id, action))
+            connection._side.run(require_access, queue_id, action)
         return queue_id
 
     def _will_send_to(self, destination: Destination) -> None:
@@ -388,7 +390,7 @@ class Session(AbstractSession):
         with self._lock:
             if self._is_transacted:
                 self._receiving.locked.flush()
-            return self._database.store.browse(queue_id, selector, after, limit)
+            return self._database.run(browse(queue_id, selector, after, limit))
 
     def _fetch_operation(self) -> Fetch:
         return self._receiving.delivery(None).operation

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from sqlalchemy import Engine
 
 from jmsql.exceptions import IllegalStateException, JMSException
-from jmsql.store.driver import Driver, driver_for
+from jmsql.store.driver import driver_for
 from jmsql.store.errors import jms_errors
-from jmsql.store.message_store import MessageStore
+from jmsql.store.runner import Runner
 from jmsql.store.session_connection import SessionConnection
+from jmsql.store.statement import Query, Steps
 
 __all__ = ["SideConnection"]
 
 T = TypeVar("T")
+Parameters = ParamSpec("Parameters")
 
 
 class SideConnection:
@@ -31,23 +32,29 @@ class SideConnection:
 
     def __init__(self, engine: Engine, schema: str, *, restricted: bool) -> None:
         self._engine = engine
+        self._schema = schema
         self._lock = threading.Lock()
         self._closed = False
         self._connection = SessionConnection(engine, schema, transacted=False, restricted=restricted)
+        self.recipient = self._connection.recipient
 
-    def run(self, operation: Callable[[MessageStore], T]) -> T:
-        """Do something that commits by itself; once more if the connection was lost while it was idle."""
+    def run(
+        self,
+        work: Callable[Parameters, Query[T]] | Callable[Parameters, Steps[T]],
+        *args: Parameters.args,
+        **options: Parameters.kwargs,
+    ) -> T:
+        """Run what `work` returns for the arguments; once more if the connection was lost while it was idle."""
         with self._lock:
             try:
-                return operation(self._connection.store)
+                return self._connection.run(work(*args, **options))
             except JMSException:
                 if not self._connection.is_lost:
                     raise
-                return operation(self._connection.store)
+                return self._connection.run(work(*args, **options))
 
-    @contextmanager
-    def transaction(self) -> Iterator[Driver]:
-        """Run several statements in one transaction, on a connection of their own.
+    def run_in_transaction(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements in one transaction, on a connection of their own.
 
         Raises:
             IllegalStateException: The client's connection is closed.
@@ -57,7 +64,7 @@ class SideConnection:
         with jms_errors("changing a destination"), self._engine.connect() as connection, connection.begin():
             driver = driver_for(connection.connection.driver_connection)
             assert driver is not None
-            yield driver
+            return Runner(driver, self._schema).run(work)
 
     def close(self) -> None:
         """Give the connection back, and take none any more."""

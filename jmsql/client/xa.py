@@ -294,7 +294,8 @@ class XASession(Session):
         delivered = self._receiving.locked.delivered
         if delivered:
             try:
-                self._connection._side.run(lambda store: store.forget_deliveries(delivered))
+                side = self._connection._side
+                side.run(side.recipient.forget_deliveries, delivered)
             except JMSException as error:
                 logger.info("The deliveries of a committed transaction are forgotten a little later: %s", error)
 

@@ -12,6 +12,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import open_engine
 from jmsql.store.errors import jms_errors
+from jmsql.store.runner import Runner
 from jmsql.timings import Timings
 
 __all__ = ["AutocommitConnection"]
@@ -46,6 +47,10 @@ class AutocommitConnection:
             )
         self.psycopg: psycopg.Connection[Any] = connection
         self._driver = PsycopgDriver(connection)
+
+    def runner(self, schema: str) -> Runner:
+        """Return a runner of statements for a schema."""
+        return Runner(self._driver, schema)
 
     def rows(self, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows."""

@@ -5,11 +5,13 @@ There are two: one for queues that have never had a message of a group, and one 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
-from jmsql.selectors import Selector
-from jmsql.store.identifier import quote_identifier
-from jmsql.store.selected_statement import SelectedStatement
+from jmsql.selectors import Selector, SelectorSQL
+from jmsql.store.rows import array_literal
+from jmsql.store.selection import and_chosen
+from jmsql.store.statement import Query, Result, Statement
 
 __all__ = [
     "LAST_SEQUENCE",
@@ -17,6 +19,7 @@ __all__ = [
     "by_key",
     "candidates",
     "first_of_groups",
+    "first_of_groups_statement",
     "grouped_candidates",
     "makes_wait",
     "wanted",
@@ -51,7 +54,7 @@ def by_key(schema: str, table: str, alias: str, key: str) -> str:
                     offset 0) {alias}"""
 
 
-def candidates(schema_name: str, selector: Selector | None, condition: str = "") -> SelectedStatement:
+def candidates(selector: Selector | None, condition: str = "") -> SelectorSQL:
     """Compose the relation `found`, in the order of delivery from the consumer's bounds on.
 
     Its plan stops at the limit, and so locks no more rows than it returns. The join sees the delivery state of the
@@ -61,52 +64,45 @@ def candidates(schema_name: str, selector: Selector | None, condition: str = "")
     There are none as soon as the queue has, or had, messages of groups.
 
     Args:
-        schema_name: The plain name of the schema.
         selector: Which messages are wanted; None: all.
         condition: What else is asked of a message `m`.
     """
-    schema = quote_identifier(schema_name)
-    is_wanted, parameters = wanted(schema_name, selector, condition)
-    return SelectedStatement(
+    is_wanted, parameters = wanted(selector, condition)
+    return SelectorSQL(
         f"""
         found as materialized (
             select found.*
             from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
             cross join lateral (
                 select m.ctid as address, m.*
-                from {schema}.message m
-                left join {by_key(schema, "delivery", "d", "m")} on true
+                from jmsql.message m
+                left join {by_key("jmsql", "delivery", "d", "m")} on true
                 where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
                   and m.sequence between b.lowest and {LAST_SEQUENCE}
                   and {is_wanted}
                 order by m.queue_id, m.inverse_priority, m.sequence
                 limit %(limit)s
                 for update of m skip locked) found
-            where not (select exists (select from {schema}.grouped_queue g where g.queue_id = %(queue_id)s))
+            where not (select exists (select from jmsql.grouped_queue g where g.queue_id = %(queue_id)s))
             limit %(limit)s)""",
         parameters,
     )
 
 
-def wanted(schema_name: str, selector: Selector | None, condition: str = "") -> SelectedStatement:
+def wanted(selector: Selector | None, condition: str = "") -> SelectorSQL:
     """Compose the condition on a message `m` with its delivery's row `d`.
 
     It lets nothing through in a transaction above READ COMMITTED, whose snapshot hides what others have claimed since.
     """
-    schema = quote_identifier(schema_name)
-    parameters: dict[str, object] = {}
-    if selector is not None:
-        chosen = selector.to_sql(schema_name)
-        condition += f" and ({chosen.condition})"
-        parameters = chosen.parameters
-    return SelectedStatement(
+    chosen, parameters = and_chosen(selector)
+    return SelectorSQL(
         f"""(m.jms_expiration is null
-                    or m.jms_expiration > (select {schema}.current_milliseconds()))
+                    or m.jms_expiration > (select jmsql.current_milliseconds()))
                 and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                 and (select q.deleted_at is null and not q.paused
                             and current_setting('transaction_isolation') = 'read committed'
-                     from {schema}.queue q where q.queue_id = %(queue_id)s)
-                {condition}""",
+                     from jmsql.queue q where q.queue_id = %(queue_id)s)
+                {condition} {chosen}""",
         parameters,
     )
 
@@ -129,9 +125,7 @@ def makes_wait(delivery: str, message: str, own_claims: str) -> str:
                        <= ({message}.inverse_priority, {message}.sequence))"""
 
 
-def grouped_candidates(
-    schema_name: str, selector: Selector | None, *, own_claims: str, condition: str = ""
-) -> SelectedStatement:
+def grouped_candidates(selector: Selector | None, *, own_claims: str, condition: str = "") -> SelectorSQL:
     """Compose the relation `found` for queues with groups.
 
     The scan is the same, but for one thing: a message of a group is a candidate only if no other consumer holds the
@@ -140,25 +134,23 @@ def grouped_candidates(
     which may lie in front of where the scan began.
 
     Args:
-        schema_name: The plain name of the schema.
         selector: Which messages are wanted; None: all.
         own_claims: The consumer's claims, which do not make a group wait for it, as an expression.
         condition: What else is asked of a message `m`.
     """
-    schema = quote_identifier(schema_name)
-    is_wanted, parameters = wanted(schema_name, selector, condition)
-    delivery = f"left join {by_key(schema, 'delivery', 'd', 'm')} on true"
+    is_wanted, parameters = wanted(selector, condition)
+    delivery = f"left join {by_key('jmsql', 'delivery', 'd', 'm')} on true"
     # In this order: a group that waits is passed over without a try to lock it.
     is_first = f"""
         not exists (
-            select from {schema}.delivery g
+            select from jmsql.delivery g
             where g.queue_id = m.queue_id and {_same_group("g", "m")}
               and (g.claim_id is not null or g.next_attempt is not null)
               and {makes_wait("g", "m", own_claims)})
         and exists (
-            select from {schema}.group_lock l where l.slot = {schema}.group_slot(m.queue_id, m.group_hash)
+            select from jmsql.group_lock l where l.slot = jmsql.group_slot(m.queue_id, m.group_hash)
             for update skip locked)"""
-    return SelectedStatement(
+    return SelectorSQL(
         f"""
         place as materialized (
             select p.* from unnest(%(place_priorities)s::smallint[], %(place_sequences)s::bigint[])
@@ -170,7 +162,7 @@ def grouped_candidates(
                 select m.*, %(place_limit)s::bigint as messages
                 from place p
                 cross join lateral (
-                    select t.ctid as address, t.* from {schema}.message t
+                    select t.ctid as address, t.* from jmsql.message t
                     where (t.queue_id, t.inverse_priority, t.sequence)
                         = (%(queue_id)s, p.inverse_priority, p.sequence)
                     offset 0) m
@@ -179,7 +171,7 @@ def grouped_candidates(
                 union all
                 select * from (
                     select m.ctid as address, m.*, 1
-                    from {schema}.message m
+                    from jmsql.message m
                     {delivery}
                     where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
                       and m.sequence between b.lowest and {LAST_SEQUENCE}
@@ -198,7 +190,7 @@ def grouped_candidates(
                   from candidate c where c.group_hash is not null group by c.queue_id, c.group_hash) g
             cross join lateral (
                 select m.ctid as address, m.*, 1
-                from {schema}.message m
+                from jmsql.message m
                 {delivery}
                 where m.queue_id = g.queue_id and {_same_group("m", "g")} and {is_wanted}
                 order by m.queue_id, m.group_hash, m.inverse_priority, m.sequence
@@ -208,21 +200,28 @@ def grouped_candidates(
     )
 
 
+def first_of_groups(queue_id: int, selector: Selector | None, groups: Iterable[int]) -> Query[list[tuple[int, int]]]:
+    """Return where the first messages of groups are that a consumer can have, as (inverse priority, sequence)."""
+    return first_of_groups_statement(selector).bind(queue_id=queue_id, groups=array_literal(groups))
+
+
 @lru_cache(maxsize=1024)
-def first_of_groups(schema_name: str, selector: Selector | None) -> SelectedStatement:
-    """Return the statement that finds the first message of each group that a consumer with the selector can have."""
-    schema = quote_identifier(schema_name)
-    is_wanted, parameters = wanted(schema_name, selector)
-    return SelectedStatement(
-        f"""select first.inverse_priority, first.sequence
-            from unnest(%(groups)s::bigint[]) as g (group_hash)
-            cross join lateral (
-                select m.inverse_priority, m.sequence
-                from {schema}.message m
-                left join {by_key(schema, "delivery", "d", "m")} on true
-                where m.queue_id = %(queue_id)s and {_same_group("m", "g")} and {is_wanted}
-                order by m.queue_id, m.group_hash, m.inverse_priority, m.sequence
-                limit 1) first
-            order by first.inverse_priority, first.sequence""",
-        parameters,
-    )
+def first_of_groups_statement(selector: Selector | None) -> Statement[list[tuple[int, int]]]:
+    """Find the first message of each group that a consumer with the selector can have."""
+    is_wanted, parameters = wanted(selector)
+    text = f"""
+        select first.inverse_priority, first.sequence
+        from unnest(%(groups)s::bigint[]) as g (group_hash)
+        cross join lateral (
+            select m.inverse_priority, m.sequence
+            from jmsql.message m
+            left join {by_key("jmsql", "delivery", "d", "m")} on true
+            where m.queue_id = %(queue_id)s and {_same_group("m", "g")} and {is_wanted}
+            order by m.queue_id, m.group_hash, m.inverse_priority, m.sequence
+            limit 1) first
+        order by first.inverse_priority, first.sequence"""
+    return Statement("first_of_groups", text, "receiving", _places, parameters)
+
+
+def _places(result: Result) -> list[tuple[int, int]]:
+    return [(inverse_priority, sequence) for inverse_priority, sequence in result.rows]

@@ -105,7 +105,7 @@ class ControlConnection:
         self._next_notification = 0.0
         self._next_pause = timings.minimum_reconnect_delay
         self._client_id: str | None = None
-        self._kept_claims = KeptClaims(schema)
+        self._kept_claims = KeptClaims()
         self._closed = False
         self._is_lost = False
         self._connection, self._pooled, self._sign_of_life, self.connection_id = link
@@ -363,7 +363,7 @@ class ControlConnection:
             self._sign_of_life.go_on(control)
             self._clock.look(control)
             self._report(control)
-            self._kept_claims.run(control.driver)
+            self._kept_claims.run(control)
             self._queues_with_history.run(control)
             return maintenance.run(control.driver, self.connection_id), maintenance.move_due(control.driver)
         except (psycopg.Error, JMSException) as error:

@@ -4,14 +4,38 @@ from __future__ import annotations
 
 import time
 
-from jmsql.store.delay_statements import delay_statements
-from jmsql.store.driver import Driver
+from jmsql.store.columns import DELAYED_COLUMNS
+from jmsql.store.runner import Runner
+from jmsql.store.statement import Query, Result, SqlFile, optional_value, row_count
 from jmsql.timings import Timings
 
-__all__ = ["DueMessages"]
+__all__ = ["DueMessages", "milliseconds_to_next", "move_due", "purge_deleted"]
 
 _LIMIT = 500
 _SHARE = 20.0
+
+
+_sql = SqlFile("delayed")
+_names = [name for name, _ in DELAYED_COLUMNS[1:]]
+
+
+def _to_counts(result: Result) -> dict[int, int]:
+    return dict(result.rows)
+
+
+milliseconds_to_next = _sql.statement("milliseconds_to_next", "looking for delayed messages", optional_value(int))
+move_due = _sql.statement(
+    "move_due",
+    "moving delayed messages",
+    _to_counts,
+    {"columns": ", ".join(_names), "values": ", ".join(f"d.{name}" for name in _names)},
+)
+_purge_deleted = _sql.statement("purge_deleted", "removing what was in deleted queues", row_count)
+
+
+def purge_deleted(limit: int) -> Query[int]:
+    """Remove delayed messages of queues that were deleted, at most so many, and return how many."""
+    return _purge_deleted.bind(limit=limit)
 
 
 class DueMessages:
@@ -21,13 +45,11 @@ class DueMessages:
     message if the notification is lost. Looking takes up at most a twentieth of the time.
 
     Args:
-        schema: The name of the schema.
         timings: How often it looks, when nobody tells of a message.
     """
 
-    def __init__(self, schema: str, timings: Timings) -> None:
+    def __init__(self, timings: Timings) -> None:
         self._timings = timings
-        self._statements = delay_statements(schema)
         self._earliest_look = 0.0
         self._next_look = 0.0
 
@@ -43,22 +65,22 @@ class DueMessages:
         """Return how many seconds there are to the next look."""
         return max(0.0, self._next_look - time.monotonic())
 
-    def run(self, driver: Driver) -> list[int]:
+    def run(self, runner: Runner) -> list[int]:
         """Move some messages, if it is time to, and return the numbers of their queues.
 
         Args:
-            driver: The control connection, in autocommit mode.
+            runner: The control connection, in autocommit mode.
         """
         started = time.monotonic()
         if started < self._next_look:
             return []
         moved: dict[int, int] = {}
-        rows = driver.execute(self._statements.milliseconds_to_next).rows
+        milliseconds = runner.run(milliseconds_to_next.bind())
         pause = self._timings.delayed_message_interval
-        if rows:
-            pause = min((rows[0][0] + 1) / 1000, pause)
+        if milliseconds is not None:
+            pause = min((milliseconds + 1) / 1000, pause)
         if pause <= 0:
-            moved = dict(driver.execute(self._statements.move_due, {"limit": _LIMIT}).rows)
+            moved = runner.run(move_due.bind(limit=_LIMIT))
             # None, though some are due: somebody else has locked them, who purges the queue.
             pause = 0.0 if moved else self._timings.locked_message_interval
         now = time.monotonic()

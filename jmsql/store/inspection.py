@@ -12,11 +12,11 @@ from jmsql.messages import Message
 from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.columns import message_columns
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.migration import current_version
 from jmsql.store.rows import MessageRow
-from jmsql.store.statements import message_columns
 
 __all__ = [
     "BrowsedMessage",

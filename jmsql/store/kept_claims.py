@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from jmsql.store.driver import Driver
-from jmsql.store.redelivery import ExtendedClaim, Redelivery
+from jmsql.store.redelivery import ExtendedClaim, extend_claims
+from jmsql.store.runner import Runner
 
 __all__ = ["KeptClaims"]
 
@@ -15,14 +15,9 @@ _EXTENSIONS_IN_A_LIMIT = 3
 
 
 class KeptClaims:
-    """The claims that one connection keeps extending, three times within their time limits.
+    """The claims that one connection keeps extending, three times within their time limits."""
 
-    Args:
-        schema: The name of the schema.
-    """
-
-    def __init__(self, schema: str) -> None:
-        self._schema = schema
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._claims: dict[object, Sequence[ExtendedClaim]] = {}
         self._next_run = 0.0
@@ -49,18 +44,18 @@ class KeptClaims:
         with self._lock:
             return max(0.0, self._next_run - time.monotonic()) if self._claims else None
 
-    def run(self, driver: Driver) -> None:
+    def run(self, runner: Runner) -> None:
         """Extend the claims, if it is time to.
 
         Args:
-            driver: A connection in autocommit mode.
+            runner: A connection in autocommit mode.
         """
         with self._lock:
             claims = [claim for of_holder in self._claims.values() for claim in of_holder]
             if not claims or time.monotonic() < self._next_run:
                 return
             self._next_run = time.monotonic() + _pause(claims)
-        Redelivery(driver, self._schema).extend_claims(claims)
+        runner.run(extend_claims(claims))
 
 
 def _pause(claims: Sequence[ExtendedClaim]) -> float:

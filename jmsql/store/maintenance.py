@@ -9,15 +9,15 @@ import time
 from collections.abc import Sequence
 
 from jmsql.duration import as_setting
-from jmsql.store.delay_statements import delay_statements
 from jmsql.store.driver import Driver
-from jmsql.store.due_messages import DueMessages
+from jmsql.store.due_messages import DueMessages, purge_deleted
 from jmsql.store.history_upkeep import HistoryUpkeep
 from jmsql.store.leadership import LeadershipLostError, LeadingDriver, Lease
 from jmsql.store.maintenance_task import MaintenanceTask, load_task
 from jmsql.store.message_key import MessageKey
-from jmsql.store.redelivery import LostClaim, Redelivery, Release
-from jmsql.store.topic_statements import topic_statements
+from jmsql.store.redelivery import LostClaim, Release, bury, lost_claims, release
+from jmsql.store.runner import Runner
+from jmsql.store.subscriptions import end_if_abandoned
 from jmsql.store.upkeep_statements import upkeep_statements
 from jmsql.timings import Timings
 
@@ -50,9 +50,7 @@ class Maintenance:
         self._schema = schema
         self._timings = timings
         self._statements = upkeep_statements(schema)
-        self._topics = topic_statements(schema)
-        self._delays = delay_statements(schema)
-        self._due_messages = DueMessages(schema, timings)
+        self._due_messages = DueMessages(timings)
         history = HistoryUpkeep(schema, timings, pooled=pooled)
         self._tasks = (
             MaintenanceTask("expired messages", self._reap_expired),
@@ -93,7 +91,7 @@ class Maintenance:
         """
         if self._lease is not None:
             try:
-                self._moved += self._due_messages.run(LeadingDriver(driver, self._lease))
+                self._moved += self._due_messages.run(Runner(LeadingDriver(driver, self._lease), self._schema))
             except LeadershipLostError:
                 self._lease = None
         moved, self._moved = self._moved, []
@@ -138,7 +136,7 @@ class Maintenance:
         """
         requested = driver.execute(self._statements.forget_dead_connections, {"connection_id": connection_id}).rows
         self._release_lost_claims(driver, released)
-        self._moved += Redelivery(driver, self._schema).bury()
+        self._moved += Runner(driver, self._schema).run(bury())
         tasks = [*self._tasks, *self._load([name for (name,) in requested])]
         has_more = [self._run_task(task, driver) for task in tasks]
         return any(has_more) or len(released) == _RELEASE_LIMIT
@@ -162,9 +160,9 @@ class Maintenance:
 
     def _release_lost_claims(self, driver: Driver, released: list[MessageKey]) -> None:
         """Free what dead clients have claimed, and what was claimed for too long: it counts as a failed delivery."""
-        redelivery = Redelivery(driver, self._schema)
-        lost = redelivery.lost_claims(_RELEASE_LIMIT)
-        redelivery.release([_release(claim) for claim in lost])
+        runner = Runner(driver, self._schema)
+        lost = runner.run(lost_claims(_RELEASE_LIMIT))
+        runner.run(release([_release(claim) for claim in lost]))
         released += [claim.key for claim in lost]
 
     def _reap_expired(self, driver: Driver) -> bool:
@@ -176,10 +174,10 @@ class Maintenance:
         return False
 
     def _purge_deleted(self, driver: Driver) -> bool:
-        purges = self._statements.purge_deleted, self._delays.purge_deleted
-        purged = [driver.execute(purge, {"limit": _PURGE_LIMIT}).row_count for purge in purges]
+        purged = driver.execute(self._statements.purge_deleted, {"limit": _PURGE_LIMIT}).row_count
+        delayed = Runner(driver, self._schema).run(purge_deleted(_PURGE_LIMIT))
         driver.execute(self._statements.forget_deleted)
-        return _PURGE_LIMIT in purged
+        return _PURGE_LIMIT in (purged, delayed)
 
     def _forget_bodies(self, driver: Driver) -> bool:
         bodies = {"after": self._last_body, "limit": _BODY_LIMIT}
@@ -206,12 +204,9 @@ class Maintenance:
         """End the subscriptions whose last consumers went without leaving them, each in a transaction of its own."""
         idleness = {"timeout": as_setting(self._timings.idle_in_transaction_timeout)}
         for (queue_id,) in driver.execute(self._statements.find_abandoned).rows:
-            subscription = {"queue_id": queue_id}
             driver.execute("begin")
             driver.execute(self._statements.limit_idleness, idleness)
-            driver.execute(self._topics.lock_subscription, subscription)
-            if driver.execute(self._topics.is_abandoned, subscription).row_count:  # nobody has joined it meanwhile
-                driver.execute(self._topics.remove_subscription, subscription)
+            Runner(driver, self._schema).run(end_if_abandoned(queue_id))
             driver.execute("commit")
         return False
 

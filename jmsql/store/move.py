@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.candidates import by_key
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.inspection import Inspection, selector_condition
-from jmsql.store.statements import by_key
 
 __all__ = ["Move"]
 

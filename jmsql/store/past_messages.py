@@ -11,11 +11,11 @@ from jmsql.destinations import Destination, Queue, Topic
 from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.columns import message_columns
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.inspection import Inspection, selector_condition
 from jmsql.store.rows import MessageRow
-from jmsql.store.statements import message_columns
 
 __all__ = ["HistoryEntry", "HistoryRange", "PastMessage", "PastMessages"]
 

@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from typing import Protocol
 
 from jmsql.selectors import Selector
+from jmsql.store.candidates import first_of_groups
 from jmsql.store.dequeue import PRIORITIES, FreedGroups, GroupScan, ScanBounds
-from jmsql.store.message_store import MessageStore
+from jmsql.store.receive import Fetch, has_groups, highest_sequences
 from jmsql.store.rows import MessageRow
+from jmsql.store.statement import Steps
 
-__all__ = ["Fetch", "QueueReader"]
-
-
-class Fetch(Protocol):
-    """One of the store's operations that hand out messages: lock, take or claim."""
-
-    def __call__(
-        self,
-        store: MessageStore,
-        queue_id: int,
-        selector: Selector | None,
-        lowest: Sequence[int],
-        limit: int,
-        groups: GroupScan | None = None,
-        /,
-    ) -> list[MessageRow]:
-        """Return the next messages, which are the caller's then."""
+__all__ = ["QueueReader"]
 
 
 class QueueReader:
@@ -49,32 +34,35 @@ class QueueReader:
         self._has_groups = False
 
     def read(
-        self, store: MessageStore, limit: int, own_claims: Collection[int] = (), *, look_everywhere: bool = True
-    ) -> list[MessageRow]:
+        self, limit: int, own_claims: Collection[int] = (), *, look_everywhere: bool = True
+    ) -> Steps[list[MessageRow]]:
         """Return up to `limit` messages.
 
         Args:
-            store: The store, through the connection to read with.
             limit: The most messages to return.
             own_claims: The claims of whoever reads on messages of groups: it gets more of the same groups.
             look_everywhere: When nothing is found, sweep the whole queue before the answer is "none", if sweeps are
                 cheap enough just now.
         """
         if self._bounds.sweep_due(idle=False):
-            return self._sweep(store, limit, own_claims)
+            return (yield from self._sweep(limit, own_claims))
         # Read before the scan, so that what is committed in between is above it.
-        highest = self._highest(store)
+        highest = yield from self._highest()
         lowest = self._bounds.lowest
-        groups = self._group_scan(store, lowest, limit, own_claims)
-        rows = self.fetch(store, self.queue_id, self._selector, lowest, limit, groups)
+        groups = yield from self._group_scan(lowest, limit, own_claims)
+        rows = yield from self.fetch(self.queue_id, self._selector, lowest, limit, groups)
         wanted = limit
         if groups is not None:
             wanted = groups.candidates(limit)
             found = {(row.inverse_priority, row.sequence) for row in rows}
             self._freed.looked(groups.places, found, full=len(rows) >= wanted)
         self._passed(rows, highest, wanted)
-        if not rows and look_everywhere and (self._bounds.sweep_due(idle=True) or self._has_first_groups(store)):
-            rows = self._sweep(store, limit, own_claims)
+        if (
+            not rows
+            and look_everywhere
+            and (self._bounds.sweep_due(idle=True) or (yield from self._has_first_groups()))
+        ):
+            rows = yield from self._sweep(limit, own_claims)
         return rows
 
     def returned(self, inverse_priority: int, sequence: int) -> None:
@@ -86,35 +74,35 @@ class QueueReader:
         self._has_groups = True
         self._freed.add(group)
 
-    def _sweep(self, store: MessageStore, limit: int, own_claims: Collection[int]) -> list[MessageRow]:
-        self._has_groups = self._has_groups or store.has_groups(self.queue_id)
-        highest = self._highest(store)
+    def _sweep(self, limit: int, own_claims: Collection[int]) -> Steps[list[MessageRow]]:
+        self._has_groups = self._has_groups or (yield from has_groups(self.queue_id))
+        highest = yield from self._highest()
         started = time.monotonic()
         groups = GroupScan(own_claims=own_claims) if self._has_groups else None
-        rows = self.fetch(store, self.queue_id, self._selector, [0] * PRIORITIES, limit, groups)
+        rows = yield from self.fetch(self.queue_id, self._selector, [0] * PRIORITIES, limit, groups)
         self._bounds.swept(time.monotonic() - started)
         self._passed(rows, highest, limit)
         return rows
 
-    def _has_first_groups(self, store: MessageStore) -> bool:
+    def _has_first_groups(self) -> Steps[bool]:
         """Tell whether the queue has got groups, since when the fetch for queues without them finds nothing at all."""
-        return not self._has_groups and store.has_groups(self.queue_id)
+        return not self._has_groups and (yield from has_groups(self.queue_id))
 
-    def _group_scan(
-        self, store: MessageStore, lowest: Sequence[int], limit: int, own_claims: Collection[int]
-    ) -> GroupScan | None:
+    def _group_scan(self, lowest: Sequence[int], limit: int, own_claims: Collection[int]) -> Steps[GroupScan | None]:
         """Find out where there are groups that are free again; None: the queue has no groups."""
         if not self._has_groups:
             return None
         unknown = self._freed.unknown()
         if unknown:
-            first = store.first_of_groups(self.queue_id, self._selector, unknown)
+            first = yield from first_of_groups(self.queue_id, self._selector, unknown)
             self._freed.found(place for place in first if place[1] < lowest[place[0]])
         return self._freed.next(limit, own_claims)
 
-    def _highest(self, store: MessageStore) -> list[int]:
+    def _highest(self) -> Steps[list[int]]:
         # Without a selector and groups a scan stops at what it returns, and there is nothing to pass over.
-        return [] if self._selector is None and not self._has_groups else store.highest_sequences(self.queue_id)
+        if self._selector is None and not self._has_groups:
+            return []
+        return (yield from highest_sequences(self.queue_id))
 
     def _passed(self, rows: Sequence[MessageRow], highest: Sequence[int], limit: int) -> None:
         lowest = self._bounds.lowest

@@ -1,19 +1,49 @@
-"""Messages that are delivered again, or move to a dead-letter queue: the operations of the store."""
+"""Messages that are delivered again, or move to a dead-letter queue: what holds for them, and the statements."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jmsql.policies import MOST_ERRORS, RedeliveryPolicy, delay_after_error
-from jmsql.store.driver import Driver
-from jmsql.store.errors import jms_errors
+from jmsql.store.candidates import by_key
 from jmsql.store.message_key import MessageKey, key_parameters
-from jmsql.store.redelivery_statements import POLICY_COLUMNS, redelivery_statements
 from jmsql.store.rows import array_literal
+from jmsql.store.statement import (
+    Query,
+    Result,
+    SqlFile,
+    Statement,
+    Steps,
+    column,
+    fill,
+    nothing,
+    records,
+    row_count,
+    rows,
+    value,
+)
 
-__all__ = ["NO_POLICY", "ExtendedClaim", "LostClaim", "QueuePolicy", "Redelivery", "Release", "Rules", "after_error"]
+__all__ = [
+    "NO_POLICY",
+    "ExtendedClaim",
+    "LostClaim",
+    "QueuePolicy",
+    "Release",
+    "Rules",
+    "after_error",
+    "bury",
+    "errors",
+    "extend_claims",
+    "find_policy",
+    "lost_claims",
+    "policy",
+    "record_attempts",
+    "record_deliveries",
+    "release",
+    "release_claimed",
+]
 
 _BURIED_AT_ONCE = 500
 _DEFAULT_DEAD_LETTER_QUEUE_ID = 0
@@ -127,78 +157,115 @@ class ExtendedClaim(NamedTuple):
     seconds: float
 
 
-class Redelivery:
-    """The state of messages that are delivered again, seen through one connection.
+_outcome_arrays = (
+    "%(attempts)s::integer[], %(delays)s::float8[], %(errors)s::text[], %(error_counts)s::integer[], "
+    "%(dead_letter_queue_ids)s::integer[]"
+)
+_sql = SqlFile("redelivery")
+_parts = {
+    "policy": _sql["policy"],
+    "message_of_k": by_key("jmsql", "message", "m", "k"),
+    "delivery_of_k": by_key("jmsql", "delivery", "d", "k"),
+    "found_of_k": by_key("jmsql", "delivery", "found", "k"),
+    "outcomes": _outcome_arrays,
+}
+
+
+def _release(*, restricted: bool) -> Statement[None]:
+    forget = _sql["ask_to_forget_released" if restricted else "forget_released"]
+    parts = _parts | {"forget": forget, "next_attempt": fill(_sql["next_attempt"], outcome="r")}
+    return _sql.statement("release", "giving messages back", nothing, parts)
+
+
+def _to_policy(result: Result) -> QueuePolicy:
+    return QueuePolicy.of_columns(*result.rows[0]) if result.rows else NO_POLICY
+
+
+def _to_lost_claim(row: tuple[Any, ...]) -> LostClaim:
+    *key, claim_id, failures, has_expired = row[:7]
+    return LostClaim(MessageKey(*key), claim_id, failures, bool(has_expired), QueuePolicy.of_columns(*row[7:]))
+
+
+find_policy = _sql.statement("find_policy", "looking up a redelivery policy", _to_policy, _parts)
+_record_deliveries = _sql.statement("record_deliveries", "recording deliveries", value(int), _parts)
+_release_claimed = {restricted: _release(restricted=restricted) for restricted in (False, True)}
+_record_attempts = _sql.statement(
+    "record_attempts",
+    "giving messages back",
+    nothing,
+    _parts | {"next_attempt": fill(_sql["next_attempt"], outcome="k")},
+)
+_find_errors = _sql.statement("find_errors", "looking up errors", rows, _parts)
+_extend_claims = _sql.statement("extend_claims", "extending claims", row_count, _parts)
+_find_lost_claims = _sql.statement("find_lost_claims", "looking for lost claims", records(_to_lost_claim), _parts)
+_bury = _sql.statement("bury", "moving messages to a dead-letter queue", column)
+
+
+def policy(queue_id: int) -> Query[QueuePolicy]:
+    """Return what is set for a queue, which may be gone."""
+    return find_policy.bind(queue_id=queue_id)
+
+
+def record_deliveries(keys: Sequence[MessageKey], connection_id: int) -> Query[int]:
+    """Note that a transaction, which has locked these messages, delivers them; return the claim's number.
+
+    If the connection dies, the deliveries count.
+    """
+    return _record_deliveries.bind(key_parameters(keys), connection_id=connection_id)
+
+
+def release(releases: Sequence[Release], *, restricted: bool = False) -> Steps[None]:
+    """Give messages back.
+
+    Those without a claim are locked by a transaction that is about to end. Claims that were taken away meanwhile are
+    left alone.
 
     Args:
-        driver: Runs the statements, each of which commits by itself, or with the transaction that it is in.
-        schema: The name of the schema.
-        restricted: Whether policies hide something from the role.
+        releases: The messages.
+        restricted: Whether the role may not delete; it asks for a removal instead.
     """
+    claimed = [release for release in releases if release.claim_id is not None]
+    locked = [release for release in releases if release.claim_id is None]
+    if claimed:
+        yield from release_claimed(claimed, restricted=restricted)
+    if locked:
+        yield from record_attempts(locked)
 
-    def __init__(self, driver: Driver, schema: str, *, restricted: bool = False) -> None:
-        self._driver = driver
-        self._statements = redelivery_statements(schema, restricted=restricted)
 
-    def policy(self, queue_id: int) -> QueuePolicy:
-        """Return what is set for a queue, which may be gone."""
-        with jms_errors("looking up a redelivery policy"):
-            rows = self._driver.execute(self._statements.find_policy, {"queue_id": queue_id}).rows
-        return QueuePolicy.of_columns(*rows[0]) if rows else NO_POLICY
+def release_claimed(claimed: Sequence[Release], *, restricted: bool = False) -> Query[None]:
+    """Give messages back that are claimed."""
+    claim_ids = array_literal(release.claim_id for release in claimed)
+    return _release_claimed[restricted].bind(_outcomes(claimed), claim_ids=claim_ids)
 
-    def record_deliveries(self, keys: Sequence[MessageKey], connection_id: int) -> int:
-        """Note that a transaction, which has locked these messages, delivers them; return the claim's number.
 
-        If the connection dies, the deliveries count.
-        """
-        with jms_errors("recording deliveries"):
-            parameters = {**key_parameters(keys), "connection_id": connection_id}
-            return int(self._driver.execute(self._statements.record_deliveries, parameters).rows[0][0])
+def record_attempts(locked: Sequence[Release]) -> Query[None]:
+    """Note what became of messages that the caller's open transaction still locks, and is about to give back."""
+    return _record_attempts.bind(_outcomes(locked))
 
-    def release(self, releases: Sequence[Release]) -> None:
-        """Give messages back.
 
-        Those without a claim are locked by a transaction that is about to end. Claims that were taken away meanwhile
-        are left alone.
-        """
-        claimed = [release for release in releases if release.claim_id is not None]
-        locked = [release for release in releases if release.claim_id is None]
-        with jms_errors("giving messages back"):
-            if claimed:
-                claim_ids = {"claim_ids": array_literal(release.claim_id for release in claimed)}
-                self._driver.execute(self._statements.release, _outcomes(claimed) | claim_ids)
-            if locked:
-                self._driver.execute(self._statements.record_attempts, _outcomes(locked))
+def errors(keys: Sequence[MessageKey]) -> Steps[dict[MessageKey, int]]:
+    """Return with how many errors deliveries of the messages have failed before, of those with any."""
+    found = yield from _find_errors.bind(key_parameters(keys))
+    return {keys[position - 1]: count for position, count in found}
 
-    def errors(self, keys: Sequence[MessageKey]) -> dict[MessageKey, int]:
-        """Return with how many errors deliveries of the messages have failed before, of those with any."""
-        with jms_errors("looking up errors"):
-            rows = self._driver.execute(self._statements.find_errors, key_parameters(keys)).rows
-        return {keys[position - 1]: count for position, count in rows}
 
-    def extend_claims(self, claims: Sequence[ExtendedClaim]) -> int:
-        """Make claims last longer, and return how many there still were."""
-        parameters = {
-            **key_parameters([claim.key for claim in claims]),
-            "claim_ids": array_literal(claim.claim_id for claim in claims),
-            "seconds": array_literal(claim.seconds for claim in claims),
-        }
-        with jms_errors("extending claims"):
-            return self._driver.execute(self._statements.extend_claims, parameters).row_count
+def extend_claims(claims: Sequence[ExtendedClaim]) -> Query[int]:
+    """Make claims last longer, and return how many there still were."""
+    return _extend_claims.bind(
+        key_parameters([claim.key for claim in claims]),
+        claim_ids=array_literal(claim.claim_id for claim in claims),
+        seconds=array_literal(claim.seconds for claim in claims),
+    )
 
-    def lost_claims(self, limit: int) -> list[LostClaim]:
-        """Return claims whose holders are gone, or have held them for too long."""
-        rows = self._driver.execute(self._statements.find_lost_claims, {"limit": limit}).rows
-        width = len(POLICY_COLUMNS)
-        return [
-            LostClaim(MessageKey(*row[:4]), row[4], row[5], bool(row[6]), QueuePolicy.of_columns(*row[-width:]))
-            for row in rows
-        ]
 
-    def bury(self) -> list[int]:
-        """Move messages that are delivered no more, and return the numbers of the dead-letter queues they went to."""
-        with jms_errors("moving messages to a dead-letter queue"):
-            return [row[0] for row in self._driver.execute(self._statements.bury, {"limit": _BURIED_AT_ONCE}).rows]
+def lost_claims(limit: int) -> Query[list[LostClaim]]:
+    """Return claims whose holders are gone, or have held them for too long."""
+    return _find_lost_claims.bind(limit=limit)
+
+
+def bury() -> Query[list[int]]:
+    """Move messages that are delivered no more, and return the numbers of the dead-letter queues they went to."""
+    return _bury.bind(limit=_BURIED_AT_ONCE)
 
 
 def _outcomes(releases: Sequence[Release]) -> dict[str, str]:

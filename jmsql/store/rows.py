@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jmsql.destinations import Destination
 from jmsql.exceptions import JMSException
 from jmsql.messages import EncodedMessage, Message, decode_message
-from jmsql.store.send_statements import DELAYED_COLUMNS
+from jmsql.store.columns import DELAYED_COLUMNS
 
 __all__ = [
     "LARGEST_MESSAGE",

@@ -17,7 +17,7 @@ from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.migration import check_schema
-from jmsql.store.statements import statements
+from jmsql.store.receive import browse_statement
 
 __all__ = ["Explanation", "IndexProgress", "SelectorIndex", "SelectorIndexes"]
 
@@ -102,7 +102,7 @@ class SelectorIndexes:
         """
         queue_id = self._queue_id(queue)
         chosen = selector.to_sql(self._schema_name)
-        statement = statements(self._schema_name).browse(selector)
+        statement = browse_statement(selector)
         parameters = {
             **statement.parameters,
             "queue_id": queue_id,
@@ -110,14 +110,15 @@ class SelectorIndexes:
             "sequence": 0,
             "limit": _EXPLAINED_AT_ONCE,
         }
+        sql_text = statement.encoded(self._schema_name).decode()
         with jms_errors("explaining the selector"):
-            plan = self._explain(statement.text, parameters)
-            text = [line for (line,) in self._rows(f"explain {statement.text}", parameters)]
+            plan = self._explain(sql_text, parameters)
+            text = [line for (line,) in self._rows(f"explain {sql_text}", parameters)]
         nodes = [node for node in _nodes(plan["Plan"]) if node.get("Relation Name") == "message"]
         return Explanation(
             chosen.condition,
             chosen.parameters,
-            statement.text,
+            sql_text,
             selector.indexable_expressions,
             self.serving(selector),
             next((node["Index Name"] for node in nodes if "Index Name" in node), None),

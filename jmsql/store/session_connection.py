@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 import sqlalchemy
@@ -13,14 +13,17 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Engine, NestedTransaction, event
 
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
-from jmsql.store.driver import PsycopgDriver
+from jmsql.store.acknowledge import Client, Recipient
 from jmsql.store.engine import LENT
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
-from jmsql.store.message_store import Client, MessageStore
+from jmsql.store.runner import Runner, runner
 from jmsql.store.savepoints import SavepointStep
+from jmsql.store.statement import Query, Steps
 from jmsql.store.watched_connection import StatementListener, WatchedConnection
 
 __all__ = ["SessionConnection"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger("jmsql")
 
@@ -48,11 +51,11 @@ class SessionConnection:
         self._engine = engine
         self._schema = schema
         self._transacted = transacted
-        self._client = client
-        self._restricted = restricted
+        self.recipient = Recipient(client, restricted=restricted)
+        """Who receives messages through it."""
         self._closed = False
         self._connection: sqlalchemy.Connection | None = None
-        self._store: MessageStore | None = None
+        self._runner: Runner | None = None
         self._driver_connection: psycopg.Connection[Any] | None = None
         self.is_lent = False
         """Whether the application has the connection. It may keep it for later transactions, and set savepoints."""
@@ -103,24 +106,25 @@ class SessionConnection:
                 driver_connection = connection.connection.driver_connection
                 assert isinstance(driver_connection, psycopg.Connection)
             self._connection, self._driver_connection = connection, driver_connection
-            self._store = MessageStore(
-                PsycopgDriver(driver_connection), self._schema, self._client, restricted=self._restricted
-            )
+            self._runner = runner(driver_connection, self._schema)
         if self._transacted:
             self._is_in_use = True
             if not self._connection.in_transaction():
                 self._connection.begin()
         return self._connection
 
-    @property
-    def store(self) -> MessageStore:
-        """The store, through the connection and in its transaction."""
-        self.sqlalchemy  # noqa: B018 - connects, and begins the transaction
-        assert self._store is not None
+    def run(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements in the transaction, which begins if none is open."""
+        self._begin_work()
+        assert self._runner is not None
+        return self._runner.run(work)
+
+    def _begin_work(self) -> Connection:
+        connection = self.sqlalchemy
         if self._transacted and not self.has_begun:
             self.is_ours = True
         self._has_worked = True
-        return self._store
+        return connection
 
     def lend(self, before_statement: StatementListener) -> Connection:
         """Return the connection for the application to use in the transaction.
@@ -155,10 +159,10 @@ class SessionConnection:
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[NestedTransaction]:
         """Run statements of the session's own in a savepoint."""
-        self.store  # noqa: B018 - begins the transaction
+        connection = self._begin_work()
         self._sets_savepoint = True
         try:
-            with self.sqlalchemy.begin_nested() as savepoint:
+            with connection.begin_nested() as savepoint:
                 yield savepoint
         finally:
             self._sets_savepoint = False
@@ -346,6 +350,6 @@ class SessionConnection:
         self._forget_connection()
 
     def _forget_connection(self) -> None:
-        self._connection = self._store = self._driver_connection = None
+        self._connection = self._runner = self._driver_connection = None
         self.is_lent = False
         self._ended()

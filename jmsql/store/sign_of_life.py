@@ -10,10 +10,10 @@ from typing import Protocol
 
 from jmsql.duration import as_setting
 from jmsql.store.runner import Runner
-from jmsql.store.statement import SqlFile, nothing, row_count, value
+from jmsql.store.statement import Query, SqlFile, nothing, row_count, value
 from jmsql.timings import Timings
 
-__all__ = ["AdvisoryLock", "ClientForgottenError", "Heartbeats", "SignOfLife"]
+__all__ = ["AdvisoryLock", "ClientForgottenError", "Heartbeats", "SignOfLife", "is_connected"]
 
 _sql = SqlFile("control")
 _configure = _sql.statement("configure", "connecting", nothing)
@@ -21,6 +21,7 @@ _listen = _sql.statement("listen", "connecting", nothing)
 _connect = _sql.statement("connect", "connecting", value(int))
 _connect_with_heartbeat = _sql.statement("connect_with_heartbeat", "connecting", value(int))
 _beat = _sql.statement("beat", "sending a heartbeat", row_count)
+_is_connected = _sql.statement("is_connected", "receiving", value(bool))
 
 
 class ClientForgottenError(Exception):
@@ -128,3 +129,8 @@ class Heartbeats:
 
 def _this_process() -> dict[str, object]:
     return {"host": socket.gethostname(), "process_id": os.getpid()}
+
+
+def is_connected(connection_id: int) -> Query[bool]:
+    """Return whether a client lives for the others, so that they leave it what it has claimed."""
+    return _is_connected.bind(connection_id=connection_id)

@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Result(NamedTuple):
@@ -40,7 +41,7 @@ class Result(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Statement(Generic[T]):
+class Statement(Generic[T_co]):
     """A statement, for every schema and all values of its parameters.
 
     Args:
@@ -55,11 +56,11 @@ class Statement(Generic[T]):
     name: str
     text: str
     doing: str
-    decode: Callable[[Result], T]
+    decode: Callable[[Result], T_co]
     parameters: Mapping[str, object] = field(default_factory=dict)
     _encoded: dict[str, bytes] = field(default_factory=dict, init=False, repr=False)
 
-    def bind(self, parameters: Mapping[str, object] | None = None, /, **more: object) -> Query[T]:
+    def bind(self, parameters: Mapping[str, object] | None = None, /, **more: object) -> Query[T_co]:
         """Return the statement with values for its parameters."""
         return Query(self, {**self.parameters, **(parameters or {}), **more})
 
@@ -75,10 +76,10 @@ class Statement(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Query(Generic[T]):
+class Query(Generic[T_co]):
     """A statement with its parameters, which a runner runs. Decisions await its result with `yield from`."""
 
-    statement: Statement[T]
+    statement: Statement[T_co]
     parameters: dict[str, object]
 
     @property
@@ -86,8 +87,8 @@ class Query(Generic[T]):
         """What it does, the first words of an error."""
         return self.statement.doing.format_map(self.parameters)
 
-    def __iter__(self) -> Generator[Query[Any], Any, T]:
-        result: T = yield self
+    def __iter__(self) -> Generator[Query[Any], Any, T_co]:
+        result: T_co = yield self
         return result
 
 

@@ -4,52 +4,36 @@ from __future__ import annotations
 
 from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import InvalidDestinationException
-from jmsql.store.driver import Driver
-from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.lookup import find_queue, find_topic
+from jmsql.store.statement import Query, SqlFile, Steps, nothing
 
-__all__ = ["TemporaryDestinations"]
+__all__ = ["create_temporary", "delete_temporary", "require_temporary"]
+
+_sql = SqlFile("destinations")
+_create_queue = _sql.statement("create_temporary_queue", "making {destination}", nothing)
+_create_topic = _sql.statement("create_temporary_topic", "making {destination}", nothing)
+_delete_queue = _sql.statement("delete_temporary_queue", "deleting {destination}", nothing)
+_delete_topic = _sql.statement("delete_temporary_topic", "deleting {destination}", nothing)
 
 
-class TemporaryDestinations:
-    """The temporary queues and topics, seen through one connection that commits each statement by itself.
+def create_temporary(destination: Destination, connection_id: int) -> Query[None]:
+    """Make a destination for a connection; if it is there, it goes with this connection from now on."""
+    create = _create_topic if isinstance(destination, Topic) else _create_queue
+    return create.bind(destination=destination, name=destination.name, connection_id=connection_id)
 
-    Args:
-        driver: Runs the statements.
-        schema: The name of the schema.
+
+def delete_temporary(destination: Destination) -> Query[None]:
+    """Delete a destination, if it is there."""
+    delete = _delete_topic if isinstance(destination, Topic) else _delete_queue
+    return delete.bind(destination=destination, name=destination.name)
+
+
+def require_temporary(destination: Destination) -> Steps[None]:
+    """Make sure that a destination is there.
+
+    Raises:
+        InvalidDestinationException: It is gone.
     """
-
-    def __init__(self, driver: Driver, schema: str) -> None:
-        self._driver = driver
-        self._schema = quote_identifier(schema)
-
-    def create(self, destination: Destination, connection_id: int) -> None:
-        """Make a destination for a connection; if it is there, it goes with this connection from now on."""
-        statement = f"""
-            insert into {self._table(destination)} (name, connection_id) values (%(name)s, %(connection_id)s::bigint)
-            on conflict (name) do update set connection_id = excluded.connection_id"""
-        self._run(statement, f"making {destination}", name=destination.name, connection_id=connection_id)
-
-    def delete(self, destination: Destination) -> None:
-        """Delete a destination, if it is there: what goes with no connection, a trigger deletes."""
-        statement = f"""
-            update {self._table(destination)} set connection_id = null
-            where name = %(name)s and connection_id is not null"""
-        self._run(statement, f"deleting {destination}", name=destination.name)
-
-    def require(self, destination: Destination) -> None:
-        """Make sure that a destination is there.
-
-        Raises:
-            InvalidDestinationException: It is gone.
-        """
-        statement = f"select from {self._table(destination)} where name = %(name)s"
-        if not self._run(statement, f"looking up {destination}", name=destination.name):
-            raise InvalidDestinationException(f"{destination} is gone: its connection or its owner closed it.")
-
-    def _table(self, destination: Destination) -> str:
-        return f"{self._schema}.{'topic' if isinstance(destination, Topic) else 'queue'}"
-
-    def _run(self, statement: str, doing: str, **parameters: object) -> int:
-        with jms_errors(doing):
-            return self._driver.execute(statement, parameters).row_count
+    find = find_topic if isinstance(destination, Topic) else find_queue
+    if (yield from find(destination.name)) is None:
+        raise InvalidDestinationException(f"{destination} is gone: its connection or its owner closed it.")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
+from jmsql.store.candidates import by_key
+from jmsql.store.columns import SEND_COLUMNS
 from jmsql.store.history_statements import RECORDED, history
 from jmsql.store.identifier import quote_identifier
-from jmsql.store.send_statements import SEND_COLUMNS
-from jmsql.store.statements import by_key
 
 __all__ = ["UpkeepStatements", "upkeep_statements"]
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from jmsql.selectors import Selector
 from jmsql.spark.reading.comparisons import Comparison, filter_condition
+from jmsql.store.candidates import by_key
+from jmsql.store.columns import BODY_COLUMNS
 from jmsql.store.identifier import quote_identifier
-from jmsql.store.send_statements import BODY_COLUMNS
-from jmsql.store.statements import SelectedStatement, by_key
+from jmsql.store.selected_statement import SelectedStatement
 
 __all__ = ["BrowseStatements", "browse_statements", "column_expressions", "compared_expressions", "snapshot_statements"]
 

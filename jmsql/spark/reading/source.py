@@ -8,8 +8,9 @@ from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.spark.database import check_database
 from jmsql.spark.options import Options
 from jmsql.spark.reading.browse_statements import browse_statements
+from jmsql.store import lookup
 from jmsql.store.driver import Driver
-from jmsql.store.message_store import MessageStore
+from jmsql.store.runner import Runner
 
 __all__ = ["find_queue", "source_of"]
 
@@ -34,12 +35,16 @@ def find_queue(driver: Driver, options: Options) -> int:
         JMSException: The schema is missing or of another version.
     """
     check_database(driver, options.schema)
-    store = MessageStore(driver, options.schema)
-    queue_id = _find_subscription(driver, options) if options.queue is None else store.find_queue(options.queue.name)
+    runner = Runner(driver, options.schema)
+    queue_id = (
+        _find_subscription(driver, options)
+        if options.queue is None
+        else runner.run(lookup.find_queue(options.queue.name))
+    )
     if queue_id is None:
         assert options.queue is not None
         raise InvalidDestinationException(f"Option 'queue': there is no queue {options.queue.name!r}.")
-    store.require_access(queue_id, "browse")
+    runner.run(lookup.require_access(queue_id, "browse"))
     return queue_id
 
 

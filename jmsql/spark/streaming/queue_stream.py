@@ -15,7 +15,8 @@ from jmsql.spark.streaming.fence import check_epoch
 from jmsql.spark.streaming.queue_stream_statements import source_statements
 from jmsql.store.dequeue import PRIORITIES, ScanBounds
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.statements import statements
+from jmsql.store.receive import claim_batch, has_groups
+from jmsql.store.runner import Runner
 from jmsql.store.traffic import Counts
 from jmsql.timings import Timings
 
@@ -116,7 +117,7 @@ class SparkStream:
         self._connection = connection
         self._driver = PsycopgDriver(connection)
         self._statements = source_statements(schema)
-        self._receiving = statements(schema)
+        self._runner = Runner(self._driver, schema)
         self._selector = selector
         self._count = count
         self._source = {"source_id": source_id}
@@ -246,12 +247,10 @@ class SparkStream:
     def _claim_up_to(self, claim_id: int, limits: Limits, connection_id: int, lowest: Sequence[int]) -> tuple[int, int]:
         messages = size = 0
         bounds = list(lowest)
-        has_groups = self._driver.execute(self._receiving.has_groups, {"queue_id": self.queue_id}).rows[0][0]
-        claim = self._receiving.claim_batch(self._selector, grouped=has_groups)
+        claim = claim_batch(self._selector, grouped=self._runner.run(has_groups(self.queue_id)))
         while messages < limits.messages and size < limits.size:
             limit = min(_CHUNK, limits.messages - messages)
             parameters = {
-                **claim.parameters,
                 "queue_id": self.queue_id,
                 "lowest": bounds,
                 "limit": limit,
@@ -262,7 +261,7 @@ class SparkStream:
                 "connection_id": connection_id,
                 **_NO_PLACES,
             }
-            rows = self._driver.execute(claim.text, parameters).rows
+            rows = self._runner.run(claim.bind(parameters))
             for inverse_priority, _, _, last in rows:
                 bounds[inverse_priority] = last + 1
             self._bounds.passed((row[0], row[3]) for row in rows)

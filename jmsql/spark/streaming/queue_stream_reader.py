@@ -32,8 +32,9 @@ from jmsql.store.driver import PsycopgDriver
 from jmsql.store.engine import connect
 from jmsql.store.errors import jms_errors
 from jmsql.store.message_key import GroupKey, MessageKey
+from jmsql.store.runner import runner
 from jmsql.store.server_clock import ServerClock
-from jmsql.store.subscriptions import Subscriptions
+from jmsql.store.subscriptions import occupy, rejoin
 from jmsql.store.traffic import Traffic
 from jmsql.timings import Timings
 
@@ -111,10 +112,10 @@ class _Driver:
             return
         assert self.connection is not None
         with self.connection.transaction():
-            subscriptions = Subscriptions(PsycopgDriver(self.connection), self._options.schema)
+            subscriptions = runner(self.connection, self._options.schema)
             if self._joined is not None:
-                subscriptions.rejoin([self._joined], connection_id)
-            subscriptions.occupy(self.stream.queue_id, connection_id)
+                subscriptions.run(rejoin([self._joined], connection_id))
+            subscriptions.run(occupy(self.stream.queue_id, connection_id))
         self._joined = connection_id
 
     def close(self) -> None:

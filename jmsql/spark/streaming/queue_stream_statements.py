@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 
 from jmsql.spark.reading.browse_statements import column_expressions
+from jmsql.store.candidates import by_key
 from jmsql.store.identifier import quote_identifier
-from jmsql.store.statements import by_key
 
 __all__ = ["SourceStatements", "source_statements"]
 

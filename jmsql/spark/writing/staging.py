@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from jmsql.destinations import Queue, Topic, parse_destination
 from jmsql.postgresql_text import optional_to_postgresql
+from jmsql.store.columns import DELAYED_COLUMNS, SEND_COLUMNS
 from jmsql.store.driver import Driver
 from jmsql.store.identifier import quote_identifier
-from jmsql.store.message_store import MessageStore, Publisher
-from jmsql.store.send_statements import DELAYED_COLUMNS, SEND_COLUMNS
-from jmsql.store.topic_statements import topic_statements
+from jmsql.store.lookup import find_queue, find_topic, queue_id
+from jmsql.store.runner import Runner
+from jmsql.store.send import Publisher, notify_sent, publish_statement, publish_with
 from jmsql.store.traffic import Counts
 
 __all__ = ["MESSAGE_COLUMNS", "STAGED_COLUMNS", "Attempt", "Place", "StagedMessages", "staging_statements", "total"]
@@ -159,8 +160,7 @@ class StagedMessages:
 
     def __init__(self, driver: Driver, schema: str) -> None:
         self._driver = driver
-        self._schema = schema
-        self._store = MessageStore(driver, schema)
+        self._runner = Runner(driver, schema)
         self._statements = staging_statements(schema)
 
     def begin_attempt(self, write_id: str | None = None) -> int:
@@ -175,11 +175,11 @@ class StagedMessages:
     def missing_queues(self, places: Iterable[Place]) -> list[str]:
         """Return the names of the queues that are not there."""
         names = {place.name for place in places if place.is_queue}
-        return sorted(name for name in names if self._store.find_queue(name) is None)
+        return sorted(name for name in names if self._runner.run(find_queue(name)) is None)
 
     def queue_id(self, name: str) -> int:
         """Return the number of a queue that is there."""
-        return self._store.queue_id(name, create=False)
+        return self._runner.run(queue_id(name, create=False))
 
     def may_copy(self) -> bool:
         """Return whether messages can be copied into their table. COPY knows no row security."""
@@ -212,7 +212,7 @@ class StagedMessages:
         places = list(places)
         queues = {place.name for place in places if place.is_queue}
         topics = {place.name for place in places if not place.is_queue}
-        self._store.notify(queues, topics, delayed=any(place.is_delayed for place in places))
+        self._runner.run(notify_sent(queues, topics, delayed=any(place.is_delayed for place in places)))
 
     def traffic(self, messages: Mapping[Place, int]) -> dict[int, Counts]:
         """Return what was sent, by the number under which the traffic of its destination is counted, if it is there."""
@@ -225,26 +225,26 @@ class StagedMessages:
 
     def _number(self, place: Place) -> int | None:
         if place.is_queue:
-            return self._store.find_queue(place.name)
-        found = self._driver.execute(topic_statements(self._schema).find_topic, {"name": place.name}).rows
-        return -found[0][0] if found else None
+            return self._runner.run(find_queue(place.name))
+        found = self._runner.run(find_topic(place.name))
+        return None if found is None else -found
 
     def _send(self, attempts: list[int], place: Place, *, create: bool) -> None:
         parameters: dict[str, object] = {"staged_destination": place.destination, "is_delayed": place.is_delayed}
         if place.is_queue:
             send = self._statements.send(delayed=place.is_delayed)
-            parameters["queue_id"] = self._store.queue_id(place.name, create=create)
+            parameters["queue_id"] = self._runner.run(queue_id(place.name, create=create))
             for attempt_id in attempts:
                 self._driver.execute(send, {**parameters, "attempt_id": attempt_id})
             return
         source = self._statements.source(DELAYED_COLUMNS if place.is_delayed else SEND_COLUMNS)
-        topics = topic_statements(self._schema)
-        self._store.publish_with(
+        publication = publish_with(
             Topic(place.name),
-            lambda selectors: topics.publish(selectors, flush=True, delayed=place.is_delayed, source=source),
+            lambda selectors: publish_statement(selectors, flush=True, delayed=place.is_delayed, source=source),
             {**parameters, "attempts": attempts},
             Publisher(),
         )
+        self._runner.run(publication)
 
 
 def _numbers(attempts: Iterable[Attempt]) -> dict[str, object]:

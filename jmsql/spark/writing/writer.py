@@ -27,7 +27,8 @@ from jmsql.spark.writing.prepared import PreparedWrites
 from jmsql.spark.writing.queue_copy import QueueCopy
 from jmsql.spark.writing.staging import Attempt, Place, StagedMessages, staging_statements
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.message_store import MessageStore
+from jmsql.store.lookup import queue_id
+from jmsql.store.runner import runner
 
 __all__ = ["BatchWriter", "StreamWriter"]
 
@@ -107,9 +108,9 @@ class _Writer:
         """Make queues. In a transaction that is prepared, all others that want them would wait for its end."""
         if names:
             with self._options.database.connect("making queues") as connection:
-                store = MessageStore(PsycopgDriver(connection), self._options.schema)
+                queues = runner(connection, self._options.schema)
                 for name in names:
-                    store.queue_id(name)
+                    queues.run(queue_id(name))
 
     def _send(self, staged: Sequence[StagedPartition], batch_id: int, *, is_stream: bool) -> None:
         options = self._options

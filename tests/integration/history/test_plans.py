@@ -9,12 +9,12 @@ import psycopg
 import pytest
 
 import jmsql
-from jmsql.store.statements import statements
-from tests.integration.store.plans import Plan, PlannedStatement
+from jmsql.store.acknowledge import acknowledge, acknowledge_with_history, delete_locked, delete_locked_with_history
+from jmsql.store.receive import take_statement
+from jmsql.store.statement import Statement
+from tests.integration.store.plans import Plan, PlannedStatement, sql_of
 
 SCHEMA = "jmsql_history_plans"
-PLAIN = statements(SCHEMA)
-RECORDING = statements(SCHEMA, record=True)
 PRIORITY = 5
 LONG = 20_000
 BATCH = 100
@@ -52,13 +52,17 @@ def _buffers(plan: Plan) -> int:
 
 
 def _check(
-    connection: psycopg.Connection[Any], recording: str, plain: str, parameters: dict[str, object], buffers: int
+    connection: psycopg.Connection[Any],
+    recording: Statement[Any],
+    plain: Statement[Any],
+    parameters: dict[str, object],
+    buffers: int,
 ) -> None:
     """Make sure that a statement reads no table whole, and little more than the one that records nothing."""
-    statement = PlannedStatement(connection, "recording", recording)
+    statement = PlannedStatement(connection, "recording", sql_of(recording, SCHEMA))
     statement.run(parameters)  # makes the plans of what the function does
     plan = statement.run(parameters)
-    least = _buffers(PlannedStatement(connection, "plain", plain).run(parameters))
+    least = _buffers(PlannedStatement(connection, "plain", sql_of(plain, SCHEMA)).run(parameters))
 
     for scan in plan.scans:
         assert scan.table == "queue" or "Seq" not in scan.kind, f"reads all of a table: {scan}"
@@ -72,7 +76,7 @@ def test_acknowledging_claims(connection: psycopg.Connection[Any]) -> None:
         "sequences": list(range(1, 1 + BATCH)),
         "claim_ids": [7] * BATCH,
     }
-    _check(connection, RECORDING.acknowledge, PLAIN.acknowledge, parameters, 12 * BATCH)
+    _check(connection, acknowledge_with_history, acknowledge, parameters, 12 * BATCH)
 
 
 def test_deleting_what_a_transaction_has_locked(connection: psycopg.Connection[Any]) -> None:
@@ -85,7 +89,7 @@ def test_deleting_what_a_transaction_has_locked(connection: psycopg.Connection[A
         "deliveries": None,
         "connection_id": 1,
     }
-    _check(connection, RECORDING.delete_locked, PLAIN.delete_locked, parameters, 12 * BATCH)
+    _check(connection, delete_locked_with_history, delete_locked, parameters, 12 * BATCH)
 
 
 def test_taking_one(connection: psycopg.Connection[Any]) -> None:
@@ -95,4 +99,4 @@ def test_taking_one(connection: psycopg.Connection[Any]) -> None:
         "limit": 1,
         "connection_id": 1,
     }
-    _check(connection, RECORDING.take(None).text, PLAIN.take(None).text, parameters, 60)
+    _check(connection, take_statement(None, record=True), take_statement(None), parameters, 60)

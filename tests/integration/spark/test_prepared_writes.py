@@ -21,7 +21,8 @@ from jmsql.spark.writing.staging import Attempt, Place, StagedMessages
 from jmsql.spark.writing.writer import BatchWriter
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.identifier import quote_identifier
-from jmsql.store.message_store import MessageStore
+from jmsql.store.lookup import queue_id
+from jmsql.store.runner import runner
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 
@@ -227,7 +228,7 @@ def test_tasks_that_need_the_same_new_queue_do_not_wait_for_each_other(
             with psycopg.connect(jmsql_clean_url) as making:
                 driver = PsycopgDriver(making)
                 for name in StagedMessages(driver, "jmsql").missing_queues(attempt.staged):
-                    MessageStore(driver, "jmsql").queue_id(name)
+                    runner(making, "jmsql").run(queue_id(name))
     decide(connection, first, second)
     finish(connection, first, second)
     assert len(bodies(server)) == 20

@@ -13,8 +13,8 @@ import pytest
 import jmsql
 from jmsql.spark.writing.outgoing import Staging
 from jmsql.spark.writing.queue_copy import QueueCopy
-from jmsql.store.driver import PsycopgDriver
-from jmsql.store.message_store import MessageStore
+from jmsql.store.lookup import queue_id
+from jmsql.store.runner import runner
 from tests.integration.client.server import Server, with_parameters
 
 SCHEMA = pa.schema(
@@ -53,7 +53,7 @@ def copy(task: psycopg.Connection, url: str, *batches: Sequence[dict[str, Any]])
         with psycopg.connect(url) as connection:
             for name in names:
                 made.append(name)
-                MessageStore(PsycopgDriver(connection), "jmsql").queue_id(name)
+                runner(connection, "jmsql").run(queue_id(name))
 
     staging = Staging(1, "queue://orders")
     queues = QueueCopy(task, "jmsql", make_queues)

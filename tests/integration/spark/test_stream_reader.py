@@ -14,10 +14,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 import jmsql
 from jmsql.spark.options import Options
 from jmsql.spark.streaming.queue_stream_reader import StreamReader
-from jmsql.store.statements import statements
+from jmsql.store.receive import claim_batch
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
-from tests.integration.store.plans import PlannedStatement
+from tests.integration.store.plans import PlannedStatement, sql_of
 
 SCHEMA = StructType([StructField("text_body", StringType())])
 ALL = ReadAllAvailable()
@@ -471,9 +471,9 @@ def test_claiming_compares_no_message_with_all_others(url: str, server: Server) 
         "select %s, 5, 2, 'Message' from generate_series(1, 2000)",
         queue_id,
     )
-    claim = statements("jmsql").claim_batch(None)
+    claim = claim_batch(None)
     with psycopg.connect(url, autocommit=True) as connection:
-        plan = PlannedStatement(connection, "claim", claim.text).run(
+        plan = PlannedStatement(connection, "claim", sql_of(claim, "jmsql")).run(
             {
                 **claim.parameters,
                 "queue_id": queue_id,

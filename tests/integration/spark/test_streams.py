@@ -10,8 +10,9 @@ import pytest
 import jmsql
 from jmsql.spark.streaming.queue_stream import Limits, SparkStream, Start, create_source
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.message_store import MessageStore
-from jmsql.store.redelivery import Redelivery, Release
+from jmsql.store.lookup import queue_id
+from jmsql.store.redelivery import Release, lost_claims, release
+from jmsql.store.runner import Runner, runner
 
 NOBODY = 4711
 """The number of a connection that is not there."""
@@ -26,41 +27,41 @@ def stream(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[SparkStream]:
     assert jmsql_factory.url is not None
     with psycopg.connect(jmsql_factory.url, autocommit=True) as connection:
         driver = PsycopgDriver(connection)
-        source = create_source(driver, "jmsql", MessageStore(driver, "jmsql").queue_id("orders"), Start())
+        source = create_source(driver, "jmsql", runner(connection, "jmsql").run(queue_id("orders")), Start())
         yield SparkStream(connection, "jmsql", source, None, lambda _: None)
 
 
 @pytest.fixture
-def upkeep(jmsql_clean_url: str) -> Iterator[Redelivery]:
+def upkeep(jmsql_clean_url: str) -> Iterator[Runner]:
     with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
-        yield Redelivery(PsycopgDriver(connection), "jmsql")
+        yield runner(connection, "jmsql")
 
 
 @pytest.fixture
-def releases(stream: SparkStream, upkeep: Redelivery) -> list[Release]:
+def releases(stream: SparkStream, upkeep: Runner) -> list[Release]:
     """What upkeep is about to release of the stream's first batch, which a dead driver has claimed."""
     assert stream.next_batch(0, Limits(), NOBODY, look_everywhere=True) == 1
-    releases = [Release(claim.key, claim.claim_id, 1) for claim in upkeep.lost_claims(100)]
+    releases = [Release(claim.key, claim.claim_id, 1) for claim in upkeep.run(lost_claims(100))]
     assert len(releases) == 3
     return releases
 
 
 def test_batch_that_is_frozen_before_its_claims_are_released_stays_whole(
-    stream: SparkStream, upkeep: Redelivery, releases: list[Release]
+    stream: SparkStream, upkeep: Runner, releases: list[Release]
 ) -> None:
     frozen = stream.freeze(1, 1)
     assert frozen is not None
     assert [part.messages for part in frozen.parts] == [3]
-    upkeep.release(releases)
+    upkeep.run(release(releases))
     assert stream.freeze(1, 1) == frozen
-    assert upkeep.lost_claims(100) == []
+    assert upkeep.run(lost_claims(100)) == []
 
 
 def test_batch_that_is_frozen_later_has_the_claims_that_are_left(
-    stream: SparkStream, upkeep: Redelivery, releases: list[Release]
+    stream: SparkStream, upkeep: Runner, releases: list[Release]
 ) -> None:
-    upkeep.release(releases[:2])
+    upkeep.run(release(releases[:2]))
     frozen = stream.freeze(1, 1)
     assert frozen is not None
     assert ([part.messages for part in frozen.parts], frozen.missing) == ([1], 0)
-    assert upkeep.lost_claims(100) == []
+    assert upkeep.run(lost_claims(100)) == []

@@ -6,15 +6,20 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 import pytest
 
+from jmsql.store import lookup
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.message_key import MessageKey
-from jmsql.store.message_store import MessageStore
 from jmsql.store.rows import MessageRow, OutgoingMessage
+from jmsql.store.runner import Runner
+from jmsql.store.send import send as store_send
+from jmsql.store.statement import Query, Steps
+
+T = TypeVar("T")
 
 FROM_THE_FRONT = [0] * 10
 
@@ -24,8 +29,11 @@ class Client:
     """One connection to the database, and the store seen through it."""
 
     connection: psycopg.Connection[Any]
-    store: MessageStore
     driver: PsycopgDriver
+
+    def run(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements."""
+        return Runner(self.driver, "jmsql").run(work)
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         """Run a statement."""
@@ -43,7 +51,7 @@ def open_client(jmsql_clean_url: str) -> Iterator[OpenClient]:
         def open_one(*, transactions: bool = False) -> Client:
             connection = stack.enter_context(psycopg.connect(jmsql_clean_url, autocommit=not transactions))
             driver = PsycopgDriver(connection)
-            return Client(connection, MessageStore(driver, "jmsql"), driver)
+            return Client(connection, driver)
 
         yield open_one
 
@@ -52,14 +60,14 @@ def open_client(jmsql_clean_url: str) -> Iterator[OpenClient]:
 def client(open_client: OpenClient) -> Client:
     """A client, each statement of which commits. There is a queue "orders"."""
     client = open_client()
-    client.store.queue_id("orders")
+    client.run(lookup.queue_id("orders"))
     return client
 
 
 @pytest.fixture
 def queue_id(client: Client) -> int:
     """The number of the queue "orders"."""
-    return client.store.queue_id("orders")
+    return client.run(lookup.queue_id("orders"))
 
 
 def text_message(body: str, *, queue: str = "orders", expiration: int | None = None) -> OutgoingMessage:
@@ -81,7 +89,7 @@ def text_message(body: str, *, queue: str = "orders", expiration: int | None = N
 
 def send(client: Client, *bodies: str, expiration: int | None = None) -> None:
     """Send messages to the queue "orders"."""
-    client.store.send([text_message(body, expiration=expiration) for body in bodies])
+    client.run(store_send([text_message(body, expiration=expiration) for body in bodies]))
 
 
 def bodies(rows: list[MessageRow]) -> list[str | None]:

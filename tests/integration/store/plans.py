@@ -10,9 +10,17 @@ from typing import Any, LiteralString, NamedTuple
 import psycopg
 from psycopg import sql
 
-__all__ = ["Plan", "PlannedStatement", "Scan"]
+from jmsql.store.statement import Query, Statement
+
+__all__ = ["Plan", "PlannedStatement", "Scan", "sql_of"]
 
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+
+
+def sql_of(statement: Statement[Any] | Query[Any], schema: str) -> str:
+    """Return the SQL of a statement for a schema."""
+    statement = statement.statement if isinstance(statement, Query) else statement
+    return statement.encoded(schema).decode()
 
 
 class Scan(NamedTuple):

@@ -12,6 +12,8 @@ import pytest
 
 from jmsql.selectors import Selector
 from jmsql.selectors.sql import SelectorSQL
+from jmsql.store import receive
+from jmsql.store.acknowledge import Recipient
 from jmsql.store.redelivery import Release
 from jmsql.store.rows import MessageRow
 from jmsql.testing import wait_for
@@ -19,17 +21,19 @@ from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient,
 
 CONNECTION = 1
 
+RECIPIENT = Recipient()
+
 
 def lock(client: Client, queue_id: int, selector: Selector | None = None) -> list[MessageRow]:
-    return client.store.lock(queue_id, selector, FROM_THE_FRONT, 2)
+    return client.run(receive.lock(queue_id, selector, FROM_THE_FRONT, 2))
 
 
 def take(client: Client, queue_id: int, selector: Selector | None = None) -> list[MessageRow]:
-    return client.store.take(queue_id, selector, FROM_THE_FRONT, 2)
+    return client.run(RECIPIENT.take(queue_id, selector, FROM_THE_FRONT, 2))
 
 
 def claim(client: Client, queue_id: int, selector: Selector | None = None) -> list[MessageRow]:
-    return client.store.claim(queue_id, selector, FROM_THE_FRONT, 2, CONNECTION)
+    return client.run(receive.claim(queue_id, selector, FROM_THE_FRONT, 2, CONNECTION))
 
 
 every_way = pytest.mark.parametrize("fetch", [lock, take, claim])
@@ -68,7 +72,7 @@ def test_what_a_transaction_gives_back_is_there_again(
 ) -> None:
     send(client, "first", "second")
     locker = open_client(transactions=True)
-    locker.store.delete_locked(lock(locker, queue_id), [queue_id])
+    locker.run(RECIPIENT.delete_locked(lock(locker, queue_id), [queue_id]))
 
     locker.connection.rollback()
 
@@ -81,7 +85,7 @@ def test_what_a_client_gives_back_is_there_again_and_counted(fetch: Fetch, clien
     claimed = claim(client, queue_id)
     delivered, prefetched = (Release(key(queue_id, row), row.handle) for row in claimed)
 
-    client.store.redelivery.release([Release(delivered.key, delivered.claim_id, attempts=1), prefetched])
+    client.run(RECIPIENT.release([Release(delivered.key, delivered.claim_id, attempts=1), prefetched]))
 
     assert [(row.text_body, row.delivery_count or 0) for row in fetch(client, queue_id)] == [
         ("first", 1),
@@ -93,8 +97,8 @@ def test_what_a_client_gives_back_is_there_again_and_counted(fetch: Fetch, clien
 def test_a_message_that_waits_for_its_next_attempt_is_passed_over(fetch: Fetch, client: Client, queue_id: int) -> None:
     send(client, "first", "second")
     row = claim(client, queue_id)[0]
-    client.store.redelivery.release(
-        [Release(key(queue_id, row), row.handle, attempts=1, delay=60.0, error="out of stock")]
+    client.run(
+        RECIPIENT.release([Release(key(queue_id, row), row.handle, attempts=1, delay=60.0, error="out of stock")])
     )
 
     assert bodies(fetch(client, queue_id)) == []
@@ -116,7 +120,7 @@ class Gate:
 
     NUMBER = 20_020
 
-    def to_sql(self, schema: str) -> SelectorSQL:
+    def to_sql(self, schema: str, first: int = 0) -> SelectorSQL:
         return SelectorSQL(f"exists (select from pg_advisory_xact_lock_shared({self.NUMBER}))", {})
 
 
@@ -154,8 +158,8 @@ def test_consumers_at_once_share_a_queue_without_loss_or_duplicate(
     def by_locks(consumer: Client) -> list[str | None]:
         received: list[str | None] = []
         start.wait()
-        while rows := consumer.store.lock(queue_id, None, FROM_THE_FRONT, 7):
-            consumer.store.delete_locked(rows, [queue_id])
+        while rows := consumer.run(receive.lock(queue_id, None, FROM_THE_FRONT, 7)):
+            consumer.run(RECIPIENT.delete_locked(rows, [queue_id]))
             consumer.connection.commit()
             received += bodies(rows)
         consumer.connection.rollback()  # it may have locked what it then found to be claimed
@@ -171,9 +175,9 @@ def test_consumers_at_once_share_a_queue_without_loss_or_duplicate(
     def by_claims(consumer: Client) -> list[str | None]:
         received: list[str | None] = []
         start.wait()
-        while rows := consumer.store.claim(queue_id, None, FROM_THE_FRONT, 7, CONNECTION):
+        while rows := consumer.run(receive.claim(queue_id, None, FROM_THE_FRONT, 7, CONNECTION)):
             received += bodies(rows)
-            consumer.store.acknowledge([(key(queue_id, row), row.handle) for row in rows])
+            consumer.run(RECIPIENT.acknowledge([(key(queue_id, row), row.handle) for row in rows]))
         return received
 
     with ThreadPoolExecutor() as executor:
@@ -185,7 +189,7 @@ def test_consumers_at_once_share_a_queue_without_loss_or_duplicate(
         received = [body for share in shares for body in share.result()]
 
     # One that found all that is left in other hands went home; a later consumer finds what came back, if any.
-    received += bodies(client.store.take(queue_id, None, FROM_THE_FRONT, 1000))
+    received += bodies(client.run(RECIPIENT.take(queue_id, None, FROM_THE_FRONT, 1000)))
     assert len(received) == len(sent)
     assert set(received) == sent
 
@@ -197,7 +201,7 @@ class TestTheFence:
         send(client, "first", "second")
         claimed = claim(client, queue_id)
 
-        acknowledged = client.store.acknowledge([(key(queue_id, row), row.handle) for row in claimed])
+        acknowledged = client.run(RECIPIENT.acknowledge([(key(queue_id, row), row.handle) for row in claimed]))
 
         assert acknowledged == 2
         assert client.rows("select count(*) from jmsql.message") == [(0,)]
@@ -206,18 +210,18 @@ class TestTheFence:
     def test_a_lost_claim_does_not_acknowledge(self, client: Client, queue_id: int) -> None:
         send(client, "contested")
         lost = claim(client, queue_id)[0]
-        client.store.redelivery.release([Release(key(queue_id, lost), lost.handle, attempts=1)])
+        client.run(RECIPIENT.release([Release(key(queue_id, lost), lost.handle, attempts=1)]))
         current = claim(client, queue_id)[0]
 
-        assert client.store.acknowledge([(key(queue_id, lost), lost.handle)]) == 0
-        assert client.store.acknowledge([(key(queue_id, current), current.handle)]) == 1
+        assert client.run(RECIPIENT.acknowledge([(key(queue_id, lost), lost.handle)])) == 0
+        assert client.run(RECIPIENT.acknowledge([(key(queue_id, current), current.handle)])) == 1
 
     def test_a_lost_claim_does_not_give_back(self, client: Client, queue_id: int) -> None:
         send(client, "contested")
         lost = claim(client, queue_id)[0]
-        client.store.redelivery.release([Release(key(queue_id, lost), lost.handle, attempts=1)])
+        client.run(RECIPIENT.release([Release(key(queue_id, lost), lost.handle, attempts=1)]))
         claim(client, queue_id)
 
-        client.store.redelivery.release([Release(key(queue_id, lost), lost.handle, attempts=1)])
+        client.run(RECIPIENT.release([Release(key(queue_id, lost), lost.handle, attempts=1)]))
 
         assert client.rows("select state, delivery_count from jmsql.messages") == [("claimed", 1)]

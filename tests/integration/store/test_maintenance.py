@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from jmsql.store import lookup, receive
+from jmsql.store.acknowledge import Recipient
 from jmsql.store.maintenance import Maintenance
 from jmsql.timings import Timings
 from tests.integration.store.conftest import FROM_THE_FRONT, Client, bodies, key, send
@@ -10,6 +12,8 @@ LONG_AGO = 1
 DEAD = 4711
 LEADER = 4712
 
+RECIPIENT = Recipient()
+
 
 def test_what_has_expired_is_removed(client: Client, queue_id: int) -> None:
     send(client, "expired", expiration=LONG_AGO)
@@ -17,18 +21,18 @@ def test_what_has_expired_is_removed(client: Client, queue_id: int) -> None:
 
     Maintenance("jmsql", Timings()).run(client.driver, LEADER)
 
-    assert bodies(client.store.browse(queue_id, None, (-1, 0), 10)) == ["fresh"]
+    assert bodies(client.run(receive.browse(queue_id, None, (-1, 0), 10))) == ["fresh"]
     assert client.rows("select count(*) from jmsql.message") == [(1,)]
 
 
 def test_what_has_expired_moves_to_the_expiry_queue(client: Client, queue_id: int) -> None:
-    expired = client.store.queue_id("expired orders")
+    expired = client.run(lookup.queue_id("expired orders"))
     client.connection.execute("update jmsql.queue set expiry_queue_id = %s where queue_id = %s", (expired, queue_id))
     send(client, "first", "second", expiration=LONG_AGO)
 
     Maintenance("jmsql", Timings()).run(client.driver, LEADER)
 
-    moved = client.store.take(expired, None, FROM_THE_FRONT, 10)
+    moved = client.run(RECIPIENT.take(expired, None, FROM_THE_FRONT, 10))
     assert bodies(moved) == ["first", "second"]
     assert [row.jms_expiration for row in moved] == [None, None]
     assert client.rows("select count(*) from jmsql.message") == [(0,)]
@@ -38,27 +42,27 @@ def test_what_is_claimed_does_not_expire(client: Client, queue_id: int) -> None:
     client.connection.execute("insert into jmsql.connection (host, process_id) values ('here', 1)")
     (connection,) = client.rows("select connection_id from jmsql.connection")[0]
     send(client, "claimed")
-    claimed = client.store.claim(queue_id, None, FROM_THE_FRONT, 1, connection)
+    claimed = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, connection))
     client.connection.execute("update jmsql.message set jms_expiration = 1")
 
     Maintenance("jmsql", Timings()).run(client.driver, connection)
 
-    assert client.store.acknowledge([(key(queue_id, row), row.handle) for row in claimed]) == 1
+    assert client.run(RECIPIENT.acknowledge([(key(queue_id, row), row.handle) for row in claimed])) == 1
 
 
 def test_claims_of_the_dead_come_back_counted(client: Client, queue_id: int) -> None:
     send(client, "orphaned")
-    claimed = client.store.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD)
+    claimed = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD))
 
     released = Maintenance("jmsql", Timings()).run(client.driver, LEADER)
 
     assert released == [key(queue_id, row) for row in claimed]
-    assert [row.delivery_count for row in client.store.take(queue_id, None, FROM_THE_FRONT, 1)] == [1]
+    assert [row.delivery_count for row in client.run(RECIPIENT.take(queue_id, None, FROM_THE_FRONT, 1))] == [1]
 
 
 def test_what_is_known_of_messages_that_are_gone_is_forgotten(client: Client, queue_id: int) -> None:
     send(client, "gone")
-    client.store.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD)
+    client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD))
     client.connection.execute("delete from jmsql.message")
 
     Maintenance("jmsql", Timings()).run(client.driver, LEADER)

@@ -16,21 +16,44 @@ import pytest
 
 import jmsql
 from jmsql.selectors import Selector
-from jmsql.store.candidates import first_of_groups
-from jmsql.store.delay_statements import delay_statements
+from jmsql.store import due_messages
+from jmsql.store.acknowledge import acknowledge, delete_locked, forget_deliveries
+from jmsql.store.candidates import first_of_groups_statement
+from jmsql.store.columns import SEND_COLUMNS
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.maintenance import Maintenance
-from jmsql.store.redelivery_statements import redelivery_statements
-from jmsql.store.send_statements import SEND_COLUMNS
-from jmsql.store.statements import statements
+from jmsql.store.message_key import MessageKey
+from jmsql.store.receive import (
+    browse_statement,
+    claim_statement,
+    highest_sequences,
+    lock_statement,
+    take_statement,
+)
+from jmsql.store.redelivery import (
+    ExtendedClaim,
+    Release,
+    bury,
+    extend_claims,
+    find_policy,
+    record_attempts,
+    record_deliveries,
+    release_claimed,
+)
+from jmsql.store.rows import OutgoingMessage
+from jmsql.store.send import insertion
+from jmsql.store.statement import Query, Statement
 from jmsql.store.upkeep_statements import upkeep_statements
 from jmsql.timings import Timings
-from tests.integration.store.plans import Plan, PlannedStatement
+from tests.integration.store.plans import Plan, PlannedStatement, sql_of
 
 SCHEMA = "jmsql_plans"
-STATEMENTS = statements(SCHEMA)
-DELAYS = delay_statements(SCHEMA)
-REDELIVERY = redelivery_statements(SCHEMA)
+
+
+def text(statement: Statement[Any] | Query[Any]) -> str:
+    return sql_of(statement, SCHEMA)
+
+
 PRIORITY = 5
 LONG = 50_000
 """How many messages there are, of which half are claimed; and how many delayed ones, of which half are due."""
@@ -66,7 +89,7 @@ FILL_GROUPS = f"""
     """
 FILL += FILL_GROUPS
 
-SELECTED = STATEMENTS.lock(Selector.parse("color = 'blue' and weight > 2500 and size = 'L' and JMSType = 'order'"))
+SELECTED = lock_statement(Selector.parse("color = 'blue' and weight > 2500 and size = 'L' and JMSType = 'order'"))
 NEXT: dict[str, object] = {"queue_id": 1, "lowest": [0] * PRIORITY + [LONG // 2 + 1] + [0] * (9 - PRIORITY)}
 # A hundred messages of ten groups that are free, and ten more groups below where the scan begins.
 GROUPED = NEXT | {
@@ -89,7 +112,9 @@ OUTCOMES = {
     "error_counts": [1] * BATCH,
     "dead_letter_queue_ids": [None] * BATCH,
 }
-MESSAGE: dict[str, object] = dict.fromkeys((name for name, _ in SEND_COLUMNS), None) | {
+KEY = MessageKey(1, PRIORITY, 1)
+RELEASE = Release(KEY, 7)
+MESSAGE: dict[str, Any] = dict.fromkeys((name for name, _ in SEND_COLUMNS), None) | {
     "destination": "orders",
     "inverse_priority": PRIORITY,
     "jms_message_id": str(uuid.UUID(int=1)),
@@ -97,6 +122,7 @@ MESSAGE: dict[str, object] = dict.fromkeys((name for name, _ in SEND_COLUMNS), N
     "message_type": "TextMessage",
     "text_body": "hello",
 }
+OUTGOING = OutgoingMessage(**MESSAGE)
 
 
 @dataclass(frozen=True)
@@ -111,53 +137,59 @@ class Case:
 
 CASES = {
     # A page of an index that is split takes a few more than the others.
-    "send one": Case(STATEMENTS.send_one, MESSAGE, 30, 1),
-    "send a batch": Case(STATEMENTS.send, {name: [value] * BATCH for name, value in MESSAGE.items()}, 1000),
-    "take one": Case(STATEMENTS.take(None).text, {**NEXT, "limit": 1}, 70, 10),
-    "lock one": Case(STATEMENTS.lock(None).text, {**NEXT, "limit": 1}, 70, 10),
-    "lock a batch": Case(STATEMENTS.lock(None).text, {**NEXT, "limit": BATCH}, 1000),
+    "send one": Case(text(insertion([OUTGOING])), MESSAGE, 30, 1),
+    "send a batch": Case(
+        text(insertion([OUTGOING, OUTGOING])), {name: [value] * BATCH for name, value in MESSAGE.items()}, 1000
+    ),
+    "take one": Case(text(take_statement(None)), {**NEXT, "limit": 1}, 70, 10),
+    "lock one": Case(text(lock_statement(None)), {**NEXT, "limit": 1}, 70, 10),
+    "lock a batch": Case(text(lock_statement(None)), {**NEXT, "limit": BATCH}, 1000),
     "lock by a selector": Case(
-        SELECTED.text,
+        text(SELECTED),
         {"queue_id": 1, "lowest": [LONG - BATCH + 1] * 10, "limit": BATCH, **SELECTED.parameters},
         1000,
     ),
     "claim a batch": Case(
-        STATEMENTS.claim(None).text, {**NEXT, "limit": BATCH, "connection_id": 1, "time_limit": None}, 2200
+        text(claim_statement(None)), {**NEXT, "limit": BATCH, "connection_id": 1, "time_limit": None}, 2200
     ),
-    "take one of a group": Case(STATEMENTS.take(None, grouped=True).text, {**GROUPED, "limit": 1}, 200, 60),
+    "take one of a group": Case(text(take_statement(None, grouped=True)), {**GROUPED, "limit": 1}, 200, 60),
     # Each candidate is compared with the state of the groups' deliveries, eleven rows in memory.
-    "lock a batch of groups": Case(STATEMENTS.lock(None, grouped=True).text, {**GROUPED, "limit": BATCH}, 3500, 1100),
+    "lock a batch of groups": Case(text(lock_statement(None, grouped=True)), {**GROUPED, "limit": BATCH}, 3500, 1100),
     "claim a batch of groups": Case(
-        STATEMENTS.claim(None, grouped=True).text,
+        text(claim_statement(None, grouped=True)),
         {**GROUPED, "limit": BATCH, "connection_id": 1, "time_limit": None},
         4500,
         1100,
     ),
     "find the first messages of groups": Case(
-        first_of_groups(SCHEMA, None).text, {"queue_id": 2, "groups": list(range(10))}, 200
+        text(first_of_groups_statement(None)), {"queue_id": 2, "groups": list(range(10))}, 200
     ),
     "browse a page": Case(
-        STATEMENTS.browse(None).text,
+        text(browse_statement(None)),
         {"queue_id": 1, "inverse_priority": PRIORITY, "sequence": LONG // 2, "limit": BATCH},
         600,
     ),
     "delete what is locked": Case(
-        STATEMENTS.delete_locked, {"addresses": [f"({page},1)" for page in range(200, 200 + BATCH)]}, 500
+        text(delete_locked), {"addresses": [f"({page},1)" for page in range(200, 200 + BATCH)]}, 500
     ),
-    "acknowledge": Case(STATEMENTS.acknowledge, CLAIMS, 1200),
-    "give back": Case(REDELIVERY.release, CLAIMS | OUTCOMES, 1500),
-    "count deliveries": Case(REDELIVERY.record_attempts, KEYS | OUTCOMES, 1500),
-    "record deliveries": Case(REDELIVERY.record_deliveries, KEYS | {"connection_id": 1}, 1500),
-    "extend claims": Case(REDELIVERY.extend_claims, CLAIMS | {"seconds": [60.0] * BATCH}, 1500),
-    "look up the policy": Case(REDELIVERY.find_policy, {"queue_id": 1}, 10, 1),
-    "forget deliveries": Case(STATEMENTS.forget_deliveries, KEYS, 800),
-    "find the end of the queue": Case(STATEMENTS.highest_sequences, {"queue_id": 1}, 200, 10),
+    "acknowledge": Case(text(acknowledge), CLAIMS, 1200),
+    "give back": Case(text(release_claimed([RELEASE])), CLAIMS | OUTCOMES, 1500),
+    "count deliveries": Case(text(record_attempts([RELEASE])), KEYS | OUTCOMES, 1500),
+    "record deliveries": Case(text(record_deliveries([KEY], 1)), KEYS | {"connection_id": 1}, 1500),
+    "extend claims": Case(
+        text(extend_claims([ExtendedClaim(KEY, 7, 60.0)])), CLAIMS | {"seconds": [60.0] * BATCH}, 1500
+    ),
+    "look up the policy": Case(text(find_policy), {"queue_id": 1}, 10, 1),
+    "forget deliveries": Case(text(forget_deliveries), KEYS, 800),
+    "find the end of the queue": Case(text(highest_sequences(1)), {"queue_id": 1}, 200, 10),
     "reap what has expired": Case(upkeep_statements(SCHEMA).reap_expired, {"limit": 500}, 60),
     "send a delayed batch": Case(
-        DELAYS.send, {name: [value] * BATCH for name, value in (MESSAGE | {"jms_delivery_time": 1}).items()}, 2000
+        text(insertion([OUTGOING._replace(jms_delivery_time=1)])),
+        {name: [value] * BATCH for name, value in (MESSAGE | {"jms_delivery_time": 1}).items()},
+        2000,
     ),
-    "look for what is due": Case(DELAYS.milliseconds_to_next, {}, 10, 1),
-    "move what is due": Case(DELAYS.move_due, {"limit": BATCH}, 1500),
+    "look for what is due": Case(text(due_messages.milliseconds_to_next), {}, 10, 1),
+    "move what is due": Case(text(due_messages.move_due), {"limit": BATCH}, 1500),
 }
 
 
@@ -263,10 +295,10 @@ def test_a_statement_takes_as_much_as_it_brings(planned: dict[str, PlannedStatem
 
 def test_looking_for_dead_letters_reads_next_to_nothing(planned: dict[str, PlannedStatement], jmsql_url: str) -> None:
     with psycopg.connect(jmsql_url, autocommit=True) as connection:
-        bury = PlannedStatement(connection, "bury", REDELIVERY.bury)
-        bury.run({"limit": 500})  # makes the plans of what the function does
+        burial = PlannedStatement(connection, "bury", text(bury()))
+        burial.run({"limit": 500})  # makes the plans of what the function does
 
-        assert bury.run({"limit": 500}).buffers <= 10
+        assert burial.run({"limit": 500}).buffers <= 10
 
 
 def _described(plan: Plan) -> str:

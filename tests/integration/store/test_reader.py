@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql.selectors import Selector
-from jmsql.store.message_store import MessageStore
+from jmsql.store.acknowledge import Recipient
 from jmsql.store.reader import QueueReader
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
@@ -14,13 +14,13 @@ from tests.integration.store.conftest import Client, OpenClient, bodies, send
 
 @pytest.fixture
 def reader(queue_id: int) -> QueueReader:
-    return QueueReader(queue_id, None, MessageStore.take, Timings().sweep_interval)
+    return QueueReader(queue_id, None, Recipient().take, Timings().sweep_interval)
 
 
 def test_each_read_goes_on_where_the_last_one_ended(reader: QueueReader, client: Client) -> None:
     send(client, "first", "second", "third")
 
-    assert [bodies(reader.read(client.store, 1)) for _ in range(4)] == [["first"], ["second"], ["third"], []]
+    assert [bodies(client.run(reader.read(1))) for _ in range(4)] == [["first"], ["second"], ["third"], []]
 
 
 def test_what_was_committed_late_is_found_when_nothing_else_is_there(
@@ -29,11 +29,11 @@ def test_what_was_committed_late_is_found_when_nothing_else_is_there(
     late = open_client(transactions=True)
     send(late, "sent first, committed last")
     send(client, "sent last, committed first")
-    assert bodies(reader.read(client.store, 1)) == ["sent last, committed first"]
+    assert bodies(client.run(reader.read(1))) == ["sent last, committed first"]
 
     late.connection.commit()
 
-    assert bodies(wait_for(lambda: reader.read(client.store, 1))) == ["sent first, committed last"]
+    assert bodies(wait_for(lambda: client.run(reader.read(1)))) == ["sent first, committed last"]
 
 
 def test_what_was_committed_late_is_found_behind_a_queue_that_never_ends(
@@ -42,21 +42,21 @@ def test_what_was_committed_late_is_found_behind_a_queue_that_never_ends(
     late = open_client(transactions=True)
     send(late, "late")
     send(client, "early")
-    assert bodies(reader.read(client.store, 1)) == ["early"]
+    assert bodies(client.run(reader.read(1))) == ["early"]
     late.connection.commit()
 
     def next_one() -> bool:
         send(client, "more")
-        return bodies(reader.read(client.store, 1)) == ["late"]
+        return bodies(client.run(reader.read(1))) == ["late"]
 
     wait_for(next_one)
 
 
 def test_a_consumer_with_a_selector_does_not_look_twice_at_what_does_not_match(client: Client, queue_id: int) -> None:
     send(client, "other", "other", "other")
-    reader = QueueReader(queue_id, Selector.parse("color = 'blue'"), MessageStore.take, Timings().sweep_interval)
+    reader = QueueReader(queue_id, Selector.parse("color = 'blue'"), Recipient().take, Timings().sweep_interval)
 
-    assert reader.read(client.store, 10) == []
+    assert client.run(reader.read(10)) == []
 
     (highest,) = client.rows("select max(sequence) from jmsql.message")
     assert reader._bounds.lowest[5] == highest[0] + 1
@@ -64,14 +64,14 @@ def test_a_consumer_with_a_selector_does_not_look_twice_at_what_does_not_match(c
 
 def test_first_group_of_a_queue_is_found_at_once(reader: QueueReader, client: Client, queue_id: int) -> None:
     send(client, "of no group")
-    assert len(reader.read(client.store, 1)) == 1
+    assert len(client.run(reader.read(1))) == 1
     reader._bounds.swept(60.0)  # as after a long sweep: no other is due for twenty minutes
     client.rows(
         "insert into jmsql.message (queue_id, inverse_priority, jms_delivery_mode, message_type, properties) "
         f"select {queue_id}, 5, 2, 'Message', '{{\"JMSXGroupID\": \"a\"}}' returning 1"
     )
 
-    assert len(reader.read(client.store, 1)) == 1
+    assert len(client.run(reader.read(1))) == 1
 
 
 def test_groups_that_are_free_again_do_not_keep_the_scan_from_what_it_has_not_come_to(
@@ -86,14 +86,14 @@ def test_groups_that_are_free_again_do_not_keep_the_scan_from_what_it_has_not_co
         )
         return [row[0] for row in rows]
 
-    reader = QueueReader(queue_id, None, MessageStore.take, Timings().sweep_interval)
+    reader = QueueReader(queue_id, None, Recipient().take, Timings().sweep_interval)
     insert(1000, 1, "'first'")
-    assert len(reader.read(client.store, 100)) == 1
+    assert len(client.run(reader.read(100))) == 1
     insert(2000, 200, "null")
     for group in insert(1, 20, "'group ' || n"):
         reader.freed(group)
 
     found = 0
-    while rows := reader.read(client.store, 100, look_everywhere=False):
+    while rows := client.run(reader.read(100, look_everywhere=False)):
         found += len(rows)
     assert found == 220

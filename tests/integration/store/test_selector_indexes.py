@@ -15,10 +15,10 @@ import sqlalchemy
 
 from jmsql import InvalidDestinationException, InvalidSelectorException, JMSException
 from jmsql.selectors import Selector
+from jmsql.store.receive import claim_statement, lock_statement, take_statement
 from jmsql.store.selector_indexes import IndexProgress, SelectorIndexes
-from jmsql.store.statements import statements
 from jmsql.testing import wait_for
-from tests.integration.store.plans import Plan, PlannedStatement
+from tests.integration.store.plans import Plan, PlannedStatement, sql_of
 
 MANY = 20_000
 RARE = 5
@@ -75,9 +75,9 @@ def plans(database: psycopg.Connection[Any], queue_id: int, text: str | None) ->
     """The generic plans by which consumers take, claim and lock messages."""
     found = {}
     selector = Selector.parse(text)
-    for name in ("take", "claim", "lock"):
-        statement = getattr(statements("jmsql"), name)(selector)
-        planned = PlannedStatement(database, f"{name} {next(numbers)}", statement.text)
+    for name, compose in (("take", take_statement), ("claim", claim_statement), ("lock", lock_statement)):
+        statement = compose(selector)
+        planned = PlannedStatement(database, f"{name} {next(numbers)}", sql_of(statement, "jmsql"))
         found[name] = planned.run(
             {
                 "queue_id": queue_id,

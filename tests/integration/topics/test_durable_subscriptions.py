@@ -22,8 +22,8 @@ from jmsql import (
 )
 from jmsql.admin import Administration
 from jmsql.embedded import start_server
-from jmsql.store.driver import PsycopgDriver
-from jmsql.store.subscriptions import SubscriptionDefinition, Subscriptions
+from jmsql.store.runner import runner
+from jmsql.store.subscriptions import SubscriptionDefinition, attach
 from jmsql.testing import drain
 from tests.background import Background
 from tests.integration.client.server import Server
@@ -189,7 +189,7 @@ def test_two_that_make_one_on_different_topics_at_the_same_time_do_not_both_get_
     session = connect("reader").create_session()
     definition = SubscriptionDefinition(topic.name, name=NAME, client_id="reader", durable=True)
     other = connect(None)
-    Subscriptions(PsycopgDriver(blocker), "jmsql").attach(definition, other._control.connection_id)
+    runner(blocker, "jmsql").run(attach(definition, other._control.connection_id))
     joining = Background(lambda: session.create_durable_consumer(Topic("sports"), NAME))
     joining.wait_until_it_waits()
     blocker.commit()

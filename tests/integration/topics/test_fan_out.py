@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jmsql import Connection, Message, Session, Topic
 from jmsql.selectors import Selector
-from jmsql.store.topic_statements import topic_statements
+from jmsql.store.send import known_selectors
 from jmsql.testing import drain
 from tests.integration.selectors.generation import SelectorGenerator, random_message
 from tests.integration.topics.remote_client import remote_client
@@ -173,6 +173,6 @@ def test_selectors_that_no_local_leaves_out_for_one_publisher_stay_known_for_the
         message = session.create_text_message("a")
         message.set_string_property("color", "red")
         session.create_producer(topic).send(message)
-        known = topic_statements("jmsql").known_selectors[topic.name]
+        known = known_selectors[topic.name]
         assert known == ("color = 'blue'", "color = 'red'")
     assert {color: texts_of(drain(consumer)) for color, consumer in consumers.items()} == {"red": ["a"], "blue": []}

@@ -10,13 +10,14 @@ import psycopg
 import pytest
 
 import jmsql
-from jmsql.store.send_statements import SEND_COLUMNS
-from jmsql.store.topic_statements import topic_statements
+from jmsql.store.columns import SEND_COLUMNS
+from jmsql.store.lookup import find_topic
+from jmsql.store.send import publish_statement
+from jmsql.store.subscriptions import find_named, lock_named
 from jmsql.store.upkeep_statements import upkeep_statements
-from tests.integration.store.plans import PlannedStatement
+from tests.integration.store.plans import PlannedStatement, sql_of
 
 SCHEMA = "jmsql_topic_plans"
-STATEMENTS = topic_statements(SCHEMA)
 UPKEEP = upkeep_statements(SCHEMA)
 TOPICS = 1000
 SUBSCRIPTIONS = 5
@@ -57,7 +58,7 @@ MESSAGE: dict[str, object] = {
     "connection_id": 1,
     "client_id": "another",
 }
-PUBLISH = STATEMENTS.publish(("weight > 1", "weight > 2"), flush=True)
+PUBLISH = publish_statement(("weight > 1", "weight > 2"), flush=True)
 NAMED: dict[str, object] = {"durable": True, "client_id": "client", "name": "name 500"}
 
 
@@ -72,10 +73,10 @@ class Case:
 
 
 CASES = {
-    "publish": Case(PUBLISH.text, MESSAGE | PUBLISH.parameters, 200, 5),
-    "find a topic": Case(STATEMENTS.find_topic, {"name": "topic 500"}, 10, 1),
-    "find a subscription": Case(STATEMENTS.find_subscription, NAMED, 150, 5),
-    "lock a subscription": Case(STATEMENTS.lock_named_subscription, NAMED, 20, 1),
+    "publish": Case(sql_of(PUBLISH, SCHEMA), {**MESSAGE, **PUBLISH.parameters}, 200, 5),
+    "find a topic": Case(sql_of(find_topic("topic 500"), SCHEMA), {"name": "topic 500"}, 10, 1),
+    "find a subscription": Case(sql_of(find_named, SCHEMA), NAMED, 150, 5),
+    "lock a subscription": Case(sql_of(lock_named, SCHEMA), NAMED, 20, 1),
     "purge deleted queues": Case(UPKEEP.purge_deleted, {"limit": 5000}, 2000, QUEUES),
     "forget deleted queues": Case(UPKEEP.forget_deleted, {}, 200, QUEUES),
 }

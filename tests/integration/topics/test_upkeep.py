@@ -9,7 +9,6 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, Topic
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.topic_statements import topic_statements
 from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.integration.client.server import Server
@@ -18,7 +17,6 @@ from tests.leadership import SUSPEND_MAINTENANCE, maintain
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
 NAME = "subscription"
-STATEMENTS = topic_statements("jmsql")
 JOIN = """
     insert into jmsql.subscriber
     select s.queue_id, c.connection_id, 1 from jmsql.subscription s, jmsql.connection c"""
@@ -120,7 +118,7 @@ def test_transaction_that_published_as_the_subscription_ended_leaves_nothing(
     session, publishing = connection.create_session(), connection.create_session(transacted=True)
     session.create_shared_durable_consumer(topic, NAME).close()
     (queue_id,) = server.rows("select queue_id from jmsql.subscription")[0]
-    PsycopgDriver(blocker).execute(STATEMENTS.remove_subscription, {"queue_id": queue_id})
+    blocker.execute("update jmsql.subscription set ended = true where queue_id = %s", [queue_id])
     publishing.create_producer(topic).send(publishing.create_text_message("a"))
     assert publishing.database is not None  # sends what waits
     blocker.commit()

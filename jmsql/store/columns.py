@@ -1,8 +1,11 @@
-"""The parts of statements that insert messages: their parameters, and the insertion that all kinds of sends share."""
+"""The columns of messages: those that a send has as parameters, and those that are read."""
 
 from __future__ import annotations
 
-__all__ = ["BODY_COLUMNS", "DELAYED_COLUMNS", "SEND_COLUMNS", "insert_messages", "outgoing_messages"]
+__all__ = ["BODY_COLUMNS", "DELAYED_COLUMNS", "KEYS", "SEND_COLUMNS", "message_columns", "outgoing_messages"]
+
+KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[]"
+"""The parameters of a statement on many messages, as rows; other parameters may follow."""
 
 SEND_COLUMNS = (
     ("destination", "text"),
@@ -39,24 +42,15 @@ def outgoing_messages(schema: str, alias: str, columns: tuple[tuple[str, str], .
     return f"unnest({arrays}) with ordinality as {alias} ({names}, position)"
 
 
-def insert_messages(schema: str, table: str, columns: tuple[tuple[str, str], ...], *, flush: bool) -> str:
-    """Return the statement that inserts messages into a table for their queues: all, or none if a queue is missing.
-
-    Args:
-        schema: The schema, quoted.
-        table: Where they wait.
-        columns: The parameters.
-        flush: False lets the transaction of this statement alone commit without waiting for the disk: a crash of the
-            server may lose the messages.
-    """
-    names = [name for name, _ in columns[1:]]
-    commit = "" if flush else "with commit as materialized (select set_config('synchronous_commit', 'off', true))"
-    return f"""{commit}
-            insert into {schema}.{table} (queue_id, {", ".join(names)})
-            select q.queue_id, {", ".join("s." + name for name in names)}
-            from {"" if flush else "commit cross join "}{outgoing_messages(schema, "s", columns)}
-            join {schema}.queue q on q.name = s.destination
-            where not exists (
-                select from unnest(%(destination)s::text[]) as wanted (name)
-                where not exists (select from {schema}.queue e where e.name = wanted.name))
-            order by s.position"""
+def message_columns(schema: str) -> str:
+    """Return what is read of a message `m`, as the fields of jmsql.store.rows.MessageRow but for the last three."""
+    text_form = {"json_body": "::text", "body_types": "::text"}
+    bodies = ", ".join(
+        f"""case when m.body_id is null then m.{name}
+                else (select b.{name} from {schema}.body b where b.body_id = m.body_id) end{text_form.get(name, "")}"""
+        for name in BODY_COLUMNS
+    )
+    return f"""
+        m.inverse_priority, m.sequence, m.jms_message_id::text, m.jms_timestamp, m.jms_expiration, m.jms_delivery_mode,
+        m.message_type::text, m.jms_correlation_id, m.jms_reply_to, m.jms_type, m.properties::text,
+        m.property_types::text, {bodies}, m.jms_delivery_time"""

@@ -1,0 +1,165 @@
+"""Acknowledging: how messages leave their queues once they are received, and who receives them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from jmsql.exceptions import TransactionRolledBackException
+from jmsql.selectors import Selector
+from jmsql.store.candidates import by_key
+from jmsql.store.dequeue import GroupScan
+from jmsql.store.history_statements import RECORDED, history
+from jmsql.store.message_key import MessageKey, key_parameters
+from jmsql.store.receive import next_messages, take_statement
+from jmsql.store.redelivery import Release, release
+from jmsql.store.rows import MessageRow, array_literal
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, row_count, rows, value
+
+__all__ = ["Client", "Recipient", "present"]
+
+_sql = SqlFile("acknowledge")
+_parts = {
+    "message_of_k": by_key("jmsql", "message", "m", "k"),
+    "message_of_a": by_key("jmsql", "message", "m", "a"),
+    "delivery_of_k": by_key("jmsql", "delivery", "d", "k"),
+    "found_of_k": by_key("jmsql", "delivery", "found", "k"),
+    "recorded": RECORDED,
+}
+_history_of_locked = history(
+    "jmsql",
+    queues="%(queue_ids)s::integer[]",
+    addresses="%(addresses)s::tid[]",
+    deliveries="%(deliveries)s::integer[]",
+    consumer="%(connection_id)s::bigint",
+)
+_history_of_claimed = history(
+    "jmsql",
+    queues="%(queue_ids)s::integer[]",
+    addresses="array(select address from found)",
+    deliveries="array(select delivery_count from found)",
+    consumer="(select max(connection_id) from found)",
+)
+
+
+def _acknowledging(name: str, *, claimed: bool = False) -> Statement[int]:
+    parts = _parts | {"history": _history_of_claimed if claimed else _history_of_locked}
+    return _sql.statement(name, "acknowledging", value(int) if claimed else row_count, parts)
+
+
+delete_locked = _acknowledging("delete_locked")
+delete_locked_with_history = _acknowledging("delete_locked_with_history")
+_ask_to_delete_locked = _acknowledging("ask_to_delete_locked")
+acknowledge = _acknowledging("acknowledge", claimed=True)
+acknowledge_with_history = _acknowledging("acknowledge_with_history", claimed=True)
+_ask_to_acknowledge = _acknowledging("ask_to_acknowledge", claimed=True)
+_present = _sql.statement("present", "acknowledging", rows, _parts)
+forget_deliveries = _sql.statement("forget_deliveries", "acknowledging", nothing, _parts)
+_ask_to_forget_deliveries = _sql.statement("ask_to_forget_deliveries", "acknowledging", nothing, _parts)
+
+
+def present(keys: Sequence[MessageKey]) -> Steps[list[MessageKey]]:
+    """Return those of some messages that the open transaction sees."""
+    found = set((yield from _present.bind(key_parameters(keys))))
+    return [key for key in keys if (key.queue_id, key.inverse_priority, key.sequence) in found]
+
+
+class Client(Protocol):
+    """Who receives messages, as the server knows it."""
+
+    @property
+    def connection_id(self) -> int:
+        """The number of the client's connection."""
+
+    def may_keep_history(self, queue_ids: Collection[int]) -> bool:
+        """Tell whether one of the queues keeps history, as far as the client knows."""
+
+
+class Recipient:
+    """Who receives messages: it decides by which statements they leave their queues.
+
+    Args:
+        client: The client; None: somebody without a connection of jmsql's.
+        restricted: Whether policies hide something from the role. It may not delete then, since it could lock the
+            tables; it asks for a removal.
+    """
+
+    def __init__(self, client: Client | None = None, *, restricted: bool = False) -> None:
+        self._client = client
+        self._restricted = restricted
+
+    @property
+    def _connection_id(self) -> int | None:
+        return None if self._client is None else self._client.connection_id
+
+    def _records(self, queue_ids: Collection[int]) -> bool:
+        """Tell whether to look for history of these queues: a client that knows that they keep none pays for none."""
+        return self._client is None or self._client.may_keep_history(queue_ids)
+
+    def take(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        lowest: Sequence[int],
+        limit: int,
+        groups: GroupScan | None = None,
+    ) -> Query[list[MessageRow]]:
+        """Take the next messages off their queue, with the arguments of `lock`."""
+        statement = take_statement(
+            selector,
+            grouped=groups is not None,
+            record=not self._restricted and self._records((queue_id,)),
+            restricted=self._restricted,
+        )
+        return next_messages(statement, queue_id, lowest, limit, groups, connection_id=self._connection_id)
+
+    def delete_locked(self, rows: Sequence[MessageRow], queue_ids: Collection[int]) -> Steps[None]:
+        """Delete messages that the open transaction has locked.
+
+        Args:
+            rows: The messages.
+            queue_ids: The queues that they are in.
+
+        Raises:
+            TransactionRolledBackException: Some of them are not there any more: the locks were lost. Nothing that was
+                done with the messages may be committed.
+        """
+        addresses = '{"' + '","'.join([row.handle for row in rows]) + '"}'
+        if self._restricted:
+            deletion = _ask_to_delete_locked.bind(addresses=addresses, connection_id=self._connection_id)
+        elif self._records(queue_ids):
+            deletion = delete_locked_with_history.bind(
+                addresses=addresses,
+                queue_ids=array_literal(queue_ids),
+                deliveries=array_literal(row.delivery_count for row in rows),
+                connection_id=self._connection_id,
+            )
+        else:
+            deletion = delete_locked.bind(addresses=addresses)
+        deleted = yield from deletion
+        if deleted != len(rows):
+            raise TransactionRolledBackException(
+                f"{len(rows) - deleted} of {len(rows)} messages were taken away from the transaction that had locked "
+                "them: part of it was rolled back, or ended, by other means than the session's. Call rollback(), and "
+                "do the work again."
+            )
+
+    def forget_deliveries(self, keys: Sequence[MessageKey]) -> Query[None]:
+        """Forget how often messages were delivered before that the open transaction has deleted."""
+        forget = _ask_to_forget_deliveries if self._restricted else forget_deliveries
+        return forget.bind(key_parameters(keys))
+
+    def acknowledge(self, claimed: Sequence[tuple[MessageKey, int]]) -> Query[int]:
+        """Delete claimed messages, given with their claims, and return how many of the claims still held them."""
+        keys, claim_ids = zip(*claimed, strict=True)
+        if self._restricted:
+            statement = _ask_to_acknowledge
+        elif self._records({key.queue_id for key in keys}):
+            statement = acknowledge_with_history
+        else:
+            statement = acknowledge
+        return statement.bind(key_parameters(keys), claim_ids=array_literal(claim_ids))
+
+    def release(self, releases: Sequence[Release]) -> Steps[None]:
+        """Give messages back."""
+        return release(releases, restricted=self._restricted)

@@ -1,0 +1,79 @@
+"""The numbers of queues and topics, by their names."""
+
+from __future__ import annotations
+
+from jmsql.destinations import Queue, Topic
+from jmsql.store.access import Action
+from jmsql.store.automatic_creation import refusal
+from jmsql.store.statement import Query, SqlFile, Steps, nothing, optional_value, value
+
+__all__ = ["find_queue", "find_topic", "queue_id", "require_access", "topic_id"]
+
+_sql = SqlFile("destinations")
+_find_queue = _sql.statement("find_queue", "looking up the queue {name!r}", optional_value(int))
+_create_queue = _sql.statement("create_queue", "creating the queue {name!r}", nothing)
+_find_topic = _sql.statement("find_topic", "looking up the topic {name!r}", optional_value(int))
+_create_topic = _sql.statement("create_topic", "creating the topic {name!r}", nothing)
+_require_access = _sql.statement("require_access", "looking at the queue", value(bool))
+
+_ATTEMPTS = 3
+
+
+def find_queue(name: str) -> Query[int | None]:
+    """Return the number of a queue, or None if it is not there."""
+    return _find_queue.bind(name=name)
+
+
+def queue_id(name: str, *, create: bool = True) -> Steps[int]:
+    """Return the number of a queue, which is created if it is not there.
+
+    Args:
+        name: The queue's name.
+        create: Whether to create it; if not, it has to be there.
+
+    Raises:
+        InvalidDestinationException: It was not there, and could not be created, or the schema's configuration does not
+            want it to be.
+    """
+    for _ in range(_ATTEMPTS):
+        found = yield from find_queue(name)
+        if found is not None:
+            return found
+        if not create:
+            break
+        yield from _create_queue.bind(name=name)
+    raise (yield from refusal(Queue(name), by_client=not create))
+
+
+def find_topic(name: str) -> Query[int | None]:
+    """Return the number of a topic, or None if it is not there."""
+    return _find_topic.bind(name=name)
+
+
+def topic_id(name: str, *, create: bool = True) -> Steps[int]:
+    """Return the number of a topic, which is created if it is not there.
+
+    Args:
+        name: The topic's name.
+        create: Whether to create it; if not, it has to be there.
+
+    Raises:
+        InvalidDestinationException: It was not there, and could not be created, or the schema's configuration does not
+            want it to be.
+    """
+    for _ in range(_ATTEMPTS):
+        found = yield from find_topic(name)
+        if found is not None:
+            return found
+        if not create:
+            break
+        yield from _create_topic.bind(name=name)
+    raise (yield from refusal(Topic(name), by_client=not create))
+
+
+def require_access(queue_id: int, action: Action) -> Query[bool]:
+    """Make sure that policies do not hide a queue's messages, and tell whether they hide anything from the role.
+
+    It fails with a JMSSecurityException if they do.
+    """
+    return _require_access.bind(queue_id=queue_id, action=action)

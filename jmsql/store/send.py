@@ -1,0 +1,226 @@
+"""Sending: inserting messages for queues, and for each subscription of a topic."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from jmsql.destinations import TemporaryTopic, Topic
+from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException
+from jmsql.postgresql_text import from_postgresql, optional_to_postgresql
+from jmsql.selectors import Selector
+from jmsql.store.columns import BODY_COLUMNS, DELAYED_COLUMNS, SEND_COLUMNS, outgoing_messages
+from jmsql.store.notification import DELAYED_CHANNEL, notify
+from jmsql.store.rows import OutgoingMessage, send_parameters, single_send_parameters
+from jmsql.store.selection import selected
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, fill, nothing, row_count
+from jmsql.store.temporary_destinations import require_temporary
+
+__all__ = ["Publisher", "known_selectors", "notify_sent", "publish", "publish_statement", "publish_with", "send"]
+
+_SHARED_SIZE = 2000
+"""Bytes of a body from which on it is stored once for all subscriptions. PostgreSQL puts larger ones aside anyway."""
+
+_sql = SqlFile("send")
+_destinations = SqlFile("destinations")
+
+
+def _insert(table: str, columns: tuple[tuple[str, str], ...]) -> str:
+    names = [name for name, _ in columns[1:]]
+    return fill(
+        _sql["send"],
+        table=f"jmsql.{table}",
+        columns=", ".join(names),
+        values=", ".join(f"s.{name}" for name in names),
+        messages="{waiting}" + outgoing_messages("jmsql", "s", columns),
+    )
+
+
+def _insert_one() -> str:
+    types = {name: kind if kind != "message_type" else "jmsql.message_type" for name, kind in SEND_COLUMNS[1:]}
+    values = ", ".join(f"%({name})s::{kind}" for name, kind in types.items())
+    return fill(_sql["send_one"], columns=", ".join(types), values=values)
+
+
+def _flushing(name: str, text: str) -> dict[bool, Statement[int]]:
+    """Return a statement that inserts messages, by whether its commit waits for the disk."""
+    without = fill(f"{_sql['no_flush']} {text}", waiting="commit cross join ")
+    return {
+        True: Statement(name, fill(text, waiting=""), "sending", row_count),
+        False: Statement(f"{name}_without_flush", without, "sending", row_count),
+    }
+
+
+_one = _insert_one()
+_send_one = {
+    True: Statement("send_one", _one, "sending", row_count),
+    False: Statement(
+        "send_one_without_flush",
+        f"{_one} and set_config('synchronous_commit', 'off', true) = 'off'",
+        "sending",
+        row_count,
+    ),
+}
+_send = _flushing("send", _insert("message", SEND_COLUMNS))
+_send_later = _flushing("send_later", _insert("delayed_message", DELAYED_COLUMNS))
+_notify_queues = _destinations.statement("notify_queues", "notifying", nothing)
+_notify_topics = _destinations.statement("notify_topics", "notifying", nothing)
+
+
+def send(messages: Sequence[OutgoingMessage], *, flush: bool = True) -> Steps[None]:
+    """Insert messages, in their order: all of them, or none if a queue does not exist.
+
+    Args:
+        messages: At least one; all of them have a delivery time to wait for, or none has.
+        flush: False lets the transaction of this statement alone commit without waiting for the disk.
+
+    Raises:
+        InvalidDestinationException: A queue does not exist.
+        JMSException: PostgreSQL refused.
+    """
+    sent = yield from insertion(messages, flush=flush)
+    if sent != len(messages):
+        names = ", ".join(sorted({message.destination for message in messages}))
+        raise InvalidDestinationException(f"Nothing was sent, since one of these queues does not exist: {names}.")
+
+
+def insertion(messages: Sequence[OutgoingMessage], *, flush: bool = True) -> Query[int]:
+    """Insert messages as `send` does, and return how many."""
+    if messages[0].jms_delivery_time is not None:
+        return _send_later[flush].bind(send_parameters(messages))
+    if len(messages) == 1:
+        return _send_one[flush].bind(single_send_parameters(messages[0]))
+    return _send[flush].bind(send_parameters(messages))
+
+
+# Topics
+
+
+class Publisher(NamedTuple):
+    """Who publishes, for the subscriptions that do not want what comes from their own client."""
+
+    connection_id: int | None = None
+    client_id: str | None = None
+
+
+known_selectors: dict[str, tuple[str, ...]] = {}
+"""By topic: the selectors that its subscriptions had when they were last looked at."""
+
+
+def publish(
+    topic: Topic, messages: Sequence[OutgoingMessage], publisher: Publisher, *, flush: bool = True
+) -> Steps[None]:
+    """Insert messages, in their order, for each subscription of a topic that wants them.
+
+    Args:
+        topic: The topic, which need not be there if it is not temporary.
+        messages: At least one; all of them have a delivery time to wait for, or none has.
+        publisher: Who sends them.
+        flush: False lets the transaction of this statement alone commit without waiting for the disk.
+
+    Raises:
+        InvalidDestinationException: The topic is temporary, and gone.
+        JMSException: PostgreSQL refused.
+    """
+    if isinstance(topic, TemporaryTopic):
+        yield from require_temporary(topic)
+    delayed = messages[0].jms_delivery_time is not None
+    yield from publish_with(
+        topic,
+        lambda selectors: publish_statement(selectors, flush=flush, delayed=delayed),
+        send_parameters(messages),
+        publisher,
+    )
+
+
+def publish_with(
+    topic: Topic,
+    statement_for: Callable[[tuple[str, ...]], Statement[list[str]]],
+    messages: Mapping[str, object],
+    publisher: Publisher,
+) -> Steps[None]:
+    """Insert messages for each subscription of a topic that wants them.
+
+    Args:
+        topic: The topic.
+        statement_for: Composes the statement for the selectors that it is to know.
+        messages: Its parameters that say which messages.
+        publisher: Who sends them.
+    """
+    client_id = optional_to_postgresql(publisher.client_id)
+    while True:
+        statement = statement_for(known_selectors.get(topic.name, ()))
+        unknown = yield from statement.bind(
+            messages, topic=topic.name, connection_id=publisher.connection_id, client_id=client_id
+        )
+        if not unknown:
+            return
+        known_selectors[topic.name] = tuple(sorted(unknown))
+
+
+@lru_cache(maxsize=256)
+def publish_statement(
+    selectors: tuple[str, ...], *, flush: bool, delayed: bool = False, source: str | None = None
+) -> Statement[list[str]]:
+    """Insert messages for each subscription of a topic whose selector chooses them.
+
+    It returns nothing if it knows the selectors of all subscriptions that are meant. Else it inserts nothing, and
+    returns all selectors of the topic: for other publishers `no_local` leaves out other subscriptions. The same
+    snapshot that shows the subscriptions tells whether the statement is right for them.
+
+    Args:
+        selectors: The selectors that the statement knows, as the table has them.
+        flush: False lets the transaction of this statement alone commit without waiting for the disk.
+        delayed: Whether the messages have a delivery time to wait for.
+        source: The messages, as a relation `m` with their columns and `position`; None: the parameters of a send.
+    """
+    table, columns = ("delayed_message", DELAYED_COLUMNS) if delayed else ("message", SEND_COLUMNS)
+    names = [name for name, _ in columns[1:]]
+    parameters: dict[str, object] = {"known": list(selectors)}
+    branches = ""
+    for number, text in enumerate(selectors):
+        condition = "false"  # where it is no selector: a client would have refused it
+        with contextlib.suppress(InvalidSelectorException):
+            selector = Selector.parse(from_postgresql(text))
+            if selector is None:
+                continue
+            chosen = selected(selector, first=len(parameters))
+            parameters |= chosen.parameters
+            condition = f"({chosen.condition}) is true"
+        parameters[f"text_{number}"] = text
+        branches += f" when %(text_{number})s then {condition}"
+    text = fill(
+        _sql["publish"],
+        commit="" if flush else f"{_sql['no_flush'].removeprefix('with ')},",
+        waiting="" if flush else "commit cross join ",
+        messages=outgoing_messages("jmsql", "m", columns) if source is None else source,
+        table=f"jmsql.{table}",
+        columns=", ".join(names),
+        values=", ".join(
+            f"case when not m.is_shared then m.{name} end" if name in BODY_COLUMNS else f"m.{name}" for name in names
+        ),
+        bodies=", ".join(BODY_COLUMNS),
+        message_bodies=", ".join(f"m.{name}" for name in BODY_COLUMNS),
+        size=" + ".join(f"coalesce(pg_column_size(m.{name}), 0)" for name in BODY_COLUMNS),
+        shared_size=str(_SHARED_SIZE),
+        chosen=f"case t.selector{branches} else true end" if branches else "true",
+    )
+    return Statement("publish", text, "publishing", column, parameters)
+
+
+def notify_sent(queues: Collection[str], topics: Collection[str], *, delayed: bool) -> Steps[None]:
+    """Tell all clients, with the commit of the open transaction, that destinations have new messages.
+
+    Args:
+        queues: The names of the queues.
+        topics: The names of the topics.
+        delayed: Whether there are new messages that are delivered later.
+    """
+    if delayed:
+        yield from notify([str(DELAYED_CHANNEL)])
+    if queues:
+        yield from _notify_queues.bind(names=list(queues))
+    if topics:
+        yield from _notify_topics.bind(names=list(topics))

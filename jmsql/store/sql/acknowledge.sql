@@ -1,0 +1,83 @@
+-- Messages that leave their queues once they are received. `removed by` stands for roles that may not delete, since they
+-- could then lock the tables: they ask for a removal, which keeps history where there is one.
+
+-- name: delete_locked
+-- The rows are locked by this transaction, so that their addresses hold.
+delete from jmsql.message where ctid = any(%(addresses)s::tid[]);
+
+-- name: delete_locked_with_history
+with {history}
+delete from jmsql.message where ctid = any(%(addresses)s::tid[]) and {recorded};
+
+-- name: ask_to_delete_locked
+with removed as (
+    insert into jmsql.removal (messages, connection_id, is_exact)
+    values (%(addresses)s::tid[], %(connection_id)s::bigint, true))
+select from unnest(%(addresses)s::tid[]);
+
+-- name: present
+select k.*
+from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[])
+    as k (queue_id, inverse_priority, sequence)
+cross join {message_of_k};
+
+-- name: forget_deliveries
+delete from jmsql.delivery where ctid = any(array(
+    select d.address
+    from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[])
+        as k (queue_id, inverse_priority, sequence)
+    cross join {delivery_of_k}));
+
+-- name: ask_to_forget_deliveries
+insert into jmsql.removal (deliveries)
+select array_agg(d.address)
+from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[])
+    as k (queue_id, inverse_priority, sequence)
+cross join {delivery_of_k}
+having count(*) > 0;
+
+-- name: acknowledge
+with acknowledged as (
+    delete from jmsql.delivery d
+    using unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
+                 %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
+    cross join {found_of_k}
+    where d.ctid = found.address and d.claim_id = k.claim_id
+    returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.connection_id),
+deleted as (
+    delete from jmsql.message where ctid = any(array(
+        select m.address from acknowledged a cross join {message_of_a})))
+select count(*) from acknowledged;
+
+-- name: acknowledge_with_history
+with acknowledged as (
+    delete from jmsql.delivery d
+    using unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
+                 %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
+    cross join {found_of_k}
+    where d.ctid = found.address and d.claim_id = k.claim_id
+    returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.connection_id),
+found as materialized (
+    select m.address, a.delivery_count, a.connection_id from acknowledged a cross join {message_of_a}),
+{history},
+deleted as (
+    delete from jmsql.message where ctid = any(array(select address from found)) and {recorded})
+select count(*) from acknowledged;
+
+-- name: ask_to_acknowledge
+with acknowledged as materialized (
+    select d.*
+    from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
+                %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
+    cross join lateral (
+        select t.ctid as address, t.queue_id, t.inverse_priority, t.sequence, t.connection_id
+        from jmsql.delivery t
+        where (t.queue_id, t.inverse_priority, t.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
+          and t.claim_id = k.claim_id
+        for update) d),
+removed as (
+    insert into jmsql.removal (messages, deliveries, connection_id)
+    select array(select m.address from acknowledged a cross join {message_of_a}),
+           array_agg(a.address), max(a.connection_id)
+    from acknowledged a having count(*) > 0)
+select count(*) from acknowledged;
