@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 __all__ = ["Background"]
 
@@ -15,6 +15,16 @@ Result = TypeVar("Result")
 _PATIENCE = 10.0
 _PAUSE = 0.01
 _LOOKS = 3
+_ASKING = "psycopg"
+"""The package in which a thread waits for the server's answer: for how long, the server's load decides."""
+
+
+class _Place(NamedTuple):
+    """Where a thread is: the innermost frame of Python's."""
+
+    package: str
+    function: str
+    instruction: int
 
 
 class Background(Generic[Result]):
@@ -37,7 +47,11 @@ class Background(Generic[Result]):
         return self._thread.is_alive()
 
     def wait_until_it_waits(self) -> None:
-        """Return when the call waits for something: when its thread stays at one place."""
+        """Return when the call waits for another thread, or for news: its thread stays at one place.
+
+        A thread that has asked the server something stays at one place, too, and does not count. Where a call waits for
+        a lock in the database, only the server can tell: see `Server.wait_until_someone_waits`.
+        """
         deadline = time.monotonic() + _PATIENCE
         place, looks = self._place(), 0
         while looks < _LOOKS:
@@ -45,7 +59,7 @@ class Background(Generic[Result]):
             time.sleep(_PAUSE)
             last, place = place, self._place()
             assert place is not None, "the call has returned"
-            looks = looks + 1 if place == last else 0
+            looks = looks + 1 if place == last and place.package != _ASKING else 0
 
     def result(self, timeout: float = _PATIENCE) -> Result:
         """Wait for the call to return; return or raise what it did."""
@@ -61,6 +75,9 @@ class Background(Generic[Result]):
         except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
             self._errors.append(error)
 
-    def _place(self) -> tuple[str, int] | None:
+    def _place(self) -> _Place | None:
         frame = sys._current_frames().get(self._thread.ident or 0)
-        return None if frame is None or not self.is_running else (frame.f_code.co_qualname, frame.f_lasti)
+        if frame is None or not self.is_running:
+            return None
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        return _Place(package, frame.f_code.co_qualname, frame.f_lasti)

@@ -7,6 +7,8 @@ from typing import Any, LiteralString
 import psycopg
 import sqlalchemy
 
+from jmsql.testing import wait_for
+
 __all__ = ["CONTROL", "SESSIONS", "Server", "with_parameters"]
 
 SESSIONS = "client's sessions"
@@ -16,6 +18,9 @@ CONTROL = "client's control"
 # In the tests' own database: others may run on the same server.
 _OF_THAT_NAME: LiteralString = "from pg_stat_activity where datname = current_database() and application_name = %s"
 _COUNT: LiteralString = f"select count(*) {_OF_THAT_NAME}"
+_WAITING: LiteralString = """
+    select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+    """
 _TERMINATE: LiteralString = f"select pg_terminate_backend(pid, 10000) {_OF_THAT_NAME}"
 
 
@@ -43,6 +48,10 @@ class Server:
         """How many connections of that name are open."""
         count: int = self.rows(_COUNT, application_name)[0][0]
         return count
+
+    def wait_until_someone_waits(self) -> None:
+        """Return when a client waits for a lock of another's transaction."""
+        wait_for(lambda: self.rows(_WAITING) != [(0,)])
 
     def terminate(self, application_name: str) -> int:
         """End the connections of that name; return how many there were, once they are gone."""

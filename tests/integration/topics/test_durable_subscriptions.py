@@ -155,7 +155,7 @@ def test_client_identifier_may_be_any_text(connect: Connect, others: Session, to
 
 
 def test_consumer_that_comes_while_another_unsubscribes_keeps_its_subscription(
-    connect: Connect, blocker: psycopg.Connection, topic: Topic
+    connect: Connect, blocker: psycopg.Connection, server: Server, topic: Topic
 ) -> None:
     """The administrator's transaction does what that of a client does that joins at the same time."""
     session = connect("reader").create_session()
@@ -163,21 +163,21 @@ def test_consumer_that_comes_while_another_unsubscribes_keeps_its_subscription(
     blocker.execute("select from jmsql.subscription for update")
     blocker.execute(ATTACH)
     unsubscribing = Background(lambda: session.unsubscribe(NAME))
-    unsubscribing.wait_until_it_waits()
+    server.wait_until_someone_waits()
     blocker.commit()
     with pytest.raises(IllegalStateException, match="active consumer"):
         unsubscribing.result()
 
 
 def test_consumers_that_want_another_topic_at_the_same_time_do_not_both_get_it(
-    connect: Connect, blocker: psycopg.Connection, topic: Topic
+    connect: Connect, blocker: psycopg.Connection, server: Server, topic: Topic
 ) -> None:
     session = connect("reader").create_session()
     session.create_durable_consumer(topic, NAME).close()
     blocker.execute("select from jmsql.subscription for update")
     blocker.execute(ATTACH)
     joining = Background(lambda: session.create_durable_consumer(Topic("sports"), NAME))
-    joining.wait_until_it_waits()
+    server.wait_until_someone_waits()
     blocker.commit()
     with pytest.raises(IllegalStateException):
         joining.result()
@@ -191,7 +191,7 @@ def test_two_that_make_one_on_different_topics_at_the_same_time_do_not_both_get_
     other = connect(None)
     runner(blocker, "jmsql").run(attach(definition, other._control.connection_id))
     joining = Background(lambda: session.create_durable_consumer(Topic("sports"), NAME))
-    joining.wait_until_it_waits()
+    server.wait_until_someone_waits()
     blocker.commit()
     with pytest.raises(IllegalStateException, match="wants something else"):
         joining.result()
@@ -199,7 +199,7 @@ def test_two_that_make_one_on_different_topics_at_the_same_time_do_not_both_get_
 
 
 def test_locks_of_others_keep_nobody_from_making_one(
-    connect: Connect, blocker: psycopg.Connection, topic: Topic
+    connect: Connect, blocker: psycopg.Connection, server: Server, topic: Topic
 ) -> None:
     """Any role can take an advisory lock, with whatever key jmsql would take."""
     session = connect("reader").create_session()
