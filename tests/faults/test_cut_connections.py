@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 import sqlalchemy
@@ -27,37 +26,33 @@ pytestmark = pytest.mark.timeout(400)
 Scenario = Callable[[jmsql.Connection], None]
 
 
-@pytest.fixture(autouse=True)
-def orders(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[None]:
-    """A business table."""
-    with direct(jmsql_factory) as session:
-        session.database.execute(sqlalchemy.text("create table if not exists orders (number int)"))
-    yield
-    with direct(jmsql_factory) as session:
-        session.database.execute(sqlalchemy.text("drop table orders"))
-
-
-@contextmanager
-def direct(factory: jmsql.ConnectionFactory) -> Iterator[jmsql.Session]:
-    """A transacted session that nobody cuts."""
-    with factory.create_connection() as connection:
+@pytest.fixture
+def witness(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[jmsql.Session]:
+    """A transacted session that nobody cuts. There is a business table."""
+    with jmsql_factory.create_connection() as connection:
         connection.start()
         session = connection.create_session(transacted=True)
+        session.database.execute(sqlalchemy.text("create table if not exists orders (number int)"))
+        session.commit()
         yield session
+        session.database.execute(sqlalchemy.text("drop table orders"))
         session.commit()
 
 
-def rows(factory: jmsql.ConnectionFactory) -> list[int]:
-    with direct(factory) as session:
-        return list(session.database.scalars(sqlalchemy.text("delete from orders returning number")))
+def rows(witness: jmsql.Session) -> list[int]:
+    stored = list(witness.database.scalars(sqlalchemy.text("delete from orders returning number")))
+    witness.commit()
+    return stored
 
 
-def messages(factory: jmsql.ConnectionFactory) -> list[int]:
-    with direct(factory) as session:
-        # What a client could not give back before it ended, because it was cut off, the upkeep frees.
-        claimed = sqlalchemy.text("select count(*) from jmsql.delivery where claim_id is not null")
-        wait_for(lambda: session.database.scalar(claimed) == 0, timeout=10)
-        return [number(message) for message in drain(session.create_consumer(QUEUE))]
+def messages(witness: jmsql.Session) -> list[int]:
+    # What a client could not give back before it ended, because it was cut off, the upkeep frees.
+    claimed = sqlalchemy.text("select count(*) from jmsql.delivery where claim_id is not null")
+    wait_for(lambda: witness.database.scalar(claimed) == 0, timeout=10)
+    with witness.create_consumer(QUEUE) as consumer:
+        numbers = [number(message) for message in drain(consumer)]
+        witness.commit()
+    return numbers
 
 
 def number(message: jmsql.Message) -> int:
@@ -70,10 +65,11 @@ def numbered(session: jmsql.Session, value: int) -> jmsql.Message:
     return message
 
 
-def put(factory: jmsql.ConnectionFactory) -> None:
-    with direct(factory) as session, session.create_producer(QUEUE) as producer:
+def put(witness: jmsql.Session) -> None:
+    with witness.create_producer(QUEUE) as producer:
         for value in NUMBERS:
-            producer.send(numbered(session, value))
+            producer.send(numbered(witness, value))
+    witness.commit()
 
 
 def cut_everywhere(factory: jmsql.ConnectionFactory, scenario: Scenario, check: Callable[[], None]) -> None:
@@ -97,7 +93,9 @@ def cut_everywhere(factory: jmsql.ConnectionFactory, scenario: Scenario, check: 
     assert requests > len(NUMBERS)
 
 
-def test_a_transaction_sends_and_stores_together_or_not_at_all(jmsql_factory: jmsql.ConnectionFactory) -> None:
+def test_a_transaction_sends_and_stores_together_or_not_at_all(
+    jmsql_factory: jmsql.ConnectionFactory, witness: jmsql.Session
+) -> None:
     committed: set[int] = set()
     unknown: set[int] = set()
 
@@ -118,7 +116,7 @@ def test_a_transaction_sends_and_stores_together_or_not_at_all(jmsql_factory: jm
                 session.rollback()
 
     def check() -> None:
-        stored, sent = rows(jmsql_factory), messages(jmsql_factory)
+        stored, sent = rows(witness), messages(witness)
         assert sorted(stored) == sorted(sent), "half of a transaction took effect"
         assert committed <= set(stored) <= committed | unknown
         assert max(Counter(sent).values(), default=1) == 1
@@ -128,7 +126,9 @@ def test_a_transaction_sends_and_stores_together_or_not_at_all(jmsql_factory: jm
     cut_everywhere(jmsql_factory, place_orders, check)
 
 
-def test_a_transaction_receives_and_stores_exactly_once(jmsql_factory: jmsql.ConnectionFactory) -> None:
+def test_a_transaction_receives_and_stores_exactly_once(
+    jmsql_factory: jmsql.ConnectionFactory, witness: jmsql.Session
+) -> None:
     def take_orders(connection: jmsql.Connection) -> None:
         session = connection.create_session(transacted=True)
         consumer = session.create_consumer(QUEUE)
@@ -144,14 +144,14 @@ def test_a_transaction_receives_and_stores_exactly_once(jmsql_factory: jmsql.Con
                 session.rollback()
 
     def check() -> None:
-        assert sorted(rows(jmsql_factory) + messages(jmsql_factory)) == list(NUMBERS)
-        put(jmsql_factory)
+        assert sorted(rows(witness) + messages(witness)) == list(NUMBERS)
+        put(witness)
 
-    put(jmsql_factory)
+    put(witness)
     cut_everywhere(jmsql_factory, take_orders, check)
 
 
-def test_a_send_that_succeeded_is_there(jmsql_factory: jmsql.ConnectionFactory) -> None:
+def test_a_send_that_succeeded_is_there(jmsql_factory: jmsql.ConnectionFactory, witness: jmsql.Session) -> None:
     succeeded: list[int] = []
 
     def send(connection: jmsql.Connection) -> None:
@@ -165,7 +165,7 @@ def test_a_send_that_succeeded_is_there(jmsql_factory: jmsql.ConnectionFactory) 
                 continue
 
     def check() -> None:
-        sent = messages(jmsql_factory)
+        sent = messages(witness)
         assert set(succeeded) <= set(sent)
         assert max(Counter(sent).values(), default=1) == 1
         succeeded.clear()
@@ -177,7 +177,7 @@ def test_a_send_that_succeeded_is_there(jmsql_factory: jmsql.ConnectionFactory) 
     "mode", [jmsql.AcknowledgeMode.AUTO, jmsql.AcknowledgeMode.DUPS_OK], ids=lambda mode: mode.name
 )
 def test_no_message_is_lost_between_the_queue_and_receive(
-    jmsql_factory: jmsql.ConnectionFactory, mode: jmsql.AcknowledgeMode
+    jmsql_factory: jmsql.ConnectionFactory, witness: jmsql.Session, mode: jmsql.AcknowledgeMode
 ) -> None:
     received: list[int] = []
 
@@ -194,17 +194,19 @@ def test_no_message_is_lost_between_the_queue_and_receive(
             received.append(number(message))
 
     def check() -> None:
-        left = messages(jmsql_factory)
+        left = messages(witness)
         assert set(received) | set(left) == set(NUMBERS)
         assert len(received) <= len(NUMBERS) + 1, "only the message whose commit was cut may come twice"
         received.clear()
-        put(jmsql_factory)
+        put(witness)
 
-    put(jmsql_factory)
+    put(witness)
     cut_everywhere(jmsql_factory, receive, check)
 
 
-def test_what_is_acknowledged_is_gone_and_the_rest_comes_again(jmsql_factory: jmsql.ConnectionFactory) -> None:
+def test_what_is_acknowledged_is_gone_and_the_rest_comes_again(
+    jmsql_factory: jmsql.ConnectionFactory, witness: jmsql.Session
+) -> None:
     acknowledged: list[int] = []
     in_doubt: list[int] = []
 
@@ -225,12 +227,12 @@ def test_what_is_acknowledged_is_gone_and_the_rest_comes_again(jmsql_factory: jm
                 in_doubt.append(number(message))
 
     def check() -> None:
-        left = messages(jmsql_factory)
+        left = messages(witness)
         assert set(acknowledged).isdisjoint(left)
         assert set(acknowledged) | set(in_doubt) | set(left) == set(NUMBERS)
         acknowledged.clear()
         in_doubt.clear()
-        put(jmsql_factory)
+        put(witness)
 
-    put(jmsql_factory)
+    put(witness)
     cut_everywhere(jmsql_factory, receive, check)
