@@ -3,7 +3,7 @@
 Installing jmsql makes these pytest fixtures available:
 
 - ``jmsql_factory``: a ``ConnectionFactory`` on an empty schema, for each test;
-- ``jmsql_timings``: the ``Timings`` of that factory. Override it to use others;
+- ``jmsql_timings``: the ``Timings`` of that factory, `FAST_TIMINGS`. Override it to use others;
 - ``jmsql_url``: the URL of the database behind it, one for the test session, with the schema installed;
 - ``jmsql_clean_url``: the same, after the schema was emptied;
 - ``jmsql_server_url``: the server. Override it to bring your own;
@@ -20,8 +20,9 @@ over a container.
 from __future__ import annotations
 
 from jmsql.public_names import claim_public_names
+from jmsql.testing.timings import FAST_TIMINGS
 from jmsql.testing.waiting import drain, wait_for
 
-__all__ = ["drain", "wait_for"]
+__all__ = ["FAST_TIMINGS", "drain", "wait_for"]
 
 claim_public_names(__name__)

@@ -58,6 +58,29 @@ def test_a_connection_of_a_wider_scope_is_no_leak(pytester: pytest.Pytester) -> 
     result.assert_outcomes(passed=2)
 
 
+def test_the_factory_is_fast_unless_a_fixture_says_otherwise(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+        from jmsql import Timings
+        from jmsql.testing import FAST_TIMINGS
+
+        def test_fast(jmsql_factory):
+            assert jmsql_factory.timings == FAST_TIMINGS
+
+        class TestOwn:
+            @pytest.fixture
+            def jmsql_timings(self):
+                return Timings()
+
+            def test_own(self, jmsql_factory):
+                assert jmsql_factory.timings == Timings()
+        """,
+    )
+    result.assert_outcomes(passed=2)
+
+
 def test_each_test_starts_with_an_empty_schema(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,

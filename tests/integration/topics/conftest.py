@@ -8,9 +8,15 @@ from contextlib import ExitStack
 
 import pytest
 
-from jmsql import Connection, ConnectionFactory, Topic
+from jmsql import Connection, ConnectionFactory, Timings, Topic
+from jmsql.testing import FAST_TIMINGS
 
 Connect = Callable[[str | None], Connection]
+
+
+@pytest.fixture
+def jmsql_timings() -> Timings:
+    return FAST_TIMINGS
 
 
 @pytest.fixture
