@@ -11,7 +11,7 @@ from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import quote_identifier
 
-__all__ = ["DestinationSettings", "DestinationSummary", "DestinationsAdministration"]
+__all__ = ["DestinationSettings", "DestinationSummary", "Destinations"]
 
 
 class DestinationSettings(TypedDict, total=False):
@@ -56,7 +56,7 @@ class DestinationSummary(NamedTuple):
     created_at: datetime
 
 
-class DestinationsAdministration:
+class Destinations:
     """Makes, changes and deletes queues and topics.
 
     Args:
