@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jmsql.store.traffic import Counts
@@ -62,11 +63,27 @@ def exposition(metrics: Callable[[], WorkerMetrics]) -> bytes:
         def collect(self) -> Iterator[Metric]:
             return _families(metrics())
 
+    class ApplicationCollector(Collector):
+        def collect(self) -> Iterable[Metric]:
+            # A process makes its file empty, and fills it then. prometheus_client cannot read it in between.
+            files = [
+                str(file) for file in Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).glob("*.db") if _is_filled(file)
+            ]
+            merged: Iterable[Metric] = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
+            return merged
+
     registry = CollectorRegistry()
     registry.register(WorkerCollector())
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        registry.register(ApplicationCollector())
     return generate_latest(registry)
+
+
+def _is_filled(file: Path) -> bool:
+    try:
+        return file.stat().st_size > 0
+    except FileNotFoundError:  # it belonged to a process that has ended
+        return False
 
 
 def _families(metrics: WorkerMetrics) -> Iterator[Metric]:
