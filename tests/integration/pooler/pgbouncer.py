@@ -162,10 +162,7 @@ def pgbouncer(server_url: str, size: int = SERVER_CONNECTIONS) -> Iterator[PgBou
 def _program() -> str:
     program = os.environ.get("JMSQL_TEST_PGBOUNCER") or shutil.which("pgbouncer", path=f"{os.defpath}:/usr/sbin")
     if program is None:
-        reason = "pgbouncer is not installed (Debian: apt-get install pgbouncer)"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        pytest.skip("pgbouncer is not installed (Debian: apt-get install pgbouncer)")
     return program
 
 

