@@ -11,7 +11,7 @@ from jmsql import ConnectionFactory, Timings
 from tests.integration.pooler.pgbouncer import PgBouncer, pgbouncer
 from tests.integration.pooler.routes import Route, by_route
 
-pytest_plugins = ["pytester", "tests.compliance.table", "tests.scheduling", "tests.skips"]
+pytest_plugins = ["pytester", "tests.budget", "tests.compliance.table", "tests.scheduling", "tests.skips"]
 
 # A shell has what it starts in the background ignore SIGINT, and programs pass that on to those that they start. Tests
 # interrupt processes, whoever has started the tests.
