@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is made on first use from requirements.lock. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test pythons packages java lint types format docs benchmarks lock clean
+.PHONY: help setup demo test check-fast pythons packages java lint types format docs benchmarks lock clean
 
 # Every command, and every process that the tests start, would compile anew all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -13,7 +13,7 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 pyth
 	$$candidate -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$candidate && break; done)
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: $(SETUP) ## make the virtual environment
 
@@ -28,8 +28,24 @@ $(SETUP): requirements.lock pyproject.toml
 demo: $(SETUP) ## run the demonstration on an embedded PostgreSQL (ARGS="--all" for the whole input)
 	@$(BIN)/jmsql demo $(ARGS)
 
-test: lint docs packages ## run every check and all tests (ARGS go to pytest)
-	@$(BIN)/python -m pytest --numprocesses logical $(ARGS)
+# What the tests leave of the processors goes to the other checks, whose output comes at the end.
+WITH_CHECKS = checks=$$(mktemp) && \
+	{ $(MAKE) --no-print-directory --keep-going $(CHECKS) >$$checks 2>&1 & }; \
+	$(BIN)/python -m pytest --numprocesses logical $(ARGS) $(TESTS); tests=$$?; \
+	wait $$!; others=$$?; \
+	cat $$checks; rm $$checks; \
+	test $$tests = 0 || echo "Failed: pytest" >&2; \
+	test $$others = 0 || echo "Failed: one of make $(CHECKS)" >&2; \
+	test $$tests = 0 && test $$others = 0
+
+test: CHECKS := lint docs
+test: packages ## run every check and all tests (ARGS go to pytest)
+	@$(WITH_CHECKS)
+
+check-fast: CHECKS := lint
+check-fast: TESTS := tests/unit tests/compliance tests/integration/store tests/integration/client
+check-fast: $(SETUP) ## check what goes wrong most often: lint, and the tests of units, of JMS and of the core
+	@$(WITH_CHECKS)
 
 pythons: $(SETUP) ## run the core's tests with each Python that is installed (PYTHONS="3.12 …")
 	@$(BIN)/python -m tests.supported_versions $(PYTHONS)
