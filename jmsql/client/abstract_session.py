@@ -46,7 +46,6 @@ __all__ = ["AbstractSession"]
 class AbstractSession(ABC):
     """Makes messages and the objects that send and receive them."""
 
-    _closed: bool = False
     # What an observer is told of it.
     _facts = SessionFacts()
     # Where it is counted what becomes of the messages that it receives, if anywhere.
@@ -331,9 +330,9 @@ class AbstractSession(ABC):
             self._consumer_closed,
         )
 
+    @abstractmethod
     def _check_open(self) -> None:
-        if self._closed:
-            raise IllegalStateException("The session is closed.")
+        """Raise IllegalStateException if the session is closed."""
 
     def _open_inbox(self, queue: Queue, selector: Selector | None) -> Inbox:
         """Make what a consumer fetches messages into."""

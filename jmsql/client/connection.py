@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.client_context import ClientContext
 from jmsql.client.connection_consumer import ConnectionConsumer
 from jmsql.client.connection_destinations import ConnectionDestinations
 from jmsql.client.exception_listening import ExceptionListener, ExceptionListening
 from jmsql.client.memberships import Memberships
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.redelivery import Redelivery
-from jmsql.client.session import Session
+from jmsql.client.session import Session, SessionOwner
 from jmsql.client.side_connection import SideConnection
 from jmsql.client.start_reminder import StartReminder
 from jmsql.destinations import Destination, require_destination
@@ -26,11 +27,9 @@ from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.engine import open_connection, open_sessions_engine, without_secrets
 from jmsql.store.errors import jms_errors
-from jmsql.store.notification import DELAYED_CHANNEL
 from jmsql.store.pooler import find_database
-from jmsql.store.send import Publisher
 from jmsql.store.server_clock import ServerClock
-from jmsql.store.traffic import Counts, Traffic
+from jmsql.store.traffic import Traffic
 from jmsql.timings import Timings
 
 if TYPE_CHECKING:
@@ -38,10 +37,8 @@ if TYPE_CHECKING:
 
     from jmsql.client.consumer import MessageConsumer
     from jmsql.client.consumer_state import ConsumerState
-    from jmsql.client.outbox import News
     from jmsql.client.server_sessions import ServerSessionPool
     from jmsql.destinations import Topic
-    from jmsql.store.message_key import MessageKey
 
 __all__ = ["Connection"]
 
@@ -73,30 +70,37 @@ class Connection:
         automatic_creation: bool,
         timings: Timings,
     ) -> None:
-        self._schema = schema
-        self._timings = timings
         self._engine = engine
         self._side_engine = side_engine
         self._control = control
-        self._clock = clock
-        self._is_restricted = control.server.is_restricted
         self._metadata = ConnectionMetaData(control.server.version)
         self._lock = threading.RLock()
         self._sessions: set[Session] = set()
-        self._started = False
-        self._start_reminder = StartReminder(timings.start_reminder_delay)
-        self._closed = False
         self._waits: dict[threading.Thread, Collection[Session]] = {}
         self._used = False
-        self._client_id: str | None = None
         self._exceptions = ExceptionListening(self)
         self._traffic = Traffic()
-        self._side = SideConnection(side_engine, schema, restricted=self._is_restricted)
+        self._side = SideConnection(side_engine, schema, restricted=control.server.is_restricted)
         self._destinations = ConnectionDestinations(
             self._side, lambda: control.connection_id, automatic_creation=automatic_creation
         )
         self._memberships = Memberships(self._destinations, control, self._subscribers, self._failed)
-        self._redelivery = Redelivery(self._side, self._destinations, control, timings.policy_refresh_interval)
+        self._client = ClientContext(
+            engine,
+            schema,
+            control.server.is_restricted,
+            timings,
+            control,
+            self._side,
+            self._destinations,
+            self._memberships,
+            Redelivery(self._side, self._destinations, control, timings.policy_refresh_interval),
+            self._traffic,
+            clock,
+            StartReminder(timings.start_reminder_delay),
+            self._failed,
+        )
+        self._owner = SessionOwner(self._waiting_for_listeners, self._check_unused, self._session_closed)
 
     @classmethod
     def _open(
@@ -148,13 +152,13 @@ class Connection:
             InvalidClientIDException: The identifier is empty, or another live connection has it.
         """
         self._check_open()
-        return self._client_id
+        return self._client.client_id
 
     @client_id.setter
     def client_id(self, client_id: str) -> None:
         self._check_open()
-        if self._client_id is not None:
-            raise IllegalStateException(f"The connection has the client identifier {self._client_id!r} already.")
+        if self._client.client_id is not None:
+            raise IllegalStateException(f"The connection has the client identifier {self._client.client_id!r} already.")
         if self._used:
             raise IllegalStateException("The client identifier is set before anything else is done with a connection.")
         self._take_client_id(client_id)
@@ -168,7 +172,7 @@ class Connection:
     @property
     def timings(self) -> Timings:
         """The intervals and time-outs of the factory that made it."""
-        return self._timings
+        return self._client.timings
 
     @property
     def exception_listener(self) -> ExceptionListener | None:
@@ -255,15 +259,21 @@ class Connection:
         self, create_consumer: Callable[[Session], MessageConsumer], pool: ServerSessionPool, max_messages: int
     ) -> ConnectionConsumer:
         self._use()
-        return ConnectionConsumer._open(self, create_consumer, pool, max_messages)
+        return ConnectionConsumer._open(
+            self._client,
+            lambda: self.create_session(acknowledge_mode=AcknowledgeMode.CLIENT),
+            create_consumer,
+            pool,
+            max_messages,
+        )
 
     # Starting and stopping
 
     def start(self) -> None:
         """Deliver messages from now on. Starting a started connection does nothing."""
         self._use()
-        self._started = not self._closed
-        self._start_reminder.settle()
+        self._client.started = not self._client.closed
+        self._client.start_reminder.settle()
         self._wake_sessions()
 
     def stop(self) -> None:
@@ -278,7 +288,7 @@ class Connection:
         """
         self._use()
         with self._waiting_for_listeners("stop", self._snapshot()):
-            self._started = False
+            self._client.started = False
             self._wait_for_listeners()
 
     def close(self) -> None:
@@ -294,15 +304,15 @@ class Connection:
         """
         for session in self._snapshot():
             session._sending.check_no_completion("close")
-        if self._closed:
+        if self._client.closed:
             return
         with self._waiting_for_listeners("close", self._snapshot()):
             if not self._begin_to_close():
                 return
-            self._started = False
+            self._client.started = False
             self._wake_sessions()
             self._wait_for_listeners()
-            while open_sessions := [session for session in self._snapshot() if not session._closed]:
+            while open_sessions := [session for session in self._snapshot() if not session._state.closed]:
                 for session in open_sessions:
                     session.close()
         self._close_if_unused()
@@ -316,8 +326,8 @@ class Connection:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "started" if self._started else "stopped"
-        client_id = "" if self._client_id is None else f" client_id={self._client_id!r}"
+        state = "closed" if self._client.closed else "started" if self._client.started else "stopped"
+        client_id = "" if self._client.client_id is None else f" client_id={self._client.client_id!r}"
         url = self._engine.url.render_as_string(hide_password=True)
         return f"<{type(self).__name__} {url}{client_id} {state}>"
 
@@ -327,7 +337,7 @@ class Connection:
             mode = AcknowledgeMode.TRANSACTED if transacted else AcknowledgeMode(acknowledge_mode)
         except ValueError as error:
             raise JMSException(f"{acknowledge_mode!r} is no AcknowledgeMode.") from error
-        session = kind(self, mode)
+        session = kind(self._client, mode, self._owner)
         with self._lock:
             self._check_open()  # once more: it may have been closed meanwhile
             self._sessions.add(session)
@@ -342,20 +352,6 @@ class Connection:
         if any(session._receives_from(destination) for session in self._snapshot()):
             raise IllegalStateException(f"{destination} has a consumer; close that one first.")
 
-    @property
-    def _publisher(self) -> Publisher:
-        return Publisher(self._control.connection_id, self._client_id)
-
-    def _sent(self, news: News) -> None:
-        channels = {self._destinations.find(destination): destination for destination in news.destinations}
-        for number, destination in channels.items():
-            self._traffic.count(number, destination, Counts(sent=news.destinations[destination]))
-        self._control.sent([*channels, DELAYED_CHANNEL] if news.delayed else channels)
-
-    def _returned(self, keys: Sequence[MessageKey]) -> None:
-        if keys:
-            self._control.returned(keys)
-
     def _count_consumers(self) -> Counter[Consumption]:
         return Counter(kind for session in self._snapshot() for kind in session._receiving.consumption)
 
@@ -366,7 +362,7 @@ class Connection:
 
     def _failed(self, error: JMSException) -> None:
         """Tell the exception listener of a problem."""
-        if not self._closed:
+        if not self._client.closed:
             self._exceptions.tell(error)
 
     # Within
@@ -376,7 +372,7 @@ class Connection:
         self._used = True
 
     def _check_open(self) -> None:
-        if self._closed and not self._is_used_by_listener:
+        if self._client.closed and not self._is_used_by_listener:
             raise IllegalStateException("The connection is closed.")
 
     @property
@@ -387,8 +383,8 @@ class Connection:
     def _begin_to_close(self) -> bool:
         """Note that the connection is closed, and return whether it was open."""
         with self._lock:
-            was_open = not self._closed
-            self._closed = True
+            was_open = not self._client.closed
+            self._client.closed = True
         return was_open
 
     @contextmanager
@@ -432,7 +428,7 @@ class Connection:
     def _wait_for_listeners(self) -> None:
         """Return when no listener runs, except those that the caller is called from, and no `receive` is under way."""
         for session in self._snapshot():
-            with session._lock:
+            with session._state.lock:
                 pass
 
     def _take_client_id(self, client_id: str) -> None:
@@ -441,7 +437,7 @@ class Connection:
                 f"The client identifier is a str of at least one character, not {client_id!r}."
             )
         self._control.set_client_id(client_id)
-        self._client_id = client_id
+        self._client.client_id = client_id
 
     def _snapshot(self) -> list[Session]:
         with self._lock:
@@ -454,7 +450,7 @@ class Connection:
     def _close_if_unused(self) -> None:
         """End the links to the server, once the connection is closed and so is its last session."""
         with self._lock:
-            if not self._closed or self._sessions:
+            if not self._client.closed or self._sessions:
                 return
         try:
             self._destinations.delete_all_temporary()

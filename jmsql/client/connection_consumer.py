@@ -9,7 +9,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer import MessageConsumer
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.inbox import Inbox
@@ -21,7 +20,7 @@ from jmsql.store.message_key import MessageKey
 from jmsql.store.receive import lock
 
 if TYPE_CHECKING:
-    from jmsql.client.connection import Connection
+    from jmsql.client.client_context import ClientContext
 
 __all__ = ["ConnectionConsumer"]
 
@@ -38,13 +37,13 @@ class ConnectionConsumer:
 
     def __init__(
         self,
-        connection: Connection,
+        client: ClientContext,
         session: Session,
         consumer: MessageConsumer,
         server_session_pool: ServerSessionPool,
         max_messages: int,
     ) -> None:
-        self._connection = connection
+        self._client = client
         self._pool = server_session_pool
         self._max_messages = max_messages
         # It belongs to a session that waits and receives nothing.
@@ -62,7 +61,8 @@ class ConnectionConsumer:
     @classmethod
     def _open(
         cls,
-        connection: Connection,
+        client: ClientContext,
+        create_session: Callable[[], Session],
         create_consumer: Callable[[Session], MessageConsumer],
         server_session_pool: ServerSessionPool,
         max_messages: int,
@@ -72,9 +72,9 @@ class ConnectionConsumer:
             raise TypeError(f"A server session pool has get_server_session(), unlike {server_session_pool!r}.")
         if max_messages < 1:
             raise JMSException(f"A server session is loaded with at least one message, not {max_messages}.")
-        session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+        session = create_session()
         try:
-            opened = cls(connection, session, create_consumer(session), server_session_pool, max_messages)
+            opened = cls(client, session, create_consumer(session), server_session_pool, max_messages)
         except BaseException:
             session.close()
             raise
@@ -88,7 +88,7 @@ class ConnectionConsumer:
         Raises:
             IllegalStateException: The connection consumer is closed.
         """
-        if self._closed or self._session._closed:
+        if self._closed or self._session._state.closed:
             raise IllegalStateException("The connection consumer is closed.")
         return self._pool
 
@@ -113,20 +113,20 @@ class ConnectionConsumer:
         return f"<{type(self).__name__} {self._consumer.destination}{' closed' if self._closed else ''}>"
 
     def _run(self) -> None:
-        poll = PollInterval(self._connection.timings)
+        poll = PollInterval(self._client.timings)
         session = self._session
-        while not session._closed:
-            news = session._wake_ups.count
+        while not session._state.closed:
+            news = session._state.wake_ups.count
             try:
-                dispatched = self._connection._started and self._dispatch()
+                dispatched = self._client.started and self._dispatch()
             except Exception as error:  # noqa: BLE001 - the pool is not ours
                 dispatched = self._is_busy = False
                 self._failed(error)
             if dispatched:
                 poll.reset()
             else:
-                reminder = self._connection._start_reminder
-                session._wake_ups.wait(news, poll.next() if self._connection._started else reminder.look(self))
+                reminder = self._client.start_reminder
+                session._state.wake_ups.wait(news, poll.next() if self._client.started else reminder.look(self))
 
     def _dispatch(self) -> bool:
         """Have a server session deliver what is there, and return whether that was anything."""
@@ -146,10 +146,10 @@ class ConnectionConsumer:
         """Return the key of the first message that can be had now."""
         inbox = self._consumer.inbox
         # Who closes the session waits for its lock: nothing is asked of the server after that.
-        with self._session._lock:
-            if self._session._closed:
+        with self._session._state.lock:
+            if self._session._state.closed:
                 return None
-            rows = self._connection._side.run(inbox.fetch, 1)
+            rows = self._client.side.run(inbox.fetch, 1)
         for row in rows:
             key = inbox.key(row)
             inbox.returned(key)
@@ -159,9 +159,9 @@ class ConnectionConsumer:
     def _load(self, session: Session, first: MessageKey | None) -> int:
         """Have a session fetch messages, from the first that is known, and return how many it has."""
         with self._lock:
-            if self._closed or self._session._closed:
+            if self._closed or self._session._state.closed:
                 return 0
-            if session._connection is not self._connection:
+            if session._client is not self._client:
                 raise IllegalStateException("The pool's sessions are not of the connection consumer's own connection.")
             own = self._consumer
             inbox = self._inboxes.get(session)
@@ -170,7 +170,7 @@ class ConnectionConsumer:
             if first is not None:
                 inbox.wake_up(first)
             return session._load.fetch(
-                ConsumerState(own.kind, own.destination, own.selector, inbox), self._max_messages
+                ConsumerState("load", own.destination, own.selector, inbox, is_load=True), self._max_messages
             )
 
     def _start(self, server_session: ServerSession) -> None:
@@ -181,11 +181,11 @@ class ConnectionConsumer:
             raise
 
     def _failed(self, error: Exception) -> None:
-        if self._session._closed:
+        if self._session._state.closed:
             return  # the pool may be closed before its consumers are
         if not isinstance(error, JMSException):
             failure = JMSException(f"The server session pool failed: {error!r}")
             failure.__cause__ = error
             error = failure
         logger.warning("%r waits: %s", self, error, exc_info=error.__cause__)
-        self._connection._failed(error)
+        self._client.failed(error)

@@ -23,6 +23,7 @@ class ConsumerState:
         selector: Which of its messages are wanted; None: all.
         inbox: What it has fetched and not delivered.
         subscription: The subscription that it receives from, if it comes from a topic.
+        is_load: Whether it is none of the application's, but says where a connection consumer's messages come from.
     """
 
     def __init__(
@@ -32,12 +33,15 @@ class ConsumerState:
         selector: Selector | None,
         inbox: Inbox,
         subscription: SubscriptionDefinition | None = None,
+        *,
+        is_load: bool = False,
     ) -> None:
         self.kind = kind
         self.destination = destination
         self.selector = selector
         self.inbox = inbox
         self.subscription = subscription
+        self.is_load = is_load
         self.listener: MessageListener | None = None
         self.closed = False
 

@@ -92,6 +92,7 @@ class EnlistedSession(AbstractSession):
         self._timings = timings
         self._clock = ServerClock(timings)
         self._is_restricted = False
+        self._closed = False
         self.outbox = Outbox()
 
     @property
@@ -153,6 +154,10 @@ class EnlistedSession(AbstractSession):
         if meters:
             for destination, number in news.destinations.items():
                 measure(destination, Counts(sent=number))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise IllegalStateException("The session is closed.")
 
     def _acknowledge_received(self) -> None:
         """Do nothing: what was received is acknowledged by the caller's commit."""

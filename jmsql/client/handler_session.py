@@ -36,7 +36,7 @@ class HandlerSession(Session):
     @property
     def transaction(self) -> sqlalchemy.Connection:
         """The connection on which the transaction runs, to interrupt its statement; handlers get `database`."""
-        return self._database.sqlalchemy
+        return self._state.database.sqlalchemy
 
 
 def open_handler_session(connection: Connection, transacted: bool, acknowledge_mode: AcknowledgeMode) -> HandlerSession:

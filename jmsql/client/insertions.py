@@ -12,8 +12,8 @@ from jmsql.messages import DeliveryMode
 from jmsql.store.session_connection import SessionConnection
 
 if TYPE_CHECKING:
+    from jmsql.client.client_context import ClientContext
     from jmsql.client.completion import AsynchronousSend
-    from jmsql.client.connection import Connection
 
 __all__ = ["BatchInsertion", "TransactionInsertion"]
 
@@ -50,12 +50,12 @@ class BatchInsertion:
     """For sessions without transactions: each batch is one transaction, on a connection of its own.
 
     Args:
-        connection: The session's connection.
+        client: The session's connection.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._database = SessionConnection(connection._engine, connection._schema, transacted=True)
+    def __init__(self, client: ClientContext) -> None:
+        self._client = client
+        self._database = SessionConnection(client.engine, client.schema, transacted=True)
 
     def insert(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
         """Insert messages and commit, and return what went wrong with each.
@@ -98,13 +98,13 @@ class BatchInsertion:
             outbox.add(send.destination, send.outgoing)
         flush = any(send.outgoing.jms_delivery_mode == DeliveryMode.PERSISTENT for send in batch)
         try:
-            self._database.run(outbox.flush(self._connection._publisher, flush=flush))
+            self._database.run(outbox.flush(self._client.publisher, flush=flush))
         except InvalidDestinationException:
-            self._connection._destinations.forget(outbox.destinations)
+            self._client.destinations.forget(outbox.destinations)
             raise
         self._database.commit()
         try:
-            self._connection._sent(outbox.ended())
+            self._client.sent(outbox.ended())
         except JMSException as error:
             logger.info("Consumers hear of what was sent a little later: %s", error)
 

@@ -18,9 +18,8 @@ from jmsql.store.send import publish, send
 
 if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
-    from jmsql.client.connection import Connection
+    from jmsql.client.session_state import SessionState
     from jmsql.store.rows import OutgoingMessage
-    from jmsql.store.session_connection import SessionConnection
     from jmsql.store.statement import Steps
     from jmsql.store.watched_connection import StatementListener
 
@@ -31,19 +30,13 @@ class Sending:
     """The sends of one session.
 
     Args:
-        connection: The session's connection.
-        database: The session's connection to PostgreSQL.
-        session_lock: Held while the session is in use.
-        transacted: Whether messages go out with the session's transaction.
+        state: The session's.
     """
 
-    def __init__(
-        self, connection: Connection, database: SessionConnection, session_lock: threading.RLock, *, transacted: bool
-    ) -> None:
-        self._connection = connection
-        self._database = database
-        self._session_lock = session_lock
-        self._transacted = transacted
+    def __init__(self, state: SessionState) -> None:
+        self._state = state
+        self._client = state.client
+        self._database = state.database
         self._outbox = Outbox()
         self._sender: AsynchronousSender | None = None
         self._is_shared = False
@@ -62,35 +55,35 @@ class Sending:
 
     def send(self, destination: Destination, message: OutgoingMessage) -> None:
         """Send a message: now, or with the commit."""
-        if self._transacted:
+        if self._state.transacted:
             self._collect(destination, message)
             return
         if self._sender is not None:
             self._sender.wait_until_sent()
-        with self._session_lock:
+        with self._state.lock:
             flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
             if isinstance(destination, Topic):
-                publisher = self._connection._publisher
+                publisher = self._client.publisher
                 self._database.run(publish(destination, [message], publisher, flush=flush))
             else:
                 self._insert(send([message], flush=flush), [destination])
-            self._connection._sent(News({destination: 1}, message.jms_delivery_time is not None))
+            self._client.sent(News({destination: 1}, message.jms_delivery_time is not None))
 
     def send_asynchronously(self, send: AsynchronousSend) -> None:
         """Have a message sent, and its listener told, without waiting for it."""
-        if self._transacted:
+        if self._state.transacted:
             self._database.sqlalchemy  # noqa: B018 - begins the transaction, so that the sender finds it
             self._collect(send.destination, send.outgoing)
         if self._sender is None:
             self._sender = AsynchronousSender(
-                TransactionInsertion(self._flush_unshared) if self._transacted else BatchInsertion(self._connection)
+                TransactionInsertion(self._flush_unshared) if self._state.transacted else BatchInsertion(self._client)
             )
             self._sender.start()
         self._sender.submit(send)
 
     def flush(self) -> None:
         """Insert what is collected, in the open transaction."""
-        publisher = self._connection._publisher
+        publisher = self._client.publisher
         with self.lock:
             if self._outbox:  # else there need not even be a connection
                 self._insert(self._outbox.flush(publisher), self._outbox.destinations)
@@ -151,5 +144,5 @@ class Sending:
         try:
             self._database.run(insertion)
         except InvalidDestinationException:
-            self._connection._destinations.forget(destinations)
+            self._client.destinations.forget(destinations)
             raise

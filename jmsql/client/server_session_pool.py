@@ -129,12 +129,12 @@ class ThreadServerSessionPool:
         self._running.add(thread)
         try:
             session.run()
-            if session._is_transacted:
+            if session._state.transacted:
                 session.commit()
         except JMSException as error:
-            if not session._closed:
+            if not session._state.closed:
                 logger.warning("%r in %r: %s", session, self, error)
-                session._connection._failed(error)
+                session._client.failed(error)
         finally:
             self._running.discard(thread)
             if self._closed:
@@ -177,8 +177,8 @@ class _UndoingListener:
         try:
             call_listener(self._listener, message)
         except BaseException:
-            if self._session._is_transacted:
+            if self._session._state.transacted:
                 self._session.rollback()
-            elif self._session._acknowledge_mode is AcknowledgeMode.CLIENT:
+            elif self._session._state.acknowledge_mode is AcknowledgeMode.CLIENT:
                 self._session.recover()
             raise

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import sqlalchemy
 
 from jmsql.client.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.client_context import ClientContext
 from jmsql.client.consumer import TopicSubscriber
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.failure_text import failure_text
 from jmsql.client.inbox import Inbox
 from jmsql.client.locked_delivery import LockedDelivery
 from jmsql.client.message_listener import MessageCheck, MessageListener, require_listener
-from jmsql.client.observation import SessionFacts, settling
+from jmsql.client.observation import settling
 from jmsql.client.receiving import Receiving
 from jmsql.client.sending import Sending
 from jmsql.client.session_load import SessionLoad
-from jmsql.client.wake_ups import WakeUps
+from jmsql.client.session_state import SessionState
 from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.exceptions import (
     IllegalStateException,
@@ -35,11 +36,9 @@ from jmsql.selectors import Selector
 from jmsql.store.lookup import require_access
 from jmsql.store.receive import browse
 from jmsql.store.savepoints import SavepointCommand, SavepointStep
-from jmsql.store.session_connection import SessionConnection
 
 if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
-    from jmsql.client.connection import Connection
     from jmsql.destinations import Queue
     from jmsql.policies import RedeliveryPolicy
     from jmsql.store.access import Action
@@ -48,9 +47,25 @@ if TYPE_CHECKING:
     from jmsql.store.rows import MessageRow, OutgoingMessage
     from jmsql.store.subscriptions import SubscriptionDefinition
 
-__all__ = ["Session"]
+__all__ = ["Session", "SessionOwner"]
 
 logger = logging.getLogger("jmsql")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOwner:
+    """What a connection does for its sessions.
+
+    Args:
+        waiting_for_listeners: Notes, for the time of a block, that a method waits for the listeners of some sessions;
+            raises IllegalStateException if one of them waits for the caller.
+        check_unused: Raises IllegalStateException if a destination has a consumer in one of the sessions.
+        session_closed: Notes that a session is closed.
+    """
+
+    waiting_for_listeners: Callable[[str, Collection[Session]], AbstractContextManager[None]]
+    check_unused: Callable[[Destination], None]
+    session_closed: Callable[[Session], None]
 
 
 class Session(AbstractSession):
@@ -63,41 +78,36 @@ class Session(AbstractSession):
     A session and what it makes are for one thread; only `close` may be called from another.
     """
 
-    def __init__(self, connection: Connection, acknowledge_mode: AcknowledgeMode) -> None:
-        self._connection = connection
-        self._traffic = connection._traffic
-        self._clock = connection._clock
-        self._timings = connection.timings
-        url = connection._engine.url
-        self._facts = SessionFacts(acknowledge_mode, url.host, url.port, lambda: connection._client_id)
-        self._acknowledge_mode = acknowledge_mode
-        self._is_transacted = acknowledge_mode is AcknowledgeMode.TRANSACTED
-        self._database = SessionConnection(
-            connection._engine,
-            connection._schema,
-            transacted=self._is_transacted,
-            client=connection._control,
-            restricted=connection._is_restricted,
+    def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, owner: SessionOwner) -> None:
+        self._client = client
+        self._owner = owner
+        self._traffic = client.traffic
+        self._clock = client.clock
+        self._timings = client.timings
+        self._state = SessionState(client, acknowledge_mode, type(self).__name__)
+        self._facts = self._state.facts
+        self._sending = Sending(self._state)
+        self._receiving = Receiving(
+            self._state,
+            self._locked_delivery(),
+            self._sending,
+            is_usable=lambda: self._is_usable,
+            acknowledge=self._acknowledge_received,
+            roll_back=self._roll_back,
         )
-        # Held while the session is in use: by a call, or by a listener for as long as it runs.
-        self._lock = threading.RLock()
-        self._sending = Sending(connection, self._database, self._lock, transacted=self._is_transacted)
-        self._receiving = Receiving(self, self._locked_delivery())
-        self._message_listener: MessageListener | None = None
-        self._load = SessionLoad(self)
-        self._wake_ups = WakeUps()
+        self._load = SessionLoad(self._state, self._receiving, self._acknowledge_received, self._check_open)
 
     @property
     def transacted(self) -> bool:
         """Whether the session works in transactions."""
         self._check_open()
-        return self._is_transacted
+        return self._state.transacted
 
     @property
     def acknowledge_mode(self) -> AcknowledgeMode:
         """How the session acknowledges what it has received."""
         self._check_open()
-        return self._acknowledge_mode
+        return self._state.acknowledge_mode
 
     @property
     def database(self) -> sqlalchemy.Connection:
@@ -111,10 +121,10 @@ class Session(AbstractSession):
             TransactionRolledBackException: It was closed, or rolled back, with what the session had done.
         """
         self._check_open()
-        if not self._is_transacted:
+        if not self._state.transacted:
             raise IllegalStateException("Only a transacted session has a transaction to share.")
-        with self._lock:
-            if not self._database.has_failed:
+        with self._state.lock:
+            if not self._state.database.has_failed:
                 self._flush()  # a connection that is lost raises here; later, the application's own statement says so
             return self._sending.share(self._before_statement)
 
@@ -133,7 +143,7 @@ class Session(AbstractSession):
             TypeError: The listener is no callable and has no `on_message`.
         """
         self._check_open()
-        return self._message_listener
+        return self._state.message_listener
 
     @message_listener.setter
     def message_listener(self, listener: MessageListener | None) -> None:
@@ -142,7 +152,7 @@ class Session(AbstractSession):
             require_listener(listener)
             if self._receiving.listening_consumers:
                 raise IllegalStateException("A consumer of the session has a listener; remove that one first.")
-        self._message_listener = listener
+        self._state.message_listener = listener
 
     def run(self) -> None:
         """Give the messages that a connection consumer has loaded to the session's listener, one after the other.
@@ -169,15 +179,15 @@ class Session(AbstractSession):
         """
         self._check_transacted("commit")
         self._complete_sends("commit")
-        with self._lock, settling(self._facts, "commit"):
-            self._end_transaction(self._receiving.locked.before_commit, self._database.commit)
+        with self._state.lock, settling(self._facts, "commit"):
+            self._end_transaction(self._receiving.locked.before_commit, self._state.database.commit)
             self._committed()
 
     def _end_transaction(self, before: Callable[[], None], end: Callable[[], None]) -> None:
         """Insert what is to be sent, then call both; roll back if anything fails."""
         self._check_open()  # once more: it may have been closed while the caller waited for its use
         try:
-            self._database.require_transaction()
+            self._state.database.require_transaction()
             self._sending.flush()
             before()
             end()
@@ -190,8 +200,8 @@ class Session(AbstractSession):
             ) from error
 
     def _committed(self) -> None:
-        self._connection._returned(self._receiving.locked.committed())
-        self._connection._sent(self._sending.transaction_ended())
+        self._client.returned(self._receiving.locked.committed())
+        self._client.sent(self._sending.transaction_ended())
 
     def rollback(self, error: BaseException | str | None = None) -> None:
         """Roll back: what was sent is forgotten, what was received is delivered again, the application's SQL undone.
@@ -206,7 +216,7 @@ class Session(AbstractSession):
         """
         self._check_transacted("rollback")
         self._complete_sends("rollback")
-        with self._lock, settling(self._facts, "rollback"):
+        with self._state.lock, settling(self._facts, "rollback"):
             self._roll_back(failure_text(error))
 
     def recover(self, error: BaseException | str | None = None) -> None:
@@ -219,10 +229,10 @@ class Session(AbstractSession):
             IllegalStateException: The session is transacted, or is closed.
         """
         self._check_open()
-        if self._is_transacted:
+        if self._state.transacted:
             raise IllegalStateException("A transacted session is not recovered; call rollback() instead.")
-        with self._lock, settling(self._facts, "recover"):
-            self._connection._returned(self._receiving.give_back(failure_text(error)))
+        with self._state.lock, settling(self._facts, "recover"):
+            self._client.returned(self._receiving.give_back(failure_text(error)))
 
     def keeping_claims(self) -> AbstractContextManager[None]:
         """Extend, for as long as a `with` block runs, the claims on what was received and not acknowledged.
@@ -238,15 +248,15 @@ class Session(AbstractSession):
 
     def create_temporary_queue(self) -> TemporaryQueue:
         self._check_open()
-        return self._connection._destinations.create_temporary(TemporaryQueue, self._connection._check_unused)
+        return self._client.destinations.create_temporary(TemporaryQueue, self._owner.check_unused)
 
     def create_temporary_topic(self) -> TemporaryTopic:
         self._check_open()
-        return self._connection._destinations.create_temporary(TemporaryTopic, self._connection._check_unused)
+        return self._client.destinations.create_temporary(TemporaryTopic, self._owner.check_unused)
 
     def unsubscribe(self, name: str) -> None:
         self._check_open()
-        self._connection._destinations.unsubscribe(name, self._connection._client_id)
+        self._client.destinations.unsubscribe(name, self._client.client_id)
 
     def close(self) -> None:
         """Close the session and all that it made. An open transaction is rolled back; closing again does nothing.
@@ -261,23 +271,23 @@ class Session(AbstractSession):
             IllegalStateException: It is called from a completion listener of the session's; or from a listener of
                 another session for which this session's listener waits, since it stops the connection, say.
         """
-        if self._closed:
+        if self._state.closed:
             return
         self._sending.check_no_completion("close")
-        with self._connection._waiting_for_listeners("close", [self]):
-            self._closed = True
+        with self._owner.waiting_for_listeners("close", [self]):
+            self._state.closed = True
             self._wake()
             self._receiving.end_listeners(self._release)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._acknowledge_mode.name}{' closed' if self._closed else ''}>"
+        return repr(self._state)
 
     def _release(self) -> None:
         """Give back what the session holds, and its connection."""
         self._sending.close()
-        with self._lock:
+        with self._state.lock:
             try:
-                if self._is_transacted:
+                if self._state.transacted:
                     self._roll_back()
                 else:
                     self._receiving.release_claims()
@@ -285,8 +295,8 @@ class Session(AbstractSession):
                 logger.warning("Closing %r: %s", self, error)
             finally:
                 self._receiving.part_with_all()
-                self._database.close()
-                self._connection._session_closed(self)
+                self._state.database.close()
+                self._owner.session_closed(self)
 
     def _flush(self) -> None:
         """Bring the store, in the open transaction, to where the session is."""
@@ -295,11 +305,11 @@ class Session(AbstractSession):
 
     def _before_statement(self, step: SavepointStep | None) -> None:
         """Bring the store to where the session is, before the application runs a statement."""
-        if not self._database.has_failed:
+        if not self._state.database.has_failed:
             try:
                 self._flush()
             except JMSException:
-                if not self._database.is_lost:
+                if not self._state.database.is_lost:
                     raise  # else the application's own statement says so
         elif step is not None and step.command is SavepointCommand.ROLLBACK:
             self._sending.forget_collected()  # it was sent after the failure, and so after the savepoint
@@ -315,30 +325,30 @@ class Session(AbstractSession):
 
     def _end_rollback(self) -> None:
         with self._sending.lock:
-            self._database.rollback()
+            self._state.database.rollback()
             self._sending.transaction_ended()
-        self._connection._returned(self._receiving.locked.rolled_back())
+        self._client.returned(self._receiving.locked.rolled_back())
 
     # Sending and receiving, for producers and consumers
 
     def _queue_id(self, queue: Queue, action: Action) -> int:
-        connection = self._connection
-        connection._destinations.require_own(queue)
-        queue_id = connection._destinations.look_up(queue)
-        if connection._is_restricted:  # else it would wait for what policies hide
-            connection._side.run(require_access, queue_id, action)
+        client = self._client
+        client.destinations.require_own(queue)
+        queue_id = client.destinations.look_up(queue)
+        if client.is_restricted:  # else it would wait for what policies hide
+            client.side.run(require_access, queue_id, action)
         return queue_id
 
     def _will_send_to(self, destination: Destination) -> None:
-        self._connection._destinations.find(destination)
+        self._client.destinations.find(destination)
 
     def _client_id(self) -> str | None:
         self._check_open()
-        return self._connection._client_id
+        return self._client.client_id
 
     def _subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> TopicSubscriber:
         self._check_open()
-        destinations = self._connection._destinations
+        destinations = self._client.destinations
         destinations.require_own(topic)
         if subscription.durable and isinstance(topic, TemporaryTopic):
             raise InvalidDestinationException(f"{topic} is temporary; a durable subscription would outlive it.")
@@ -361,8 +371,8 @@ class Session(AbstractSession):
             self._consumer_opened(state)
             return TopicSubscriber(self._receive_operations(), state)
 
-        with self._lock:
-            return self._connection._memberships.join(subscription, create_subscriber)
+        with self._state.lock:
+            return self._client.memberships.join(subscription, create_subscriber)
 
     def _receives_from(self, destination: Destination) -> bool:
         return any(consumer.destination == destination for consumer in list(self._receiving.consumers))
@@ -382,15 +392,15 @@ class Session(AbstractSession):
     def _acknowledge_received(self) -> None:
         """Do what `Message.acknowledge` means in this session."""
         self._check_open()
-        if self._acknowledge_mode is AcknowledgeMode.CLIENT:
-            with self._lock, settling(self._facts, "acknowledge"):
+        if self._state.acknowledge_mode is AcknowledgeMode.CLIENT:
+            with self._state.lock, settling(self._facts, "acknowledge"):
                 self._receiving.claimed.acknowledge()
 
     def _browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
-        with self._lock:
-            if self._is_transacted:
+        with self._state.lock:
+            if self._state.transacted:
                 self._receiving.locked.flush()
-            return self._database.run(browse(queue_id, selector, after, limit))
+            return self._state.database.run(browse(queue_id, selector, after, limit))
 
     def _fetch_operation(self) -> Fetch:
         return self._receiving.delivery(None).operation
@@ -404,7 +414,7 @@ class Session(AbstractSession):
         self._receiving.set_listener(consumer, listener)
 
     def _redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
-        return self._connection._redelivery.rules_of(policy)
+        return self._client.redelivery.rules_of(policy)
 
     def _consumer_opened(self, consumer: ConsumerState) -> None:
         self._receiving.opened(consumer)
@@ -414,13 +424,13 @@ class Session(AbstractSession):
         self._receiving.closed(consumer)
 
     def _wake(self) -> None:
-        self._wake_ups.wake()
+        self._state.wake_ups.wake()
 
     # Within
 
     def _locked_delivery(self) -> LockedDelivery:
         """Make what delivers messages in the session's transactions."""
-        return LockedDelivery(self._database, self._connection._redelivery)
+        return LockedDelivery(self._state.database, self._client.redelivery)
 
     @property
     def _is_usable(self) -> bool:
@@ -428,12 +438,12 @@ class Session(AbstractSession):
         return True
 
     def _check_open(self) -> None:
-        if self._closed and not self._receiving.is_used_by_listener:
+        if self._state.closed and not self._receiving.is_used_by_listener:
             raise IllegalStateException("The session is closed.")
 
     def _check_transacted(self, method: str) -> None:
         self._check_open()
-        if not self._is_transacted:
+        if not self._state.transacted:
             raise IllegalStateException(
-                f"{method}() is for transacted sessions; this one is {self._acknowledge_mode.name}."
+                f"{method}() is for transacted sessions; this one is {self._state.acknowledge_mode.name}."
             )

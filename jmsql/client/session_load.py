@@ -2,50 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.claimed_delivery import ClaimedDelivery
 from jmsql.client.inbox import Inbox
+from jmsql.client.listener_thread import ListenerRun
 from jmsql.client.locked_delivery import LockedDelivery
 from jmsql.exceptions import IllegalStateException, JMSException
 
 if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
-    from jmsql.client.session import Session
+    from jmsql.client.receiving import Receiving
+    from jmsql.client.session_state import SessionState
 
-__all__ = ["ListenerRun", "SessionLoad"]
-
-
-class ListenerRun:
-    """The thread that runs a session, for as long as it does."""
-
-    def __init__(self) -> None:
-        self.thread = threading.current_thread()
-        self._at_end: Callable[[], None] = lambda: None
-        self._ended = threading.Event()
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the caller runs on this thread: in a listener."""
-        return threading.current_thread() is self.thread
-
-    def join(self) -> None:
-        """Wait until the run has ended, which it does soon once the session is closed."""
-        self._ended.wait()
-
-    def finally_call(self, at_end: Callable[[], None]) -> None:
-        """Call `at_end` when the listener that runs now has returned and the run ends."""
-        self._at_end = at_end
-
-    def end(self) -> None:
-        """Note that the run is over."""
-        try:
-            self._at_end()
-        finally:
-            self._ended.set()
+__all__ = ["SessionLoad"]
 
 
 class SessionLoad:
@@ -54,11 +26,23 @@ class SessionLoad:
     They are locked in the session's transaction, or claimed, as those of any consumer's listener are.
 
     Args:
-        session: The session; its lock is held while messages are fetched and while the listener runs.
+        state: The session's; its lock is held while messages are fetched and while the listener runs.
+        receiving: What the session receives.
+        acknowledge: What `Message.acknowledge` means in the session.
+        check_open: Raises IllegalStateException if the session is closed.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(
+        self,
+        state: SessionState,
+        receiving: Receiving,
+        acknowledge: Callable[[], None],
+        check_open: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._receiving = receiving
+        self._acknowledge = acknowledge
+        self._check_open = check_open
         self._loaded: ConsumerState | None = None
 
     def inbox_like(self, inbox: Inbox) -> Inbox:
@@ -75,72 +59,68 @@ class SessionLoad:
         Raises:
             IllegalStateException: The session is closed, has no listener, or waits to run already.
         """
-        session = self._session
-        with session._lock:
-            session._check_open()
-            if session._message_listener is None:
+        state, receiving = self._state, self._receiving
+        with state.lock:
+            self._check_open()
+            if state.message_listener is None:
                 raise IllegalStateException("The session has no message_listener; set it before the pool hands it out.")
             if self._loaded is not None:
                 raise IllegalStateException("The session was handed out again before it ran what it has.")
-            if not session._connection._started:
+            if not state.client.started:
                 return 0
             self._loaded = consumer
-            session._receiving.consumers.add(consumer)
+            receiving.consumers.add(consumer)
             consumer.inbox.give_up()  # what an earlier run has left, which the open transaction holds
             self._delivery.fetch(consumer.inbox, limit)
             return len(consumer.inbox)
 
     def run(self) -> None:
         """Deliver what was fetched."""
-        session = self._session
-        if session._receiving.listener_thread is not None:
+        state, receiving = self._state, self._receiving
+        if receiving.listener_thread is not None:
             raise IllegalStateException("A session with consumers that have listeners, or that runs, is not run.")
-        session._receiving.listener_thread = run = ListenerRun()
+        receiving.listener_thread = run = ListenerRun()
         try:
             while self._deliver_next():
                 pass
-            if session._acknowledge_mode is AcknowledgeMode.DUPS_OK:
-                session._receiving.claimed.acknowledge()
+            if state.acknowledge_mode is AcknowledgeMode.DUPS_OK:
+                receiving.claimed.acknowledge()
         except JMSException as error:
-            session._receiving.failed(error)
-            session._receiving.delivered_to_listener(f"The message could not be acknowledged: {error}")
+            receiving.failed(error)
+            receiving.delivered_to_listener(f"The message could not be acknowledged: {error}")
         finally:
-            session._receiving.listener_thread = None
+            receiving.listener_thread = None
             try:
                 self.give_back()
             finally:
                 run.end()
 
-    def is_of(self, consumer: ConsumerState) -> bool:
-        """Whether the consumer is none of the application's, but says where the load comes from."""
-        return self._loaded is consumer
-
     def give_back(self) -> None:
         """Give back what was fetched and is not delivered."""
-        session = self._session
-        with session._lock:
+        state, receiving = self._state, self._receiving
+        with state.lock:
             consumer, self._loaded = self._loaded, None
             if consumer is None:
                 return
-            session._receiving.consumers.discard(consumer)
-            if session._is_transacted:
-                session._receiving.end_unused_transaction()  # else it goes back when the transaction ends
+            receiving.consumers.discard(consumer)
+            if state.transacted:
+                receiving.end_unused_transaction()  # else it goes back when the transaction ends
             else:
-                session._connection._returned(session._receiving.claimed.closed(consumer.inbox))
+                state.client.returned(receiving.claimed.closed(consumer.inbox))
 
     @property
     def _delivery(self) -> LockedDelivery | ClaimedDelivery:
-        return self._session._receiving.locked if self._session._is_transacted else self._session._receiving.claimed
+        return self._receiving.locked if self._state.transacted else self._receiving.claimed
 
     def _deliver_next(self) -> bool:
-        session = self._session
+        state, receiving = self._state, self._receiving
         # The flags are looked at under the lock: who stops or closes sets them first, then waits for the lock.
-        with session._lock:
-            consumer, listener = self._loaded, session._message_listener
-            if consumer is None or listener is None or session._closed or not session._connection._started:
+        with state.lock:
+            consumer, listener = self._loaded, state.message_listener
+            if consumer is None or listener is None or state.closed or not state.client.started:
                 return False
             row = self._delivery.next_held(consumer.inbox)
             if row is None:
                 return False
-            session._receiving.call_listener(listener, row.message(consumer.destination, session._acknowledge_received))
+            receiving.call_listener(listener, row.message(consumer.destination, self._acknowledge))
             return True

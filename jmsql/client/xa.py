@@ -8,11 +8,12 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.client_context import ClientContext
 from jmsql.client.connection import Connection
 from jmsql.client.frugal_delivery import FrugalDelivery
 from jmsql.client.locked_delivery import LockedDelivery
 from jmsql.client.observation import settling
-from jmsql.client.session import Session
+from jmsql.client.session import Session, SessionOwner
 from jmsql.exceptions import (
     IllegalStateException,
     JMSException,
@@ -80,9 +81,9 @@ class XASession(Session):
     `commit` and `rollback` are refused; otherwise it is a transacted session like any other.
     """
 
-    def __init__(self, connection: Connection, acknowledge_mode: AcknowledgeMode) -> None:
-        super().__init__(connection, acknowledge_mode)
-        self._global = GlobalTransactions(connection._engine)
+    def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, owner: SessionOwner) -> None:
+        super().__init__(client, acknowledge_mode, owner)
+        self._global = GlobalTransactions(client.engine)
         self._xid: Xid | None = None
         self._phase = _Phase.NONE
 
@@ -113,7 +114,7 @@ class XASession(Session):
         self._check_open()
         self._complete_sends("tpc_begin")
         checked = Xid.checked(*xid)
-        with self._lock:
+        with self._state.lock:
             self._check_no_global_transaction("Finish it before you begin another.")
             if self._receiving.locked.has_delivered or self._sending.has_part_in_transaction:
                 raise TransactionInProgressException(
@@ -135,11 +136,11 @@ class XASession(Session):
         """
         self._check_open()
         self._complete_sends("tpc_prepare")
-        with self._lock:
+        with self._state.lock:
             xid = self._require(_Phase.ACTIVE)
             try:
                 self._end_transaction(
-                    self._receiving.locked.before_prepare, lambda: self._database.prepare(xid.identifier)
+                    self._receiving.locked.before_prepare, lambda: self._state.database.prepare(xid.identifier)
                 )
             except JMSException as error:
                 if error.error_code == "08007":
@@ -166,7 +167,7 @@ class XASession(Session):
         """
         self._check_open()
         self._complete_sends("tpc_commit")
-        with self._lock:
+        with self._state.lock:
             if xid is not None:
                 self._check_no_global_transaction("Leave out the identifier to commit that one.")
                 self._global.commit(Xid.checked(*xid))
@@ -174,7 +175,7 @@ class XASession(Session):
             own = self._require(_Phase.ACTIVE, _Phase.PREPARED)
             with settling(self._facts, "commit"):
                 if self._phase is _Phase.ACTIVE:
-                    self._end_transaction(self._receiving.locked.before_commit, self._database.commit)
+                    self._end_transaction(self._receiving.locked.before_commit, self._state.database.commit)
                 else:
                     self._finish_prepared(self._global.commit, own)
                     self._forget_deliveries()
@@ -196,7 +197,7 @@ class XASession(Session):
         """
         self._check_open()
         self._complete_sends("tpc_rollback")
-        with self._lock:
+        with self._state.lock:
             if xid is not None:
                 self._check_no_global_transaction("Leave out the identifier to roll that one back.")
                 self._global.rollback(Xid.checked(*xid))
@@ -251,7 +252,7 @@ class XASession(Session):
 
     def __repr__(self) -> str:
         state = "" if self._xid is None else f" {tuple(self._xid)} {self._phase.name.lower().replace('_', ' ')}"
-        return f"<{type(self).__name__}{state}{' closed' if self._closed else ''}>"
+        return f"<{type(self).__name__}{state}{' closed' if self._state.closed else ''}>"
 
     # Within
 
@@ -274,7 +275,7 @@ class XASession(Session):
         return super()._browse(queue_id, selector, after, limit)
 
     def _locked_delivery(self) -> LockedDelivery:
-        return FrugalDelivery(self._database, self._sending.lock, self._connection._redelivery)
+        return FrugalDelivery(self._state.database, self._sending.lock, self._client.redelivery)
 
     def _end_rollback(self) -> None:
         super()._end_rollback()
@@ -294,7 +295,7 @@ class XASession(Session):
         delivered = self._receiving.locked.delivered
         if delivered:
             try:
-                side = self._connection._side
+                side = self._client.side
                 side.run(side.recipient.forget_deliveries, delivered)
             except JMSException as error:
                 logger.info("The deliveries of a committed transaction are forgotten a little later: %s", error)

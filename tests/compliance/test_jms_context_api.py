@@ -224,9 +224,9 @@ class TestStartAndStop:
     def test_each_kind_of_consumer_starts_it(self, context: JMSContext, create: Act) -> None:
         context.client_id = "compliance"
         assert context._connection is not None
-        assert not context._connection._started
+        assert not context._connection._client.started
         create(context)
-        assert context._connection._started
+        assert context._connection._client.started
 
 
 class TestClose:
@@ -302,7 +302,7 @@ class TestClose:
         assert second.create_consumer(temporary).receive_body(str, PATIENCE) == "text"
         second.close()
         assert second._connection is not None
-        assert second._connection._closed
+        assert second._connection._client.closed
         with pytest.raises(InvalidDestinationException):
             other.create_producer().send(temporary, "text")
 

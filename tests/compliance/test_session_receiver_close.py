@@ -51,7 +51,7 @@ def test_closing_the_consumer_ends_its_receive_too(connection: Connection, queue
     receiving.wait_until_it_waits()
     consumer.close()
     assert receiving.result() is None
-    assert not waiting._closed
+    assert not waiting._state.closed
 
 
 @pytest.mark.requirement("session.close.receivers")

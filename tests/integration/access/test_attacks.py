@@ -243,7 +243,7 @@ class TestForgery:
     ) -> None:
         owner.execute("select jmsql.alter_destination('orders', '{\"history\": true}')")
         send_texts(session, ORDERS, "a")
-        theirs = session._connection._control.connection_id
+        theirs = session._client.control.connection_id
         receiver = plain("receiver")
         receiver.execute(
             "insert into jmsql.removal (messages, connection_id) select array_agg(ctid), %s from jmsql.message",
@@ -348,7 +348,7 @@ class TestForgery:
                 )
 
     def test_of_others_connections(self, plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
-        theirs = session._connection._control.connection_id
+        theirs = session._client.control.connection_id
         session.create_consumer(ORDERS)
         attacker = plain("receiver from all")
         mine = connect_by_hand(attacker)

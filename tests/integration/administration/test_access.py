@@ -410,9 +410,9 @@ def test_a_transaction_of_the_callers(granted: dict[str, str], session: Session,
 
 
 def test_upkeep_is_left_to_those_who_see_everything(
-    granted: dict[str, str], connect: Connect, session: Session, jmsql_clean_url: str, server: Server
+    granted: dict[str, str], connect: Connect, connection: Connection, jmsql_clean_url: str, server: Server
 ) -> None:
-    session._connection.close()
+    connection.close()
     restricted = connect("consumer").create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
     wait_for(lambda: server.rows("select count(*) from jmsql.connection") == [(1,)])
     with ConnectionFactory(jmsql_clean_url).create_connection() as owners:

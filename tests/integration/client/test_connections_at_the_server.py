@@ -149,7 +149,7 @@ def test_the_end_of_a_transaction_begins_none(
 def test_a_commit_that_comes_too_late_opens_no_connection(factory: ConnectionFactory, server: Server) -> None:
     connection = factory.create_connection()
     session = connection.create_session(transacted=True)
-    with session._lock:  # as a close of the connection that another thread has begun
+    with session._state.lock:  # as a close of the connection that another thread has begun
         committing = Background(session.commit)
         committing.wait_until_it_waits()
         connection.close()

@@ -37,7 +37,7 @@ def test_stop_in_a_listener_waits_for_the_listeners_of_other_sessions(connection
 
     _, listener = listen(connection, Queue("own"), stop)
     listener.release()
-    wait_for(lambda: not connection._started)
+    wait_for(lambda: not connection._client.started)
     assert stopped == []
     other.release()
     wait_for(lambda: listener.has_returned)
@@ -66,7 +66,7 @@ def test_stop_in_the_listener_of_a_context_waits_for_those_of_its_siblings(jmsql
         context.create_consumer(queue).message_listener = stop
         connection = context._connection
         assert connection is not None
-        wait_for(lambda: not connection._started)
+        wait_for(lambda: not connection._client.started)
         assert heard == []
         other.release()
         wait_for(lambda: heard == [True])
@@ -88,7 +88,7 @@ def test_listeners_do_not_wait_for_each_other(connection: Connection, first: str
     _, other = listen(connection, Queue("other"), work(second))
     sessions.append(session)
     one.release()
-    wait_for(lambda: connection._waits and not connection._started)
+    wait_for(lambda: connection._waits and not connection._client.started)
     other.release()
     wait_for(lambda: one.has_returned and other.has_returned)
     assert one.errors == []
@@ -104,11 +104,11 @@ def test_a_listener_closes_a_session_that_does_nothing_while_another_listener_wa
     _, one = listen(connection, Queue("one"), lambda _: connection.stop())
     _, other = listen(connection, Queue("other"), lambda _: idle.close())
     one.release()
-    wait_for(lambda: connection._waits and not connection._started)
+    wait_for(lambda: connection._waits and not connection._client.started)
     other.release()
     wait_for(lambda: one.has_returned and other.has_returned)
     assert one.errors + other.errors == []
-    assert idle._closed
+    assert idle._state.closed
 
 
 def test_two_listeners_do_not_close_each_others_sessions(connection: Connection) -> None:
@@ -122,8 +122,8 @@ def test_two_listeners_do_not_close_each_others_sessions(connection: Connection)
     wait_for(lambda: one.has_returned and other.has_returned)
     assert one.errors == []
     assert [type(error) for error in other.errors] == [IllegalStateException]
-    assert second._closed
-    assert not first._closed
+    assert second._state.closed
+    assert not first._state.closed
 
 
 def test_a_listener_may_stop_and_close_once_another_has_stopped(connection: Connection) -> None:
@@ -139,7 +139,7 @@ def test_a_listener_may_stop_and_close_once_another_has_stopped(connection: Conn
 
     session, other = listen(connection, Queue("other"), stop_and_close)
     other.release()
-    wait_for(lambda: connection._closed and session._closed and other.has_returned)
+    wait_for(lambda: connection._client.closed and session._state.closed and other.has_returned)
     assert other.errors == []
 
 
@@ -179,5 +179,5 @@ def test_a_listener_closes_its_own_context_beside_others(jmsql_factory: Connecti
         assert closed.wait(PATIENCE)
         connection = context._connection
         assert connection is not None
-        wait_for(lambda: connection._closed and not connection._sessions)
+        wait_for(lambda: connection._client.closed and not connection._sessions)
         assert drain(sender.create_consumer(queue)) == []

@@ -1,0 +1,84 @@
+"""What the sessions of a connection share with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jmsql.store.notification import DELAYED_CHANNEL
+from jmsql.store.send import Publisher
+from jmsql.store.traffic import Counts
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from jmsql.client.connection_destinations import ConnectionDestinations
+    from jmsql.client.memberships import Memberships
+    from jmsql.client.outbox import News
+    from jmsql.client.redelivery import Redelivery
+    from jmsql.client.side_connection import SideConnection
+    from jmsql.client.start_reminder import StartReminder
+    from jmsql.exceptions import JMSException
+    from jmsql.store.control import ControlConnection
+    from jmsql.store.message_key import MessageKey
+    from jmsql.store.server_clock import ServerClock
+    from jmsql.store.traffic import Traffic
+    from jmsql.timings import Timings
+
+__all__ = ["ClientContext"]
+
+
+@dataclass(eq=False, repr=False)
+class ClientContext:
+    """A connection as its sessions see it: its links to the server, and the state that it is in.
+
+    Args:
+        engine: Makes the connections of the sessions to the server.
+        schema: The schema of jmsql's tables.
+        is_restricted: Whether policies decide which rows the role sees.
+        timings: The intervals and time-outs.
+        control: The control connection.
+        side: Where is done what does not belong into a session's transaction.
+        destinations: The connection's destinations.
+        memberships: The subscriptions that its consumers have joined.
+        redelivery: What becomes of messages whose deliveries fail.
+        traffic: Where it is counted what is sent and received.
+        clock: By which messages expire.
+        start_reminder: Warns of consumers of a connection that was never started.
+        failed: Tells the exception listener of a problem.
+    """
+
+    engine: Engine
+    schema: str
+    is_restricted: bool
+    timings: Timings
+    control: ControlConnection
+    side: SideConnection
+    destinations: ConnectionDestinations
+    memberships: Memberships
+    redelivery: Redelivery
+    traffic: Traffic
+    clock: ServerClock
+    start_reminder: StartReminder
+    failed: Callable[[JMSException], None]
+    client_id: str | None = None
+    started: bool = False
+    closed: bool = False
+
+    @property
+    def publisher(self) -> Publisher:
+        """Who publishes what the sessions send to topics."""
+        return Publisher(self.control.connection_id, self.client_id)
+
+    def sent(self, news: News) -> None:
+        """Count what a session has sent, and wake those that wait for it."""
+        channels = {self.destinations.find(destination): destination for destination in news.destinations}
+        for number, destination in channels.items():
+            self.traffic.count(number, destination, Counts(sent=news.destinations[destination]))
+        self.control.sent([*channels, DELAYED_CHANNEL] if news.delayed else channels)
+
+    def returned(self, keys: Sequence[MessageKey]) -> None:
+        """Wake those that wait for messages which a session has given back."""
+        if keys:
+            self.control.returned(keys)
