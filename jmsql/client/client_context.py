@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["ClientContext"]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class ClientContext:
     """A connection as its sessions see it: its links to the server, and the state that it is in.
 

@@ -86,19 +86,19 @@ class Connection:
         )
         self._memberships = Memberships(self._destinations, control, self._subscribers, self._failed)
         self._client = ClientContext(
-            engine,
-            schema,
-            control.server.is_restricted,
-            timings,
-            control,
-            self._side,
-            self._destinations,
-            self._memberships,
-            Redelivery(self._side, self._destinations, control, timings.policy_refresh_interval),
-            self._traffic,
-            clock,
-            StartReminder(timings.start_reminder_delay),
-            self._failed,
+            engine=engine,
+            schema=schema,
+            is_restricted=control.server.is_restricted,
+            timings=timings,
+            control=control,
+            side=self._side,
+            destinations=self._destinations,
+            memberships=self._memberships,
+            redelivery=Redelivery(self._side, self._destinations, control, timings.policy_refresh_interval),
+            traffic=self._traffic,
+            clock=clock,
+            start_reminder=StartReminder(timings.start_reminder_delay),
+            failed=self._failed,
         )
         self._owner = SessionOwner(self._waiting_for_listeners, self._check_unused, self._session_closed)
 

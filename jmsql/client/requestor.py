@@ -25,6 +25,7 @@ class _Requestor:
         self._session = session
         self._replies = replies
         self._consumer = session.create_consumer(replies)
+        self._destination = destination
         self._producer = session.create_producer(destination)
         self._closed = False
 
@@ -79,7 +80,7 @@ class _Requestor:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._producer._destination}{' closed' if self._closed else ''}>"
+        return f"<{type(self).__name__} {self._destination}{' closed' if self._closed else ''}>"
 
 
 class QueueRequestor(_Requestor):

@@ -72,7 +72,7 @@ class ThreadServerSessionPool:
                 self._idle.append(_ThreadServerSession(session, self._run))
                 listener = create_listener(session)
                 require_listener(listener)
-                session.message_listener = _UndoingListener(session, listener)
+                session.message_listener = _UndoingListener(listener, _undo(session))
         except BaseException:
             self.close()
             raise
@@ -129,7 +129,7 @@ class ThreadServerSessionPool:
         self._running.add(thread)
         try:
             session.run()
-            if session._state.transacted:
+            if session.transacted:
                 session.commit()
         except JMSException as error:
             if not session._state.closed:
@@ -169,16 +169,20 @@ class _ThreadServerSession:
 class _UndoingListener:
     """Undoes what the session has not acknowledged when its listener fails; the rest of the load comes again too."""
 
-    def __init__(self, session: Session, listener: MessageListener) -> None:
-        self._session = session
+    def __init__(self, listener: MessageListener, undo: Callable[[], None]) -> None:
         self._listener = listener
+        self._undo = undo
 
     def on_message(self, message: Message) -> None:
         try:
             call_listener(self._listener, message)
         except BaseException:
-            if self._session._state.transacted:
-                self._session.rollback()
-            elif self._session._state.acknowledge_mode is AcknowledgeMode.CLIENT:
-                self._session.recover()
+            self._undo()
             raise
+
+
+def _undo(session: Session) -> Callable[[], None]:
+    """Return what undoes what the session has not acknowledged; nothing where it does so by itself."""
+    if session.transacted:
+        return session.rollback
+    return session.recover if session.acknowledge_mode is AcknowledgeMode.CLIENT else lambda: None

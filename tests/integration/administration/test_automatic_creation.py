@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jmsql import ConnectionFactory, InvalidDestinationException, Queue, Session, Topic, enlist
+from jmsql import Connection, ConnectionFactory, InvalidDestinationException, Queue, Session, Topic, enlist
 from jmsql.admin import Administration
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts
@@ -39,9 +39,9 @@ def switched_off(administration: Administration) -> Iterator[None]:
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 @pytest.mark.parametrize("transacted", [False, True])
 def test_the_schema_refuses_what_is_not_there(
-    switched_off: None, administration: Administration, others: Session, use: Use, transacted: bool
+    switched_off: None, administration: Administration, other_connection: Connection, use: Use, transacted: bool
 ) -> None:
-    session = others._connection.create_session(transacted)
+    session = other_connection.create_session(transacted)
     with pytest.raises(InvalidDestinationException, match=r"automatic creation is off.*jmsql destination create"):
         use(session)
     assert administration.destinations() == []
