@@ -62,7 +62,6 @@ class Receiving:
         self._is_usable = is_usable
         self._acknowledge = acknowledge
         self._roll_back = roll_back
-        self._mode = state.acknowledge_mode
         self.locked = locked
         self.claimed = ClaimedDelivery(state.database, lambda: client.control, client.redelivery, client.returned)
         self._immediate = ImmediateDelivery(state.database, client.returned)
@@ -74,7 +73,7 @@ class Receiving:
         """Return how a consumer's messages come; None: those of one without a listener."""
         if self._state.transacted:
             return self.locked
-        if self._mode is AcknowledgeMode.AUTO and (consumer is None or consumer.listener is None):
+        if self._state.acknowledge_mode is AcknowledgeMode.AUTO and (consumer is None or consumer.listener is None):
             return self._immediate
         return self.claimed
 
@@ -121,7 +120,7 @@ class Receiving:
 
     def release_claims(self) -> None:
         """Settle what was claimed, as the session closes."""
-        if self._mode is AcknowledgeMode.DUPS_OK:
+        if self._state.acknowledge_mode is AcknowledgeMode.DUPS_OK:
             self.claimed.acknowledge()
         self._client.returned(self.give_back())
 
@@ -182,10 +181,10 @@ class Receiving:
             self._client.returned(self.locked.committed())
 
     def _deliver_next(self, consumer: ConsumerState, check: MessageCheck | None) -> Message | None:
-        is_lazy = self._mode is AcknowledgeMode.DUPS_OK
+        is_lazy = self._state.acknowledge_mode is AcknowledgeMode.DUPS_OK
         if is_lazy and self.claimed.acknowledgement_due:
             self.claimed.acknowledge()
-        is_received_anyway = self._mode in {AcknowledgeMode.CLIENT, AcknowledgeMode.TRANSACTED}
+        is_received_anyway = self._state.acknowledge_mode in {AcknowledgeMode.CLIENT, AcknowledgeMode.TRANSACTED}
         if check is None or is_received_anyway:
             row = self.delivery(consumer).next(consumer.inbox)
         else:
@@ -201,7 +200,7 @@ class Receiving:
 
     def _next_accepted(self, consumer: ConsumerState, check: MessageCheck) -> MessageRow | None:
         """Return the next message of a consumer without a listener; one that fails the check stays where it is."""
-        delivery = self._immediate if self._mode is AcknowledgeMode.AUTO else self.claimed
+        delivery = self._immediate if self._state.acknowledge_mode is AcknowledgeMode.AUTO else self.claimed
         return delivery.next(consumer.inbox, lambda row: check(row.message(consumer.destination)))
 
     # By listeners
@@ -273,12 +272,12 @@ class Receiving:
         Args:
             error: What went wrong, if something did.
         """
-        if self._mode not in {AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK}:
+        if self._state.acknowledge_mode not in {AcknowledgeMode.AUTO, AcknowledgeMode.DUPS_OK}:
             return
         if error is not None:
             with settling(self._state.facts, "release"):
                 self._client.returned(self.claimed.give_back(error))
-        elif self._mode is AcknowledgeMode.AUTO:
+        elif self._state.acknowledge_mode is AcknowledgeMode.AUTO:
             with settling(self._state.facts, "acknowledge"):
                 self.claimed.acknowledge()
 
