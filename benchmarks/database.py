@@ -23,7 +23,7 @@ BODY = "x" * 200
 """The body of every message: 200 bytes."""
 
 _FILL = """
-    insert into jmsql.message (queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode,
+    insert into jmsql_internal.message (queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode,
                                message_type, properties, text_body)
     select %(queue_id)s, 5, gen_random_uuid(), 1, 2, 'TextMessage', %(properties)s::jsonb, %(body)s
     from generate_series(1, %(count)s::integer)"""
@@ -58,8 +58,10 @@ class Database:
 
     def queue_id(self, name: str) -> int:
         """Return the id of a queue, making it if need be."""
-        self._connection.execute("insert into jmsql.queue (name) values (%s) on conflict (name) do nothing", (name,))
-        row = self._connection.execute("select queue_id from jmsql.queue where name = %s", (name,)).fetchone()
+        self._connection.execute(
+            "insert into jmsql_internal.queue (name) values (%s) on conflict (name) do nothing", (name,)
+        )
+        row = self._connection.execute("select queue_id from jmsql_internal.queue where name = %s", (name,)).fetchone()
         assert row is not None
         return int(row[0])
 
@@ -76,9 +78,9 @@ class Database:
 
     def clear(self) -> None:
         """Take away all messages, and what they leave in the tables, so that every benchmark begins alike."""
-        self.execute("delete from jmsql.message")
-        self.execute("delete from jmsql.delivery")
-        self.execute("vacuum (analyze) jmsql.message, jmsql.delivery")
+        self.execute("delete from jmsql_internal.message")
+        self.execute("delete from jmsql_internal.delivery")
+        self.execute("vacuum (analyze) jmsql_internal.message, jmsql_internal.delivery")
 
     def count(self, table: str) -> int:
         """Return how many rows a table has."""

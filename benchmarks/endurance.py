@@ -23,7 +23,7 @@ def backlog(setting: Setting) -> list[Comparison]:
     for queue, count in {"long": setting.effort.backlog, "short": _SHORT}.items():
         setting.tell(f"sending {count:,} messages")
         database.fill(queue, count)
-    database.execute("vacuum (analyze) jmsql.message")
+    database.execute("vacuum (analyze) jmsql_internal.message")
     contenders = [
         Contender(
             queue, partial(provider.receive_in_transactions, database, queue, _BATCH), partial(database.fill, queue)
@@ -39,7 +39,7 @@ def pinned_snapshot(setting: Setting) -> list[Comparison]:
     # A snapshot holds back the vacuuming of its own database alone.
     with database_on(setting.database.url) as pinned, psycopg.connect(pinned.url) as holder:
         holder.execute("set transaction isolation level repeatable read")
-        holder.execute("select count(*) from jmsql.message")
+        holder.execute("select count(*) from jmsql_internal.message")
         contenders = [
             Contender(
                 name,
@@ -70,7 +70,7 @@ def selector(setting: Setting) -> list[Comparison]:
     database = setting.database
     setting.tell(f"sending {setting.effort.backlog:,} messages")
     database.fill("crowded", setting.effort.backlog, '{"color": "red"}')
-    database.execute("vacuum (analyze) jmsql.message")
+    database.execute("vacuum (analyze) jmsql_internal.message")
 
     def matching(queue: str, count: int) -> None:
         database.fill(queue, count, '{"color": "blue"}')

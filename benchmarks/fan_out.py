@@ -22,11 +22,11 @@ _LARGE_BATCH = 10
 _TOPIC = Topic("prices")
 
 _COPY = """
-    insert into jmsql.message
+    insert into jmsql_internal.message
         (queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode, message_type, text_body)
     select q.queue_id, 5, s.jms_message_id, s.jms_timestamp, 2, 'TextMessage', s.text_body
     from unnest(%s::uuid[], %s::bigint[], %s::text[]) as s (jms_message_id, jms_timestamp, text_body)
-    cross join jmsql.subscription q"""
+    cross join jmsql_internal.subscription q"""
 
 
 def fan_out(setting: Setting) -> list[Comparison]:
@@ -53,7 +53,7 @@ def _subscribe(database: Database) -> None:
 
 
 def _empty(database: Database, _: int) -> None:
-    database.execute("truncate jmsql.message, jmsql.body")
+    database.execute("truncate jmsql_internal.message, jmsql_internal.body")
 
 
 @contextmanager

@@ -16,12 +16,12 @@ from benchmarks.measurement import Work
 __all__ = ["Bounds", "claim", "insert", "receive", "send", "send_in_transactions", "take"]
 
 _SEND_ONE = """
-    insert into jmsql.message
+    insert into jmsql_internal.message
         (queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode, message_type, text_body)
     values (%s, 5, %s, %s, 2, 'TextMessage', %s)"""
 
 _SEND_MANY = """
-    insert into jmsql.message
+    insert into jmsql_internal.message
         (queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode, message_type, text_body)
     select %s, 5, s.jms_message_id, s.jms_timestamp, 2, 'TextMessage', s.text_body
     from unnest(%s::uuid[], %s::bigint[], %s::text[]) as s (jms_message_id, jms_timestamp, text_body)"""
@@ -30,9 +30,9 @@ _CANDIDATES = """
     select x.* from unnest(array[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]::smallint[], %(lowest)s::bigint[])
         as bound (inverse_priority, lowest)
     cross join lateral (
-        select m.ctid as address, m.* from jmsql.message m
+        select m.ctid as address, m.* from jmsql_internal.message m
         left join lateral (
-            select d.* from jmsql.delivery d
+            select d.* from jmsql_internal.delivery d
             where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
             offset 0) d on true
         where m.queue_id = %(queue_id)s and m.inverse_priority = bound.inverse_priority and m.sequence >= bound.lowest
@@ -43,28 +43,29 @@ _CANDIDATES = """
 
 _TAKE = f"""
     with candidate as materialized ({_CANDIDATES})
-    delete from jmsql.message m using candidate c where m.ctid = c.address
+    delete from jmsql_internal.message m using candidate c where m.ctid = c.address
     returning m.*"""
 
 _CLAIM = f"""
     with commit as materialized (
-        select set_config('synchronous_commit', 'off', true), nextval('jmsql.claim_sequence') as claim_id),
+        select set_config('synchronous_commit', 'off', true), nextval('jmsql_internal.claim_sequence') as claim_id),
     candidate as materialized ({_CANDIDATES}),
     claimed as (
-        insert into jmsql.delivery (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
+        insert into jmsql_internal.delivery (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
         select c.queue_id, c.inverse_priority, c.sequence, commit.claim_id, 0, now() from candidate c cross join commit
         on conflict do nothing
         returning queue_id, inverse_priority, sequence, claim_id)
-    select m.*, claimed.claim_id from claimed join jmsql.message m using (queue_id, inverse_priority, sequence)"""
+    select m.*, claimed.claim_id from claimed join jmsql_internal.message m using (queue_id, inverse_priority,
+        sequence)"""
 
 _ACKNOWLEDGE = """
     with acknowledged as (
-        delete from jmsql.delivery d
+        delete from jmsql_internal.delivery d
         using unnest(%(priorities)s::smallint[], %(sequences)s::bigint[]) as k (inverse_priority, sequence)
         where d.queue_id = %(queue_id)s and d.inverse_priority = k.inverse_priority and d.sequence = k.sequence
           and d.claim_id = %(claim_id)s
         returning d.queue_id, d.inverse_priority, d.sequence)
-    delete from jmsql.message m using acknowledged a
+    delete from jmsql_internal.message m using acknowledged a
     where (m.queue_id, m.inverse_priority, m.sequence) = (a.queue_id, a.inverse_priority, a.sequence)"""
 
 

@@ -57,7 +57,7 @@ def _held_group(setting: Setting, database: Database) -> Iterator[None]:
     """Have a client hold a group with a long backlog, in front of all others."""
     setting.tell(f"sending {setting.effort.backlog:,} messages of one group")
     database.fill("long", setting.effort.backlog, '{"JMSXGroupID": "held"}')
-    database.execute("vacuum (analyze) jmsql.message")
+    database.execute("vacuum (analyze) jmsql_internal.message")
     with database.factory.create_connection() as connection, connection.create_session(transacted=True) as session:
         connection.start()
         assert session.create_consumer(session.create_queue("long")).receive(timeout=60) is not None
@@ -68,7 +68,8 @@ def _fill(database: Database, queue: str, count: int) -> None:
     """Put messages of many groups into a queue, which take turns."""
     database.execute(
         f"""
-        insert into jmsql.message (queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode,
+        insert into jmsql_internal.message (queue_id, inverse_priority, jms_message_id, jms_timestamp,
+            jms_delivery_mode,
                                    message_type, properties, text_body)
         select {database.queue_id(queue)}, 5, gen_random_uuid(), 1, 2, 'TextMessage',
                jsonb_build_object('JMSXGroupID', 'group ' || n % {_GROUPS}), '{BODY}'

@@ -21,13 +21,14 @@ def delayed_backlog(setting: Setting) -> list[Comparison]:
         setting.tell(f"sending {setting.effort.backlog:,} messages with a delay")
         crowded.execute(
             f"""
-            insert into jmsql.delayed_message (queue_id, inverse_priority, jms_message_id, jms_timestamp,
+            insert into jmsql_internal.delayed_message (queue_id, inverse_priority, jms_message_id, jms_timestamp,
                                                jms_delivery_time, jms_delivery_mode, message_type, text_body)
-            select {crowded.queue_id("jmsql")}, 5, gen_random_uuid(), 1, jmsql.current_milliseconds() + 86400000 + n,
+            select {crowded.queue_id("jmsql")}, 5, gen_random_uuid(), 1,
+                jmsql_internal.current_milliseconds() + 86400000 + n,
                    2, 'TextMessage', '{BODY}'
             from generate_series(1, {setting.effort.backlog}) as n"""
         )
-        crowded.execute("vacuum (analyze) jmsql.delayed_message")
+        crowded.execute("vacuum (analyze) jmsql_internal.delayed_message")
         contenders = [
             Contender(
                 name,

@@ -10,14 +10,14 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import Connection
 
-from jmsql.store.migration import DEFAULT_SCHEMA, VERSION_TABLE, create_schema
+from jmsql.store.migration import DEFAULT_SCHEMA, VERSION_TABLE, create_schemas
 
 
 def run() -> None:
     """Bring the schema to the version that was asked for, on the connection that was handed over."""
     connection: Connection = context.config.attributes["connection"]
     schema = context.config.get_main_option("jmsql_schema", DEFAULT_SCHEMA)
-    connection.exec_driver_sql(create_schema(schema))
+    connection.exec_driver_sql(create_schemas(schema))
     context.configure(connection=connection, version_table=VERSION_TABLE, version_table_schema=schema)
     with context.begin_transaction():
         context.run_migrations()

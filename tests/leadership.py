@@ -12,11 +12,11 @@ from jmsql.timings import Timings
 __all__ = ["LEADER", "SUSPEND_MAINTENANCE", "maintain"]
 
 LEADER: LiteralString = """
-    select l.connection_id from jmsql.leadership l join jmsql.connection using (connection_id)
+    select l.connection_id from jmsql_internal.leadership l join jmsql_internal.connection using (connection_id)
     where l.expires_at > clock_timestamp()"""
 
 SUSPEND_MAINTENANCE: LiteralString = """
-    insert into jmsql.leadership (connection_id, expires_at) values (null, 'infinity')
+    insert into jmsql_internal.leadership (connection_id, expires_at) values (null, 'infinity')
     on conflict (singleton) do update set connection_id = excluded.connection_id, expires_at = excluded.expires_at"""
 
 

@@ -30,7 +30,7 @@ def driver_memory(setting: Setting) -> list[Comparison]:
         return []
     setting.tell(f"filling a queue with {setting.effort.backlog:,} messages")
     setting.database.fill(_QUEUE, setting.effort.backlog)
-    setting.database.execute("vacuum (analyze) jmsql.message")
+    setting.database.execute("vacuum (analyze) jmsql_internal.message")
     with spark_session(setting) as spark:
         heap, source = _stream(spark, setting)
     return [
@@ -59,7 +59,7 @@ def _stream(spark: SparkSession, setting: Setting) -> tuple[tuple[float, float],
         writing = rows.load().writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
         query = writing.trigger(availableNow=True).start()
         query.awaitTermination()
-    if len(heaps) != _BATCHES or setting.database.count("jmsql.message"):
+    if len(heaps) != _BATCHES or setting.database.count("jmsql_internal.message"):
         raise SystemExit(f"{_BATCHES} batches were to empty the queue; there were {len(heaps)}.")
     last = _BATCHES - 1
     return (heaps[_FIRST], heaps[last]), (sources[_FIRST], sources[last])

@@ -32,7 +32,7 @@ _SELECT = """
            to_timestamp(m.jms_timestamp / 1000.0) as sent_at, to_timestamp(m.jms_expiration / 1000.0) as expires_at,
            m.jms_delivery_mode as delivery_mode, m.jms_correlation_id as correlation_id, m.jms_reply_to as reply_to,
            m.jms_type, {properties} m.text_body, m.json_body::text as json_body, m.bytes_body
-    from jmsql.message m join jmsql.queue q using (queue_id)
+    from jmsql_internal.message m join jmsql_internal.queue q using (queue_id)
     where q.name = 'read by Spark'"""
 
 _COLUMNS = (
@@ -46,7 +46,7 @@ def read(setting: Setting) -> list[Comparison]:
     found: list[Comparison] = []
     setting.tell(f"filling a queue with {setting.effort.backlog:,} messages")
     setting.database.fill(_QUEUE, setting.effort.backlog, _PROPERTIES)
-    setting.database.execute("vacuum (analyze) jmsql.message")
+    setting.database.execute("vacuum (analyze) jmsql_internal.message")
     with spark_session(setting) as spark, tempfile.TemporaryDirectory(prefix="jmsql-benchmarks-") as directory:
         path = Path(directory, "messages.parquet")
         columns = read_schema(Options.read({**jmsql_options(setting), "queue": _QUEUE, "columns": _COLUMNS}))

@@ -61,7 +61,7 @@ def write(setting: Setting) -> list[Comparison]:
 
 
 def _empty(database: Database) -> None:
-    database.execute("truncate plain_message, jmsql.message, jmsql.delivery")
+    database.execute("truncate plain_message, jmsql_internal.message, jmsql_internal.delivery")
     database.execute("checkpoint")
 
 
@@ -77,7 +77,7 @@ def _rows(spark: SparkSession, count: int) -> DataFrame:
 def _jmsql(spark: SparkSession, database: Database, reach: dict[str, str]) -> Iterator[Work]:
     def work(count: int) -> None:
         _rows(spark, count).write.format("jmsql").options(**reach).mode("append").save()
-        _check(database, "jmsql.message", count)
+        _check(database, "jmsql_internal.message", count)
 
     yield work
 

@@ -261,6 +261,6 @@ def _plans(tables: list[str]) -> Finding:
             f"{' and '.join(tables)}: fewer pages than plans are to count with, as after VACUUM FULL, CLUSTER or a "
             "restored dump; receiving may read the whole table for each message",
             "A client that does the upkeep puts them back within 10 seconds; without one: select "
-            "jmsql.restore_pages().",
+            "jmsql_internal.restore_pages().",
         )
     return Finding("plans", Health.ok, "statements find messages by the key")

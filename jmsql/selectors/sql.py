@@ -98,7 +98,8 @@ def compile_condition(condition: Expression, schema: str, first: int = 0) -> Sel
         schema: The schema of jmsql, without quotes.
         first: The number of the first placeholder.
     """
-    compiler = _Compiler('"' + schema.replace('"', '""').replace("%", "%%") + '"', first)
+    internals = f"{schema}_internal"  # as jmsql.store.identifier.internal_schema has it
+    compiler = _Compiler('"' + internals.replace('"', '""').replace("%", "%%") + '"', first)
     return SelectorSQL(compiler.condition(condition), compiler.parameters)
 
 

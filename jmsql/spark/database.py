@@ -5,7 +5,7 @@ from __future__ import annotations
 from jmsql.exceptions import JMSSecurityException
 from jmsql.store.driver import Driver
 from jmsql.store.global_transactions import MOST_PREPARED, require_prepared_transactions
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 from jmsql.store.migration import check_version
 
 __all__ = ["check_database", "check_prepared_transactions", "check_rights"]
@@ -21,7 +21,7 @@ def check_database(driver: Driver, schema_name: str) -> None:
     Raises:
         JMSException: The schema is missing, or of another version; the message says what to do.
     """
-    schema = quote_identifier(schema_name)
+    schema = Schema(schema_name)
     version = None
     if driver.execute("select to_regclass(%(table)s)", {"table": f"{schema}.schema_version"}).rows[0][0] is not None:
         version = driver.execute(f"select version_num from {schema}.schema_version").rows[0][0]
@@ -38,8 +38,8 @@ def check_rights(driver: Driver, schema_name: str) -> None:
     Raises:
         JMSSecurityException: It may not.
     """
-    schema = quote_identifier(schema_name)
-    allowed, role = driver.execute(f"select {schema}.may_administer(current_user), current_user").rows[0]
+    schema = Schema(schema_name)
+    allowed, role = driver.execute(f"select {schema.internal}.may_administer(current_user), current_user").rows[0]
     if not allowed:
         raise JMSSecurityException(
             f"The role {role!r} lacks the right to administer the schema {schema_name!r}. Streams and writes of Spark "

@@ -10,7 +10,7 @@ from jmsql.spark.writing.prepared import PREPARED_PREFIX, PreparedAttempts
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 
 __all__ = ["PreparedWrite", "SparkDiagnosis", "WaitingStream"]
 
@@ -44,7 +44,7 @@ class SparkDiagnosis:
     def __init__(self, connection: AutocommitConnection, schema: str) -> None:
         self._connection = connection
         self._schema_name = schema
-        self._schema = quote_identifier(schema)
+        self._schema = Schema(schema)
 
     def prepared_writes(self, identifiers: Iterable[str]) -> dict[str, PreparedWrite]:
         """Return what becomes of those prepared transactions, which were listed before, that are of tasks of Spark."""
@@ -63,14 +63,14 @@ class SparkDiagnosis:
             from (
                 select b.source_id, coalesce(q.name, t.name) as destination, sum(b.messages)::bigint as claimed,
                        min(b.claimed_at) as since
-                from {self._schema}.spark_batch b
-                join {self._schema}.spark_source s using (source_id)
-                join {self._schema}.queue q using (queue_id)
-                left join {self._schema}.subscription n using (queue_id)
-                left join {self._schema}.topic t on t.topic_id = n.topic_id
+                from {self._schema.internal}.spark_batch b
+                join {self._schema.internal}.spark_source s using (source_id)
+                join {self._schema.internal}.queue q using (queue_id)
+                left join {self._schema.internal}.subscription n using (queue_id)
+                left join {self._schema.internal}.topic t on t.topic_id = n.topic_id
                 group by b.source_id, q.queue_id, t.topic_id
                 union all
-                select source_id, destination, 0, used_at from {self._schema}.spark_cursor where holds) streams
+                select source_id, destination, 0, used_at from {self._schema.internal}.spark_cursor where holds) streams
             where since < clock_timestamp() - make_interval(secs => %(seconds)s)
             order by since"""
         with jms_errors("examining the server"):

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from jmsql.destinations import Destination, Topic
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 
 __all__ = ["Access", "AccessSummary", "Action"]
 
@@ -37,7 +37,7 @@ class Access:
 
     def __init__(self, connection: AutocommitConnection, schema: str) -> None:
         self._connection = connection
-        self._schema = quote_identifier(schema)
+        self._schema = Schema(schema)
 
     def grant(self, destination: Destination, role: str, actions: Sequence[Action]) -> None:
         """Let a role do something with a destination."""

@@ -20,21 +20,21 @@ __all__ = ["Client", "Recipient", "present"]
 
 _sql = SqlFile("acknowledge")
 _parts = {
-    "message_of_k": by_key("jmsql", "message", "m", "k"),
-    "message_of_a": by_key("jmsql", "message", "m", "a"),
-    "delivery_of_k": by_key("jmsql", "delivery", "d", "k"),
-    "found_of_k": by_key("jmsql", "delivery", "found", "k"),
+    "message_of_k": by_key("jmsql_internal", "message", "m", "k"),
+    "message_of_a": by_key("jmsql_internal", "message", "m", "a"),
+    "delivery_of_k": by_key("jmsql_internal", "delivery", "d", "k"),
+    "found_of_k": by_key("jmsql_internal", "delivery", "found", "k"),
     "recorded": RECORDED,
 }
 _history_of_locked = history(
-    "jmsql",
+    "jmsql_internal",
     queues="%(queue_ids)s::integer[]",
     addresses="%(addresses)s::tid[]",
     deliveries="%(deliveries)s::integer[]",
     consumer="%(connection_id)s::bigint",
 )
 _history_of_claimed = history(
-    "jmsql",
+    "jmsql_internal",
     queues="%(queue_ids)s::integer[]",
     addresses="array(select address from found)",
     deliveries="array(select delivery_count from found)",

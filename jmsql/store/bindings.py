@@ -8,7 +8,7 @@ from typing import Any
 
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 
 __all__ = ["Bindings"]
 
@@ -23,7 +23,7 @@ class Bindings:
 
     def __init__(self, connection: AutocommitConnection, schema: str) -> None:
         self._connection = connection
-        self._table = f"{quote_identifier(schema)}.binding"
+        self._table = f"{Schema(schema).internal}.binding"
 
     def bind(self, name: str, document: Mapping[str, Any]) -> None:
         """Keep an object under a name, instead of what was there."""

@@ -41,14 +41,14 @@ def _same_group(alias: str, other: str) -> str:
     return f"{alias}.group_hash = {group} and {alias}.group_hash between {group} and {group}"
 
 
-def by_key(schema: str, table: str, alias: str, key: str) -> str:
+def by_key(internal: str, table: str, alias: str, key: str) -> str:
     """Return the look-up of a table's rows by the key of another relation's, with their addresses.
 
     It is fenced (`offset 0`). While the planner takes a table for empty, as it was when it was last vacuumed, it would
     join on part of the key, or begin with the table, and read all of it for each of the others.
     """
     return f"""lateral (
-                    select t.ctid as address, t.* from {schema}.{table} t
+                    select t.ctid as address, t.* from {internal}.{table} t
                     where (t.queue_id, t.inverse_priority, t.sequence)
                         = ({key}.queue_id, {key}.inverse_priority, {key}.sequence)
                     offset 0) {alias}"""
@@ -75,15 +75,15 @@ def candidates(selector: Selector | None, condition: str = "") -> SelectorSQL:
             from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
             cross join lateral (
                 select m.ctid as address, m.*
-                from jmsql.message m
-                left join {by_key("jmsql", "delivery", "d", "m")} on true
+                from jmsql_internal.message m
+                left join {by_key("jmsql_internal", "delivery", "d", "m")} on true
                 where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
                   and m.sequence between b.lowest and {LAST_SEQUENCE}
                   and {is_wanted}
                 order by m.queue_id, m.inverse_priority, m.sequence
                 limit %(limit)s
                 for update of m skip locked) found
-            where not (select exists (select from jmsql.grouped_queue g where g.queue_id = %(queue_id)s))
+            where not (select exists (select from jmsql_internal.grouped_queue g where g.queue_id = %(queue_id)s))
             limit %(limit)s)""",
         parameters,
     )
@@ -97,11 +97,11 @@ def wanted(selector: Selector | None, condition: str = "") -> SelectorSQL:
     chosen, parameters = and_chosen(selector)
     return SelectorSQL(
         f"""(m.jms_expiration is null
-                    or m.jms_expiration > (select jmsql.current_milliseconds()))
+                    or m.jms_expiration > (select jmsql_internal.current_milliseconds()))
                 and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                 and (select q.deleted_at is null and not q.paused
                             and current_setting('transaction_isolation') = 'read committed'
-                     from jmsql.queue q where q.queue_id = %(queue_id)s)
+                     from jmsql_internal.queue q where q.queue_id = %(queue_id)s)
                 {condition} {chosen}""",
         parameters,
     )
@@ -139,16 +139,16 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
         condition: What else is asked of a message `m`.
     """
     is_wanted, parameters = wanted(selector, condition)
-    delivery = f"left join {by_key('jmsql', 'delivery', 'd', 'm')} on true"
+    delivery = f"left join {by_key('jmsql_internal', 'delivery', 'd', 'm')} on true"
     # In this order: a group that waits is passed over without a try to lock it.
     is_first = f"""
         not exists (
-            select from jmsql.delivery g
+            select from jmsql_internal.delivery g
             where g.queue_id = m.queue_id and {_same_group("g", "m")}
               and (g.claim_id is not null or g.next_attempt is not null)
               and {makes_wait("g", "m", own_claims)})
         and exists (
-            select from jmsql.group_lock l where l.slot = jmsql.group_slot(m.queue_id, m.group_hash)
+            select from jmsql_internal.group_lock l where l.slot = jmsql_internal.group_slot(m.queue_id, m.group_hash)
             for update skip locked)"""
     return SelectorSQL(
         f"""
@@ -162,7 +162,7 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
                 select m.*, %(place_limit)s::bigint as messages
                 from place p
                 cross join lateral (
-                    select t.ctid as address, t.* from jmsql.message t
+                    select t.ctid as address, t.* from jmsql_internal.message t
                     where (t.queue_id, t.inverse_priority, t.sequence)
                         = (%(queue_id)s, p.inverse_priority, p.sequence)
                     offset 0) m
@@ -171,7 +171,7 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
                 union all
                 select * from (
                     select m.ctid as address, m.*, 1
-                    from jmsql.message m
+                    from jmsql_internal.message m
                     {delivery}
                     where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
                       and m.sequence between b.lowest and {LAST_SEQUENCE}
@@ -190,7 +190,7 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
                   from candidate c where c.group_hash is not null group by c.queue_id, c.group_hash) g
             cross join lateral (
                 select m.ctid as address, m.*, 1
-                from jmsql.message m
+                from jmsql_internal.message m
                 {delivery}
                 where m.queue_id = g.queue_id and {_same_group("m", "g")} and {is_wanted}
                 order by m.queue_id, m.group_hash, m.inverse_priority, m.sequence
@@ -214,8 +214,8 @@ def first_of_groups_statement(selector: Selector | None) -> Statement[list[tuple
         from unnest(%(groups)s::bigint[]) as g (group_hash)
         cross join lateral (
             select m.inverse_priority, m.sequence
-            from jmsql.message m
-            left join {by_key("jmsql", "delivery", "d", "m")} on true
+            from jmsql_internal.message m
+            left join {by_key("jmsql_internal", "delivery", "d", "m")} on true
             where m.queue_id = %(queue_id)s and {_same_group("m", "g")} and {is_wanted}
             order by m.queue_id, m.group_hash, m.inverse_priority, m.sequence
             limit 1) first

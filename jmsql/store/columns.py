@@ -34,20 +34,22 @@ DELAYED_COLUMNS = (*SEND_COLUMNS, ("jms_delivery_time", "bigint"))
 """The parameters of a send of messages that are delivered later."""
 
 
-def outgoing_messages(schema: str, alias: str, columns: tuple[tuple[str, str], ...] = SEND_COLUMNS) -> str:
+def outgoing_messages(internal: str, alias: str, columns: tuple[tuple[str, str], ...] = SEND_COLUMNS) -> str:
     """Return the parameters of a send as rows, with the columns given and `position`."""
-    types = (kind if kind != "message_type" else f"{schema}.message_type" for _, kind in columns)
+    types = (kind if kind != "message_type" else f"{internal}.message_type" for _, kind in columns)
     arrays = ", ".join(f"%({name})s::{kind}[]" for (name, _), kind in zip(columns, types, strict=True))
     names = ", ".join(name for name, _ in columns)
     return f"unnest({arrays}) with ordinality as {alias} ({names}, position)"
 
 
-def message_columns(schema: str) -> str:
+def message_columns(internal: str) -> str:
     """Return what is read of a message `m`, as the fields of jmsql.store.rows.MessageRow but for the last three."""
     text_form = {"json_body": "::text", "body_types": "::text"}
     bodies = ", ".join(
         f"""case when m.body_id is null then m.{name}
-                else (select b.{name} from {schema}.body b where b.body_id = m.body_id) end{text_form.get(name, "")}"""
+                else (select b.{name} from {internal}.body b where b.body_id = m.body_id) end{
+            text_form.get(name, "")
+        }"""
         for name in BODY_COLUMNS
     )
     return f"""

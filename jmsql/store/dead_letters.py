@@ -7,7 +7,7 @@ from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 from jmsql.store.inspection import Inspection, selector_condition
 
 __all__ = ["DeadLetter", "DeadLetters", "Retry", "dead_letter_queues"]
@@ -58,7 +58,7 @@ class DeadLetters:
     def __init__(self, connection: AutocommitConnection, schema: str) -> None:
         self._connection = connection
         self._schema_name = schema
-        self._schema = quote_identifier(schema)
+        self._schema = Schema(schema)
 
     def first(self, queue: str | None, selector: Selector | None, limit: int) -> list[DeadLetter]:
         """Return the dead letters that died last, at most so many.
@@ -76,8 +76,8 @@ class DeadLetters:
         statement = f"""
             select {columns}
             from {self._schema}.dead_letters d
-            join {self._schema}.queue q on q.name = d.queue
-            join {self._schema}.message m on m.queue_id = q.queue_id and m.sequence = d.sequence
+            join {self._schema.internal}.queue q on q.name = d.queue
+            join {self._schema.internal}.message m on m.queue_id = q.queue_id and m.sequence = d.sequence
             where {condition}
             order by d.died_at desc, d.sequence desc
             limit %(limit)s"""
@@ -94,14 +94,14 @@ class DeadLetters:
         condition, parameters = self._chosen(selector)
         statement = f"""
             with chosen as materialized (
-                select m.inverse_priority, m.sequence from {self._schema}.message m
+                select m.inverse_priority, m.sequence from {self._schema.internal}.message m
                 where m.queue_id = %(queue_id)s and {condition}
                 order by m.queue_id, m.inverse_priority, m.sequence
                 limit %(limit)s::bigint)
             select r.destination, r.subscription, r.returned
             from (select array_agg(inverse_priority) as inverse_priorities, array_agg(sequence) as sequences
                   from chosen) k
-            cross join lateral {self._schema}.return_dead_letters(
+            cross join lateral {self._schema.internal}.return_dead_letters(
                 %(queue_id)s, k.inverse_priorities, k.sequences) r
             union all
             select null, null, count(*) from chosen"""
@@ -127,11 +127,11 @@ def dead_letter_queues(driver: Driver, schema: str) -> list[str]:
         driver: Where to look.
         schema: The plain name of the schema.
     """
-    quoted = quote_identifier(schema)
+    quoted = Schema(schema)
     statement = f"""
-        select q.name from {quoted}.queue q
+        select q.name from {quoted.internal}.queue q
         where q.name is not null and exists (
-            select from {quoted}.message m
+            select from {quoted.internal}.message m
             where m.queue_id = q.queue_id and m.properties ? 'JMS_jmsql_DeadLetterReason')
         order by q.name"""
     return [name for (name,) in driver.execute(statement).rows]

@@ -9,7 +9,7 @@ from jmsql.destinations import Destination, Queue, Topic
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 
 __all__ = ["DestinationSettings", "DestinationSummary", "Destinations"]
 
@@ -66,7 +66,7 @@ class Destinations:
 
     def __init__(self, connection: AutocommitConnection, schema: str) -> None:
         self._connection = connection
-        self._schema = quote_identifier(schema)
+        self._schema = Schema(schema)
 
     def create(self, destination: Destination, settings: DestinationSettings) -> bool:
         """Make a destination if it is not there, change its settings, and return whether it was made."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.errors import jms_errors
 from jmsql.store.holders import Holders
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 from jmsql.store.inspection import ClientSummary, client_summaries
 from jmsql.store.migration import current_version, newest_version
 
@@ -89,7 +89,7 @@ class Diagnosis:
     def __init__(self, url: str, schema: str) -> None:
         self.schema = schema
         """The name of the schema."""
-        self._schema = quote_identifier(schema)
+        self._schema = Schema(schema)
         self.connection = AutocommitConnection(url)
         """Where to ask."""
         self.holders = Holders(self.connection, schema)
@@ -119,11 +119,11 @@ class Diagnosis:
         """Return whether a client does the upkeep, and what waits for it."""
         return UpkeepFacts._make(
             self._rows(
-                f"""select exists (select from {self._schema}.leadership
+                f"""select exists (select from {self._schema.internal}.leadership
                                    where expires_at > statement_timestamp()
-                                     and {self._schema}.is_connected(connection_id)),
-                           (select count(*) from {self._schema}.message
-                            where jms_expiration < {self._schema}.current_milliseconds() - 60000)"""
+                                     and {self._schema.internal}.is_connected(connection_id)),
+                           (select count(*) from {self._schema.internal}.message
+                            where jms_expiration < {self._schema.internal}.current_milliseconds() - 60000)"""
             )[0]
         )
 
@@ -163,13 +163,15 @@ class Diagnosis:
                join pg_stat_all_tables s on s.relid = c.oid
                where c.relnamespace = %(schema)s::regnamespace and c.relname in ('message', 'delivery')
                order by c.relname desc""",
-            schema=self._schema,
+            schema=self._schema.internal,
         )
         return [MessageTable._make(row) for row in rows]
 
     def tables_without_pages(self) -> list[str]:
         """Return the tables of messages with fewer pages than those that keep plans on their key."""
-        return [name for (name,) in self._rows(f"select name from {self._schema}.tables_without_pages() as name")]
+        return [
+            name for (name,) in self._rows(f"select name from {self._schema.internal}.tables_without_pages() as name")
+        ]
 
     def notification_queue_usage(self) -> float:
         """Return the part of the server's queue of notifications that is in use; sends fail when it reaches 1."""

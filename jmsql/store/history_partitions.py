@@ -8,7 +8,7 @@ from typing import NamedTuple
 from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import IllegalStateException
 from jmsql.store.driver import Driver
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 
 __all__ = ["HistoryDay", "HistoryPartitions", "PruneStep", "held_message"]
 
@@ -62,8 +62,8 @@ class HistoryPartitions:
     ) -> None:
         self._driver = driver
         self._on_held = on_held
-        self._schema = quote_identifier(schema)
-        self._history = f"{self._schema}.message_history"
+        self._schema = Schema(schema)
+        self._history = f"{self._schema.internal}.message_history"
         self._milliseconds = round(patience * 1000)
 
     def days(self) -> list[HistoryDay]:
@@ -75,7 +75,7 @@ class HistoryPartitions:
 
     def today(self) -> date:
         """Return the day in UTC to whose partition goes what leaves its destination now."""
-        today = f"select ({self._schema}.history_clock() at time zone 'UTC')::date"
+        today = f"select ({self._schema.internal}.history_clock() at time zone 'UTC')::date"
         found: date = self._driver.execute(today).rows[0][0]
         return found
 
@@ -83,16 +83,16 @@ class HistoryPartitions:
         """Make the partitions of today and the next days, if there is a queue that keeps history."""
         missing = f"""
             select d.day from (
-                select ({self._schema}.history_clock() at time zone 'UTC')::date + n as day
+                select ({self._schema.internal}.history_clock() at time zone 'UTC')::date + n as day
                 from generate_series(0, {_DAYS_AHEAD}) as n) d
-            where exists (select from {self._schema}.queue where history)
-              and to_regclass({self._schema}.history_partition(d.day)) is null
+            where exists (select from {self._schema.internal}.queue where history)
+              and to_regclass({self._schema.internal}.history_partition(d.day)) is null
             order by d.day"""
         for (day,) in self._driver.execute(missing).rows:
             self._driver.execute("begin")
             try:
                 self._driver.execute(f"set local lock_timeout = {self._milliseconds}")
-                self._driver.execute(f"select {self._schema}.make_history_partition(%(day)s)", {"day": day})
+                self._driver.execute(f"select {self._schema.internal}.make_history_partition(%(day)s)", {"day": day})
                 self._driver.execute("commit")
             except BaseException:
                 self._driver.execute("rollback")
@@ -106,8 +106,8 @@ class HistoryPartitions:
         """
         self._finish_drops()
         oldest_wanted = f"""
-            select ({self._schema}.history_clock() at time zone 'UTC')::date - min(history_days)
-            from {self._schema}.queue"""
+            select ({self._schema.internal}.history_clock() at time zone 'UTC')::date - min(history_days)
+            from {self._schema.internal}.queue"""
         before = self._driver.execute(oldest_wanted).rows[0][0]
         if before is None:
             return
@@ -191,21 +191,23 @@ class HistoryPartitions:
                 select (select min(h.destination) from {day.partition} h where h.destination > known.name)
                 from known where known.name is not null)
             select name,
-                   coalesce(({self._schema}.history_clock() at time zone 'UTC')::date - %(day)s
-                            > {self._schema}.history_retention(name), false)
+                   coalesce(({self._schema.internal}.history_clock() at time zone 'UTC')::date - %(day)s
+                            > {self._schema.internal}.history_retention(name), false)
             from known where name is not null"""
         rows = self._driver.execute(statement, {"day": day.day}).rows
         return [name for name, outdated in rows if outdated], [name for name, outdated in rows if not outdated]
 
     def cursors_before(self, day: HistoryDay, destinations: list[str] | None) -> list[str]:
         """Return the streaming reads that have not passed all of the destinations' history in a day."""
-        statement = f"select c::text from {self._schema}.cursors_before(%(partition)s, %(destinations)s::text[]) c"
+        statement = (
+            f"select c::text from {self._schema.internal}.cursors_before(%(partition)s, %(destinations)s::text[]) c"
+        )
         parameters = {"partition": day.partition, "destinations": destinations}
         return [row[0] for row in self._driver.execute(statement, parameters).rows]
 
     def _note_loss(self, day: HistoryDay, destinations: list[str] | None) -> None:
         """Have streaming reads know that they lose what they have not passed."""
-        statement = f"select {self._schema}.note_history_loss(%(partition)s, %(destinations)s::text[])"
+        statement = f"select {self._schema.internal}.note_history_loss(%(partition)s, %(destinations)s::text[])"
         self._driver.execute(statement, {"partition": day.partition, "destinations": destinations})
 
     def _finish_drops(self) -> None:

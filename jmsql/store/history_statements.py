@@ -9,7 +9,13 @@ RECORDED = "(select true from history)"
 
 
 def history(
-    schema: str, *, queues: str, addresses: str, deliveries: str, outcome: str = "acknowledged", consumer: str = "null"
+    internal: str,
+    *,
+    queues: str,
+    addresses: str,
+    deliveries: str,
+    outcome: str = "acknowledged",
+    consumer: str = "null",
 ) -> str:
     """Return the common table expression `history`, which the deletion waits for by its condition `RECORDED`.
 
@@ -17,7 +23,7 @@ def history(
     what it could not read any more.
 
     Args:
-        schema: The schema, quoted.
+        internal: The schema of the tables, as it stands in the statement.
         queues: The numbers of the messages' queues, an integer array.
         addresses: Where the messages are, a tid array. Their rows are locked.
         deliveries: How often each was delivered before, an integer array or null.
@@ -25,5 +31,6 @@ def history(
         consumer: The number of the connection that ends them, or null.
     """
     return f"""history as materialized (
-                select case when exists (select from {schema}.queue q where q.history and q.queue_id = any({queues}))
-                       then {schema}.keep_history({addresses}, {deliveries}, '{outcome}', {consumer}) end)"""
+                select case when exists (select from {internal}.queue q
+                where q.history and q.queue_id = any({queues}))
+                       then {internal}.keep_history({addresses}, {deliveries}, '{outcome}', {consumer}) end)"""

@@ -10,7 +10,7 @@ import psycopg
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.engine import POOLED
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 from jmsql.store.selector_indexes import SelectorIndex, selector_indexes
 
 __all__ = [
@@ -111,7 +111,7 @@ class Holders:
 
     def __init__(self, connection: AutocommitConnection, schema: str) -> None:
         self._connection = connection
-        self._schema = quote_identifier(schema)
+        self._schema = Schema(schema)
 
     def is_pooled(self) -> bool:
         """Return whether the connection leads through a pooler."""
@@ -152,12 +152,12 @@ class Holders:
                        extract(epoch from clock_timestamp() - h.claimed_at)::float8, coalesce(q.name, o.name)
                 from (select d.connection_id, count(*) as claimed, min(d.claimed_at) as claimed_at,
                              (array_agg(d.queue_id order by d.claimed_at))[1] as queue_id
-                      from {self._schema}.delivery d where d.claim_id is not null group by d.connection_id) h
-                join {self._schema}.connection c using (connection_id)
-                left join {self._schema}.queue q using (queue_id)
-                left join {self._schema}.subscription s using (queue_id)
-                left join {self._schema}.topic o on o.topic_id = s.topic_id
-                where {self._schema}.is_connected(c.connection_id)
+                      from {self._schema.internal}.delivery d where d.claim_id is not null group by d.connection_id) h
+                join {self._schema.internal}.connection c using (connection_id)
+                left join {self._schema.internal}.queue q using (queue_id)
+                left join {self._schema.internal}.subscription s using (queue_id)
+                left join {self._schema.internal}.topic o on o.topic_id = s.topic_id
+                where {self._schema.internal}.is_connected(c.connection_id)
                 order by h.claimed_at"""
         )
         return [ClaimHolder._make(row) for row in rows]
@@ -178,12 +178,14 @@ class Holders:
         """Return the selectors with which queues are received from that have so many messages at the least."""
         rows = self._rows(
             f"""select q.name, c.selector, c.consumers, least(m.depth, %(most)s)
-                from (select queue_id, selector, sum(consumers)::integer as consumers from {self._schema}.consumer
+                from (select queue_id, selector, sum(consumers)::integer as consumers
+                from {self._schema.internal}.consumer
                       where selector <> '' group by queue_id, selector) c
-                join {self._schema}.queue q using (queue_id)
+                join {self._schema.internal}.queue q using (queue_id)
                 cross join lateral (
                     select count(*) as depth from (
-                        select from {self._schema}.message m where m.queue_id = c.queue_id limit %(most)s) found) m
+                        select from {self._schema.internal}.message m
+                        where m.queue_id = c.queue_id limit %(most)s) found) m
                 where q.name is not null and m.depth >= %(depth)s
                 order by q.name, c.selector""",
             depth=depth,
@@ -195,20 +197,21 @@ class Holders:
         """Return the queues with messages and without consumers, but for those that letters are put into."""
         rows = self._rows(
             f"""select q.name, m.ready, m.seconds
-                from {self._schema}.queue q
+                from {self._schema.internal}.queue q
                 cross join lateral (
                     select count(*) as ready,
                            case when min(f.jms_timestamp) is not null
-                                then greatest(0, {self._schema}.current_milliseconds() - min(f.jms_timestamp))::float8
+                                then greatest(
+                                    0, {self._schema.internal}.current_milliseconds() - min(f.jms_timestamp))::float8
                                      / 1000 end as seconds
-                    from (select m.jms_timestamp from {self._schema}.message m
+                    from (select m.jms_timestamp from {self._schema.internal}.message m
                           where m.queue_id = q.queue_id
                           order by m.queue_id, m.inverse_priority, m.sequence limit 1000) f) m
                 where q.name is not null and q.connection_id is null and q.name <> 'DLQ' and m.ready > 0
-                  and not exists (select from {self._schema}.consumer c where c.queue_id = q.queue_id)
-                  and q.queue_id not in (select o.dead_letter_queue_id from {self._schema}.queue o
+                  and not exists (select from {self._schema.internal}.consumer c where c.queue_id = q.queue_id)
+                  and q.queue_id not in (select o.dead_letter_queue_id from {self._schema.internal}.queue o
                                          where o.dead_letter_queue_id is not null
-                                         union select o.expiry_queue_id from {self._schema}.queue o
+                                         union select o.expiry_queue_id from {self._schema.internal}.queue o
                                          where o.expiry_queue_id is not null)
                 order by q.name"""
         )
@@ -222,11 +225,11 @@ class Holders:
                        extract(epoch from max(d.next_attempt) filter (
                            where d.next_attempt > statement_timestamp() and d.next_attempt < 'infinity')
                            - statement_timestamp())::float8
-                from (select queue_id, error_count, next_attempt from {self._schema}.delivery
+                from (select queue_id, error_count, next_attempt from {self._schema.internal}.delivery
                       where error_count > 0) d
-                join {self._schema}.queue q using (queue_id)
-                left join {self._schema}.subscription s using (queue_id)
-                left join {self._schema}.topic o on o.topic_id = s.topic_id
+                join {self._schema.internal}.queue q using (queue_id)
+                left join {self._schema.internal}.subscription s using (queue_id)
+                left join {self._schema.internal}.topic o on o.topic_id = s.topic_id
                 where q.deleted_at is null
                 group by coalesce(q.name, o.name)
                 order by count(*) desc, 1"""
@@ -248,7 +251,7 @@ class Holders:
 
     @property
     def _literal(self) -> str:
-        return self._schema.replace("'", "''")
+        return self._schema.internal.replace("'", "''")
 
     def _rows(self, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
         with jms_errors("examining the server"):

@@ -14,7 +14,7 @@ from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.columns import message_columns
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema, quote_identifier
 from jmsql.store.migration import current_version
 from jmsql.store.rows import MessageRow
 
@@ -120,7 +120,7 @@ class Inspection:
     def __init__(self, connection: AutocommitConnection, schema: str) -> None:
         self._connection = connection
         self._schema_name = schema
-        self._schema = quote_identifier(schema)
+        self._schema = Schema(schema)
 
     def queues(self) -> list[QueueSummary]:
         """Return all queues, by name, with the number of their messages."""
@@ -149,7 +149,9 @@ class Inspection:
             InvalidDestinationException: There is no such queue.
         """
         with jms_errors(f"looking up the queue {queue!r}"):
-            rows = self._connection.rows(f"select queue_id from {self._schema}.queue where name = %(name)s", name=queue)
+            rows = self._connection.rows(
+                f"select queue_id from {self._schema.internal}.queue where name = %(name)s", name=queue
+            )
         if not rows:
             raise InvalidDestinationException(
                 f"There is no queue {queue!r}. `jmsql destination list` lists those there are."
@@ -166,7 +168,7 @@ class Inspection:
         """Return how many messages a queue holds that match a selector, whatever their state."""
         condition, parameters = selector_condition(selector, self._schema_name)
         counts = (
-            f"(select count(*) from {self._schema}.{table} m where m.queue_id = %(queue_id)s {condition})"
+            f"(select count(*) from {self._schema.internal}.{table} m where m.queue_id = %(queue_id)s {condition})"
             for table in ("message", "delayed_message")
         )
         statement = f"select {' + '.join(counts)}"
@@ -191,7 +193,8 @@ class Inspection:
             InvalidDestinationException: There is no such subscription.
         """
         statement = f"""
-            select s.queue_id, t.name from {self._schema}.subscription s join {self._schema}.topic t using (topic_id)
+            select s.queue_id, t.name from {self._schema.internal}.subscription s
+            join {self._schema.internal}.topic t using (topic_id)
             where s.durable and s.client_id is not distinct from %(client_id)s::text and s.name = %(name)s"""
         with jms_errors(f"looking up the subscription {name!r}"):
             rows = self._connection.rows(
@@ -206,24 +209,24 @@ class Inspection:
 
     def message(self, message_id: str) -> list[FoundMessage]:
         """Return a message, once for each queue and subscription that holds it. All messages are read for it."""
-        expired = f"m.jms_expiration <= {self._schema}.current_milliseconds()"
+        expired = f"m.jms_expiration <= {self._schema.internal}.current_milliseconds()"
         held = "q.name, t.name, s.name, s.client_id"
         places = f"""
-            join {self._schema}.queue q using (queue_id)
-            left join {self._schema}.subscription s using (queue_id)
-            left join {self._schema}.topic t on t.topic_id = s.topic_id
+            join {self._schema.internal}.queue q using (queue_id)
+            left join {self._schema.internal}.subscription s using (queue_id)
+            left join {self._schema.internal}.topic t on t.topic_id = s.topic_id
             where m.jms_message_id::text = %(message_id)s and (q.name is not null or t.name is not null)"""
         statement = f"""
-            select {message_columns(self._schema)}, null, d.delivery_count, null, {_state(expired)},
+            select {message_columns(self._schema.internal)}, null, d.delivery_count, null, {_state(expired)},
                    coalesce(d.delivery_count, 0), d.connection_id,
                    nullif(d.next_attempt, 'infinity'), d.last_error, {held}
-            from {self._schema}.message m
-            left join {self._schema}.delivery d using (queue_id, inverse_priority, sequence)
+            from {self._schema.internal}.message m
+            left join {self._schema.internal}.delivery d using (queue_id, inverse_priority, sequence)
             {places}
             union all
-            select {message_columns(self._schema)}, null, null, null,
+            select {message_columns(self._schema.internal)}, null, null, null,
                    case when {expired} then 'expired' else 'delayed' end, 0, null, null, null, {held}
-            from {self._schema}.delayed_message m
+            from {self._schema.internal}.delayed_message m
             {places}"""
         with jms_errors("looking for the message"):
             rows = self._connection.rows(statement, message_id=message_id.removeprefix("ID:").lower())
@@ -241,15 +244,15 @@ class Inspection:
     ) -> Iterator[BrowsedMessage]:
         condition, parameters = selector_condition(selector, self._schema_name)
         parameters |= {"queue_id": queue_id, "limit": min(limit, _BROWSED_AT_ONCE)}
-        columns = message_columns(self._schema)
-        expired = f"m.jms_expiration <= {self._schema}.current_milliseconds()"
+        columns = message_columns(self._schema.internal)
+        expired = f"m.jms_expiration <= {self._schema.internal}.current_milliseconds()"
         present = f"""
             select {columns}, null, d.delivery_count, null,
                    {_state(expired)},
                    coalesce(d.delivery_count, 0), d.connection_id,
                    nullif(d.next_attempt, 'infinity'), d.last_error
-            from {self._schema}.message m
-            left join {self._schema}.delivery d
+            from {self._schema.internal}.message m
+            left join {self._schema.internal}.delivery d
               on (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
             where m.queue_id = %(queue_id)s
               and (m.inverse_priority, m.sequence) > (%(first)s::smallint, %(sequence)s::bigint)
@@ -259,7 +262,7 @@ class Inspection:
         delayed = f"""
             select {columns}, null, null, null,
                    case when {expired} then 'expired' else 'delayed' end, 0, null, null, null
-            from {self._schema}.delayed_message m
+            from {self._schema.internal}.delayed_message m
             where m.queue_id = %(queue_id)s
               and (m.jms_delivery_time, m.sequence) > (%(first)s::bigint, %(sequence)s::bigint)
               {condition}

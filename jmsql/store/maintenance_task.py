@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
 from jmsql.store.driver import Driver
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 
 __all__ = ["MaintenanceTask", "load_task", "register_task", "request_tasks"]
 
@@ -87,7 +87,7 @@ def request_tasks(driver: Driver, schema: str, names: Collection[str]) -> None:
         names: The names of the tasks.
     """
     driver.execute(
-        f"""insert into {quote_identifier(schema)}.maintenance_task (name)
+        f"""insert into {Schema(schema).internal}.maintenance_task (name)
             select unnest(%(names)s::text[]) on conflict do nothing""",
         {"names": sorted(names)},
     )

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.engine import POOLED
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 from jmsql.store.migration import check_schema
 
 __all__ = ["DestinationMeasurement", "Measurement", "StoreMeasurement", "TableMeasurement"]
@@ -90,7 +90,7 @@ class Measurement:
 
     def __init__(self, url: str, schema: str, timeout: float = 60.0) -> None:
         self._schema_name = schema
-        self._schema = quote_identifier(schema)
+        self._schema = Schema(schema)
         self._connection = AutocommitConnection(url)
         try:
             with jms_errors("looking at the schema"):
@@ -112,55 +112,57 @@ class Measurement:
             rows = self._connection.rows(
                 f"""
                 with consumers as materialized (
-                    select queue_id, sum(consumers) as consumers from {schema}.consumer group by queue_id),
+                    select queue_id, sum(consumers) as consumers from {schema.internal}.consumer group by queue_id),
                 measured as (
                     select case when s.queue_id is null then 'queue' else 'subscription' end as kind,
                            coalesce(q.name, o.name) as destination, s.name as subscription, s.client_id,
                            p.all_of_them - p.expired - y.claimed - y.waiting as ready, y.claimed, y.waiting,
                            l.delayed, p.expired, y.redelivered, p.oldest, y.oldest_claim, c.consumers, t.sent,
                            t.acknowledged, t.rolled_back, t.redelivered as redeliveries
-                    from {schema}.queue q
-                    left join {schema}.subscription s using (queue_id)
-                    left join {schema}.topic o on o.topic_id = s.topic_id
+                    from {schema.internal}.queue q
+                    left join {schema.internal}.subscription s using (queue_id)
+                    left join {schema.internal}.topic o on o.topic_id = s.topic_id
                     cross join lateral (
                         select count(*) as all_of_them,
                                count(*) filter (
-                                   where m.jms_expiration <= (select {schema}.current_milliseconds())) as expired,
+                                   where m.jms_expiration <= (select {schema.internal}.current_milliseconds()))
+                                       as expired,
                                min(greatest(m.jms_timestamp, m.jms_delivery_time)) as oldest
-                        from {schema}.message m where m.queue_id = q.queue_id) p
+                        from {schema.internal}.message m where m.queue_id = q.queue_id) p
                     cross join lateral (
-                        select count(*) as delayed from {schema}.delayed_message m where m.queue_id = q.queue_id) l
+                        select count(*) as delayed from {schema.internal}.delayed_message m
+                        where m.queue_id = q.queue_id) l
                     cross join lateral (
                         select count(*) filter (where d.claim_id is not null and m.is_fresh) as claimed,
                                count(*) filter (where d.claim_id is null and m.is_fresh
                                                   and d.next_attempt > statement_timestamp()) as waiting,
                                count(*) filter (where d.delivery_count > 0) as redelivered,
                                min(d.claimed_at) as oldest_claim
-                        from {schema}.delivery d
+                        from {schema.internal}.delivery d
                         cross join lateral (
-                            select (n.jms_expiration <= (select {schema}.current_milliseconds())) is not true
+                            select (n.jms_expiration <= (select {schema.internal}.current_milliseconds())) is not true
                                    as is_fresh
-                            from {schema}.message n
+                            from {schema.internal}.message n
                             where (n.queue_id, n.inverse_priority, n.sequence)
                                 = (d.queue_id, d.inverse_priority, d.sequence)
                             offset 0) m
                         where d.queue_id = q.queue_id) y
                     left join consumers c on c.queue_id = q.queue_id
-                    left join {schema}.destination_traffic t on t.destination_id = q.queue_id
+                    left join {schema.internal}.destination_traffic t on t.destination_id = q.queue_id
                     where q.deleted_at is null and coalesce(q.name, o.name) is not null
                       and q.connection_id is null and o.connection_id is null
                     union all
                     select 'topic', o.name, null, null, 0, 0, 0, 0, 0, 0, null, null, 0,
                            t.sent, t.acknowledged, t.rolled_back, t.redelivered
-                    from {schema}.topic o
-                    left join {schema}.destination_traffic t on t.destination_id = -o.topic_id
+                    from {schema.internal}.topic o
+                    left join {schema.internal}.destination_traffic t on t.destination_id = -o.topic_id
                     where o.connection_id is null)
                 select kind, destination, subscription, client_id,
                        coalesce(sum(ready), 0)::bigint, coalesce(sum(claimed), 0)::bigint,
                        coalesce(sum(waiting), 0)::bigint, coalesce(sum(delayed), 0)::bigint,
                        coalesce(sum(expired), 0)::bigint, coalesce(sum(redelivered), 0)::bigint,
                        case when min(oldest) is not null
-                            then greatest(0, {schema}.current_milliseconds() - min(oldest))::float8 / 1000 end,
+                            then greatest(0, {schema.internal}.current_milliseconds() - min(oldest))::float8 / 1000 end,
                        extract(epoch from clock_timestamp() - min(oldest_claim))::float8,
                        coalesce(sum(consumers), 0)::integer,
                        coalesce(sum(sent), 0)::bigint, coalesce(sum(acknowledged), 0)::bigint,
@@ -182,11 +184,13 @@ class Measurement:
                     from pg_catalog.pg_locks l
                     join pg_catalog.pg_stat_activity a using (pid)
                     where l.locktype = 'relation' and l.granted and l.pid <> pg_backend_pid()
-                      and l.relation in ('{schema}.message'::regclass, '{schema}.delayed_message'::regclass)
+                      and l.relation in ('{schema.internal}.message'::regclass,
+                          '{schema.internal}.delayed_message'::regclass)
                       and l.mode in ('RowShareLock', 'RowExclusiveLock')
                       and l.database = (
                         select d.oid from pg_catalog.pg_database d where d.datname = current_database())),
-                client as (select {schema}.is_connected(connection_id) as connected from {schema}.connection),
+                client as (select {schema.internal}.is_connected(connection_id) as connected
+                from {schema.internal}.connection),
                 waiting as (
                     select extract(epoch from clock_timestamp() - x.prepared)::float8 as seconds
                     from pg_catalog.pg_prepared_xacts x where x.database = current_database())
@@ -196,8 +200,8 @@ class Measurement:
                        coalesce((select extract(epoch from clock_timestamp() - min(xact_start)) from held), 0)::float8,
                        (select count(*) from waiting), (select coalesce(max(seconds), 0) from waiting),
                        pg_notification_queue_usage(),
-                       (select count(*) from {schema}.delayed_message
-                        where jms_delivery_time < {schema}.current_milliseconds() - 5000)"""
+                       (select count(*) from {schema.internal}.delayed_message
+                        where jms_delivery_time < {schema.internal}.current_milliseconds() - 5000)"""
             )
         return StoreMeasurement._make(row)
 
@@ -207,8 +211,8 @@ class Measurement:
         with jms_errors("counting the dead letters"):
             rows = self._connection.rows(
                 f"""select q.name, (select count(*) from {schema}.dead_letters d where d.queue = q.name)
-                    from {schema}.queue q
-                    where q.name = 'DLQ' or q.queue_id in (select dead_letter_queue_id from {schema}.queue)
+                    from {schema.internal}.queue q
+                    where q.name = 'DLQ' or q.queue_id in (select dead_letter_queue_id from {schema.internal}.queue)
                     order by q.name"""
             )
         return [(name, number) for name, number in rows]
@@ -223,7 +227,7 @@ class Measurement:
                    where c.relnamespace = %(schema)s::regnamespace
                      and c.relname in ('message', 'delivery', 'delayed_message')
                    order by c.relname""",
-                schema=self._schema,
+                schema=self._schema.internal,
             )
         return [TableMeasurement._make(row) for row in rows]
 

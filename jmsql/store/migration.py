@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine
 from jmsql.exceptions import JMSException, JMSSecurityException
 from jmsql.store.engine import open_engine
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import in_schema, quote_identifier
+from jmsql.store.identifier import Schema, in_schema, internal_schema, quote_identifier
 
 # Alembic is imported where it is used: it takes longer than all else that clients import.
 
@@ -26,7 +26,7 @@ __all__ = [
     "apply_revision",
     "check_schema",
     "check_version",
-    "create_schema",
+    "create_schemas",
     "current_version",
     "migrate",
     "migrate_command",
@@ -39,8 +39,8 @@ _MADE_BY_ANOTHER = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSche
 """What a run fails with that has waited for another to make the same schema."""
 _one_run = threading.Lock()
 """Held while a thread migrates: Alembic keeps what it works on in its module."""
-_LONGEST_NAME = 63
-"""How many bytes of a name PostgreSQL keeps."""
+_LONGEST_NAME = 63 - len(internal_schema(""))
+"""How many bytes the name of a schema may have, so that PostgreSQL keeps all of that of its internals."""
 _UNFIT = set("'$%{}")
 _RIGHTS = sqlalchemy.text(
     """
@@ -49,10 +49,16 @@ _RIGHTS = sqlalchemy.text(
 )
 
 
-def create_schema(schema: str) -> str:
-    """Return the SQL that makes the schema if it is not there; only then it takes the right to do so."""
-    name = quote_identifier(schema)
-    return f"do $$ begin if to_regnamespace('{name}') is null then create schema {name}; end if; end $$"
+def create_schemas(schema: str) -> str:
+    """Return the SQL that makes the schema and that of its internals if they are not there.
+
+    Only then it takes the right to do so.
+    """
+    quoted = Schema(schema)
+    return "".join(
+        f"do $$ begin if to_regnamespace('{name}') is null then create schema {name}; end if; end $$;"
+        for name in (quoted, quoted.internal)
+    )
 
 
 def apply_revision(version: str, scripts: Iterable[Path]) -> None:
@@ -62,7 +68,7 @@ def apply_revision(version: str, scripts: Iterable[Path]) -> None:
     context = op.get_context()
     name = None if context.config is None else context.config.get_main_option("jmsql_schema")
     schema = name or DEFAULT_SCHEMA
-    op.execute(create_schema(schema))
+    op.execute(create_schemas(schema))
     for script in scripts:
         op.execute(in_schema(script.read_text(encoding="utf-8"), schema))
     if (context.version_table_schema, context.version_table) != (schema, VERSION_TABLE):
@@ -177,12 +183,22 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> str | None:
         engine.dispose()
 
 
+def _has_tables(connection: Connection, schema: str) -> bool:
+    table = f"{Schema(schema).internal}.message"
+    return connection.scalar(sqlalchemy.select(sqlalchemy.func.to_regclass(table))) is not None
+
+
 def _migrate(connection: Connection, schema: str) -> str | None:
     former = current_version(connection, schema)
     if former is not None and former != newest_version():
         # Not an advisory lock, which any role could take and keep.
         connection.exec_driver_sql(f"lock table {quote_identifier(schema)}.{VERSION_TABLE} in share row exclusive mode")
         former = current_version(connection, schema)
+    if former is None and _has_tables(connection, schema):
+        raise JMSException(
+            f"There is a schema {internal_schema(schema)!r}, but none {schema!r} that belongs to it: restore that from "
+            f"a backup, or drop what is left of both to begin again."
+        )
     if former is not None and int(former) >= int(newest_version()):
         check_version(former, schema)
     else:

@@ -8,7 +8,7 @@ from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.candidates import by_key
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 from jmsql.store.inspection import Inspection, selector_condition
 
 __all__ = ["Move"]
@@ -27,7 +27,7 @@ class Move:
     def __init__(self, connection: AutocommitConnection, schema: str) -> None:
         self._connection = connection
         self._schema_name = schema
-        self._schema = quote_identifier(schema)
+        self._schema = Schema(schema)
         self._inspection = Inspection(connection, schema)
 
     def steps(self, source: str, target: str, selector: Selector | None, limit: int | None) -> Iterator[int]:
@@ -42,7 +42,7 @@ class Move:
         """
         parameters = {"source": self._inspection.queue_id(source), "target": self._inspection.queue_id(target)}
         with jms_errors("moving messages"):
-            newest = self._connection.rows(f"select last_value from {self._schema}.message_sequence")[0][0]
+            newest = self._connection.rows(f"select last_value from {self._schema.internal}.message_sequence")[0][0]
         remaining = limit
         for delayed in (False, True):
             while remaining is None or remaining > 0:
@@ -56,7 +56,7 @@ class Move:
     def _step(self, selector: Selector | None, delayed: bool, **parameters: object) -> int:
         chosen, selecting = self._chosen(selector, delayed)
         statement = f"""
-            select {self._schema}.move_step(
+            select {self._schema.internal}.move_step(
                 %(source)s, %(target)s, {chosen}, %(newest)s, %(most)s, {str(delayed).lower()})"""
         with jms_errors("moving messages"):
             return int(self._connection.rows(statement, **parameters, **selecting)[0][0])
@@ -70,11 +70,11 @@ class Move:
             table, state, order = "delayed_message", "", "m.jms_delivery_time"
         else:
             table, order = "message", "m.inverse_priority"
-            state = f"left join {by_key(self._schema, 'delivery', 'd', 'm')} on true"
+            state = f"left join {by_key(self._schema.internal, 'delivery', 'd', 'm')} on true"
             condition += " and d.claim_id is null"
         return (
             f"""array(
-                select m.sequence from {self._schema}.{table} m {state}
+                select m.sequence from {self._schema.internal}.{table} m {state}
                 where m.queue_id = %(source)s and m.sequence <= %(newest)s {condition}
                 order by m.queue_id, {order}, m.sequence
                 limit %(most)s

@@ -13,7 +13,7 @@ from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.columns import message_columns
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 from jmsql.store.inspection import Inspection, selector_condition
 from jmsql.store.rows import MessageRow
 
@@ -95,12 +95,12 @@ class PastMessages:
     def __init__(self, connection: AutocommitConnection, schema: str) -> None:
         self._connection = connection
         self._schema_name = schema
-        self._schema = quote_identifier(schema)
+        self._schema = Schema(schema)
 
     def count(self, which: HistoryRange) -> int:
         """Return how many there are."""
         condition, parameters = which.condition(self._schema_name)
-        statement = f"select count(*) from {self._schema}.message_history m where {condition}"
+        statement = f"select count(*) from {self._schema.internal}.message_history m where {condition}"
         with jms_errors("counting the history"):
             return int(self._connection.rows(statement, **parameters)[0][0])
 
@@ -108,12 +108,13 @@ class PastMessages:
         """Return up to `limit` of them, the last one to leave first."""
         condition, parameters = which.condition(self._schema_name)
         statement = f"""
-            select {message_columns(self._schema)}, null, greatest(m.delivery_count - 1, 0), null,
+            select {message_columns(self._schema.internal)}, null, greatest(m.delivery_count - 1, 0), null,
                    m.transaction_id::text, m.destination, case when m.is_topic then 'topic' else 'queue' end,
                    m.subscription, m.acknowledged_at, m.outcome::text, m.delivery_count,
-                   m.acknowledged_at - {self._schema}.to_timestamp(greatest(m.jms_timestamp, m.jms_delivery_time)),
+                   m.acknowledged_at - {self._schema.internal}.to_timestamp(greatest(m.jms_timestamp,
+                       m.jms_delivery_time)),
                    m.connection_id, m.client_id, m.user_name
-            from {self._schema}.message_history m
+            from {self._schema.internal}.message_history m
             where (m.transaction_id, m.sequence) < (%(transaction)s::xid8, %(sequence)s::bigint) and {condition}
             order by m.transaction_id desc, m.sequence desc
             limit %(limit)s"""
@@ -155,10 +156,10 @@ class PastMessages:
         keys = f"""
             select transaction_id::text, sequence from (
                 select distinct on ({identity}) m.transaction_id, m.sequence
-                from {self._schema}.message_history m where {condition} order by {identity}, m.sequence) k
+                from {self._schema.internal}.message_history m where {condition} order by {identity}, m.sequence) k
             order by sequence"""
         send = f"""
-            select {self._schema}.replay_messages(
+            select {self._schema.internal}.replay_messages(
                 %(source)s, %(transactions)s::xid8[], %(sequences)s::bigint[], %(since)s::timestamptz,
                 %(until)s::timestamptz, %(target)s::integer, %(keep_ids)s)"""
         fixed = {

@@ -8,7 +8,7 @@ from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.errors import jms_errors
 from jmsql.store.history_statements import RECORDED, history
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 from jmsql.store.inspection import Inspection, selector_condition
 
 __all__ = ["Purge"]
@@ -27,7 +27,7 @@ class Purge:
     def __init__(self, connection: AutocommitConnection, schema: str) -> None:
         self._connection = connection
         self._schema_name = schema
-        self._schema = quote_identifier(schema)
+        self._schema = Schema(schema)
         self._inspection = Inspection(connection, schema)
 
     def steps(self, queue: str, selector: Selector | None) -> Iterator[int]:
@@ -41,7 +41,7 @@ class Purge:
         """
         condition, parameters = selector_condition(selector, self._schema_name)
         kept = history(
-            self._schema,
+            self._schema.internal,
             queues="array[%(queue_id)s::integer]",
             addresses="array(select address from free)",
             deliveries="array(select delivery_count from free)",
@@ -51,7 +51,7 @@ class Purge:
         statement = f"""
             with candidate as materialized (
                 select m.ctid as address, m.inverse_priority, m.sequence
-                from {self._schema}.message m
+                from {self._schema.internal}.message m
                 where m.queue_id = %(queue_id)s and m.sequence <= %(newest)s
                   and (m.inverse_priority, m.sequence) > (%(inverse_priority)s::smallint, %(sequence)s::bigint)
                   {condition}
@@ -59,7 +59,7 @@ class Purge:
                 limit %(limit)s
                 for update of m skip locked),
             state as materialized (
-                select s.* from {self._schema}.delivery_state(%(queue_id)s,
+                select s.* from {self._schema.internal}.delivery_state(%(queue_id)s,
                     (select array_agg(inverse_priority) from candidate),
                     (select array_agg(sequence) from candidate)) s),
             free as materialized (
@@ -67,17 +67,17 @@ class Purge:
                 where s.claim_id is null),
             {kept},
             deleted as (
-                delete from {self._schema}.message m using free f
+                delete from {self._schema.internal}.message m using free f
                 where m.ctid = f.address and {RECORDED}
                 returning m.queue_id, m.inverse_priority, m.sequence),
             forgotten as (
-                delete from {self._schema}.delivery d using deleted m
+                delete from {self._schema.internal}.delivery d using deleted m
                 where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence))
             select c.inverse_priority, c.sequence, (select count(*) from deleted)
             from candidate c order by c.inverse_priority desc, c.sequence desc limit 1"""
         place = {"queue_id": self._inspection.queue_id(queue), "inverse_priority": -1, "sequence": 0}
         with jms_errors("purging"):
-            newest = self._connection.rows(f"select last_value from {self._schema}.message_sequence")[0][0]
+            newest = self._connection.rows(f"select last_value from {self._schema.internal}.message_sequence")[0][0]
         while True:
             with jms_errors("purging"):
                 rows = self._connection.rows(statement, newest=newest, limit=_PURGED_AT_ONCE, **place, **parameters)
@@ -87,8 +87,8 @@ class Purge:
             yield deleted
         delayed = f"""
             with deleted as (
-                delete from {self._schema}.delayed_message where ctid = any(array(
-                    select m.ctid from {self._schema}.delayed_message m
+                delete from {self._schema.internal}.delayed_message where ctid = any(array(
+                    select m.ctid from {self._schema.internal}.delayed_message m
                     where m.queue_id = %(queue_id)s and m.sequence <= %(newest)s {condition}
                     limit %(limit)s
                     for update skip locked))

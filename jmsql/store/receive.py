@@ -37,7 +37,7 @@ _highest_sequences = _sql.statement("highest_sequences", "receiving", value(list
 _has_groups = _sql.statement("has_groups", "receiving", value(bool))
 _isolation = _sql.statement("isolation", "receiving", value(str))
 
-_COLUMNS = message_columns("jmsql")
+_COLUMNS = message_columns("jmsql_internal")
 _NOT_OWN = "and m.transaction_id is distinct from (select pg_current_xact_id_if_assigned())"
 _message_rows = records(MessageRow._make)
 
@@ -157,14 +157,14 @@ def _free(own_claims: str | None) -> str:
     """
     state = """
         state as materialized (
-            select s.* from jmsql.delivery_state(%(queue_id)s,
+            select s.* from jmsql_internal.delivery_state(%(queue_id)s,
                 (select array_agg(inverse_priority) from found),
                 (select array_agg(sequence) from found)) s)"""
     is_first = ""
     if own_claims is not None:
         state += """,
         group_state as materialized (
-            select s.* from jmsql.group_state(%(queue_id)s,
+            select s.* from jmsql_internal.group_state(%(queue_id)s,
                 (select array_agg(distinct group_hash) from found where group_hash is not null)) s)"""
         is_first = f"""
               and (f.group_hash is null or not exists (
@@ -216,14 +216,14 @@ def take_statement(
     """
     found, parameters = _found(selector, grouped=grouped, condition=_NOT_OWN)
     key = "f.queue_id, f.inverse_priority, f.sequence"
-    deliveries = f"jmsql.deliveries_if_free({key})"
+    deliveries = f"jmsql_internal.deliveries_if_free({key})"
     if grouped:
         deliveries = f"""case when f.group_hash is null then {deliveries}
-                              else jmsql.deliveries_if_first({key}, f.group_hash) end"""
+                              else jmsql_internal.deliveries_if_first({key}, f.group_hash) end"""
     kept, recorded = "", ""
     if record:
         part = history(
-            "jmsql",
+            "jmsql_internal",
             queues="array[%(queue_id)s::integer]",
             addresses="array(select address from free where delivery_count is not null)",
             deliveries="array(select delivery_count from free where delivery_count is not null)",
@@ -236,10 +236,10 @@ def take_statement(
             "take",
             f"""with {found}, {free},
                 removed as (
-                    insert into jmsql.removal (messages, deliveries, connection_id, is_exact)
+                    insert into jmsql_internal.removal (messages, deliveries, connection_id, is_exact)
                     select array_agg(f.address),
                            array(select d.address from free f
-                                 cross join {by_key("jmsql", "delivery", "d", "f")}
+                                 cross join {by_key("jmsql_internal", "delivery", "d", "f")}
                                  where f.delivery_count is not null),
                            %(connection_id)s::bigint, true
                     from free f where f.delivery_count is not null having count(*) > 0)
@@ -254,10 +254,10 @@ def take_statement(
         f"""with {found}, {free},
             {kept}
             forgotten as (
-                delete from jmsql.delivery where ctid = any(array(
-                    select d.address from free f cross join {by_key("jmsql", "delivery", "d", "f")}
+                delete from jmsql_internal.delivery where ctid = any(array(
+                    select d.address from free f cross join {by_key("jmsql_internal", "delivery", "d", "f")}
                     where f.delivery_count is not null)))
-            delete from jmsql.message m using free f
+            delete from jmsql_internal.message m using free f
             where m.ctid = f.address and f.delivery_count is not null {recorded}
             returning {_COLUMNS}, m.group_hash, f.delivery_count, null""",
         "receiving",
@@ -282,10 +282,10 @@ def claim_statement(selector: Selector | None, *, grouped: bool = False) -> Stat
         "claim",
         f"""with commit as materialized (
                 select set_config('synchronous_commit', 'off', true),
-                       nextval('jmsql.claim_sequence'::regclass) as claim_id),
+                       nextval('jmsql_internal.claim_sequence'::regclass) as claim_id),
             {found}, {_free(own_claims if grouped else None)},
             claimed as (
-                insert into jmsql.delivery as d
+                insert into jmsql_internal.delivery as d
                     (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at,
                      claim_expires_at)
                 select f.queue_id, f.inverse_priority, f.sequence, f.group_hash, commit.claim_id,
@@ -300,7 +300,7 @@ def claim_statement(selector: Selector | None, *, grouped: bool = False) -> Stat
                   and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                 returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.claim_id)
             select {_COLUMNS}, m.group_hash, d.delivery_count, d.claim_id
-            from claimed d cross join {by_key("jmsql", "message", "m", "d")}
+            from claimed d cross join {by_key("jmsql_internal", "message", "m", "d")}
             order by m.inverse_priority, m.sequence""",
         "receiving",
         _message_rows,
@@ -321,7 +321,7 @@ def claim_batch(selector: Selector | None, *, grouped: bool = False) -> Statemen
         "claim_batch",
         f"""with {found}, {_free(own_claims if grouped else None)},
             claimed as (
-                insert into jmsql.delivery as d
+                insert into jmsql_internal.delivery as d
                     (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at)
                 select f.queue_id, f.inverse_priority, f.sequence, f.group_hash, %(claim_id)s::bigint,
                        %(connection_id)s::bigint, clock_timestamp()
@@ -358,14 +358,14 @@ def browse_statement(selector: Selector | None) -> Statement[list[MessageRow]]:
                 from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[]) as p (inverse_priority)
                 cross join lateral (
                     select m.*, d.delivery_count
-                    from jmsql.message m
-                    left join {by_key("jmsql", "delivery", "d", "m")} on true
+                    from jmsql_internal.message m
+                    left join {by_key("jmsql_internal", "delivery", "d", "m")} on true
                     where m.queue_id = %(queue_id)s and m.inverse_priority = p.inverse_priority
                       and m.sequence between
                           case when p.inverse_priority = %(inverse_priority)s::smallint
                                then %(sequence)s::bigint + 1 else 0 end and {LAST_SEQUENCE}
                       and (m.jms_expiration is null
-                           or m.jms_expiration > (select jmsql.current_milliseconds()))
+                           or m.jms_expiration > (select jmsql_internal.current_milliseconds()))
                       and d.claim_id is null
                       {_NOT_OWN} {condition}
                     order by m.queue_id, m.inverse_priority, m.sequence

@@ -164,9 +164,9 @@ _outcome_arrays = (
 _sql = SqlFile("redelivery")
 _parts = {
     "policy": _sql["policy"],
-    "message_of_k": by_key("jmsql", "message", "m", "k"),
-    "delivery_of_k": by_key("jmsql", "delivery", "d", "k"),
-    "found_of_k": by_key("jmsql", "delivery", "found", "k"),
+    "message_of_k": by_key("jmsql_internal", "message", "m", "k"),
+    "delivery_of_k": by_key("jmsql_internal", "delivery", "d", "k"),
+    "found_of_k": by_key("jmsql_internal", "delivery", "found", "k"),
     "outcomes": _outcome_arrays,
 }
 

@@ -15,7 +15,7 @@ def selected(selector: Selector, first: int = 0) -> SelectorSQL:
         first: The number of its first placeholder, for a statement with several selectors.
     """
     chosen = selector.to_sql("jmsql", first)
-    return chosen._replace(condition=chosen.condition.replace('"jmsql".', "jmsql."))
+    return chosen._replace(condition=chosen.condition.replace('"jmsql_internal".', "jmsql_internal."))
 
 
 def and_chosen(selector: Selector | None) -> SelectorSQL:

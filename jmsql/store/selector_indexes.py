@@ -15,7 +15,7 @@ from jmsql.exceptions import InvalidDestinationException, InvalidSelectorExcepti
 from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema, quote_identifier
 from jmsql.store.migration import check_schema
 from jmsql.store.receive import browse_statement
 
@@ -76,7 +76,7 @@ class SelectorIndexes:
     def __init__(self, url: str, schema: str) -> None:
         self._url = url
         self._schema_name = schema
-        self._schema = quote_identifier(schema)
+        self._schema = Schema(schema)
         self._connection = AutocommitConnection(url)
         try:
             with jms_errors("looking at the schema"):
@@ -159,7 +159,7 @@ class SelectorIndexes:
         if present is not None:
             return present, False
         name = _PREFIX + hashlib.sha256("\0".join(sorted(expressions)).encode()).hexdigest()[:12]
-        quoted = f"{self._schema}.{quote_identifier(name)}"
+        quoted = f"{self._schema.internal}.{quote_identifier(name)}"
         columns = ", ".join(["queue_id", "inverse_priority", *expressions, "sequence"])
         condition = " and ".join(f"{expression} is not null" for expression in expressions)
         with jms_errors("making the index"):
@@ -167,8 +167,8 @@ class SelectorIndexes:
             with _Watch(self._url, self._connection.psycopg.info.backend_pid, tell):
                 try:
                     self._run(
-                        f"create index concurrently {quote_identifier(name)} on {self._schema}.message ({columns}) "
-                        f"where {condition}"
+                        f"create index concurrently {quote_identifier(name)} "
+                        f"on {self._schema.internal}.message ({columns}) where {condition}"
                     )
                     comment = sql.Literal("\n".join(expressions)).as_string(self._connection.psycopg)
                     self._run(f"comment on index {quoted} is {comment}")
@@ -189,7 +189,7 @@ class SelectorIndexes:
         index = self.serving(selector)
         if index is not None:
             with jms_errors("dropping the index"):
-                self._drop(f"{self._schema}.{quote_identifier(index.name)}")
+                self._drop(f"{self._schema.internal}.{quote_identifier(index.name)}")
         return index
 
     def close(self) -> None:
@@ -206,7 +206,9 @@ class SelectorIndexes:
 
     def _queue_id(self, queue: str) -> int:
         with jms_errors("looking for the queue"):
-            rows = self._rows(f"select queue_id from {self._schema}.queue where name = %(name)s", {"name": queue})
+            rows = self._rows(
+                f"select queue_id from {self._schema.internal}.queue where name = %(name)s", {"name": queue}
+            )
         if not rows:
             raise InvalidDestinationException(f"There is no queue {queue!r}. `jmsql queues` lists those there are.")
         return int(rows[0][0])
@@ -226,7 +228,7 @@ class SelectorIndexes:
         self._run(f"drop index concurrently if exists {quoted}")
 
 
-def selector_indexes(connection: AutocommitConnection, schema: str) -> list[SelectorIndex]:
+def selector_indexes(connection: AutocommitConnection, schema: Schema) -> list[SelectorIndex]:
     """Return the indexes there are, for a schema as it is quoted."""
     rows = connection.rows(
         f"""select c.relname::text, coalesce(obj_description(c.oid, 'pg_class'), ''), i.indisvalid,
@@ -234,7 +236,8 @@ def selector_indexes(connection: AutocommitConnection, schema: str) -> list[Sele
             from pg_index i
             join pg_class c on c.oid = i.indexrelid
             left join pg_stat_all_indexes s on s.indexrelid = c.oid
-            where i.indrelid = '{schema.replace("'", "''")}.message'::regclass and starts_with(c.relname, %(prefix)s)
+            where i.indrelid = '{schema.internal.replace("'", "''")}.message'::regclass
+                and starts_with(c.relname, %(prefix)s)
             order by c.relname""",
         prefix=_PREFIX,
     )

@@ -31,15 +31,15 @@ def _insert(table: str, columns: tuple[tuple[str, str], ...]) -> str:
     names = [name for name, _ in columns[1:]]
     return fill(
         _sql["send"],
-        table=f"jmsql.{table}",
+        table=f"jmsql_internal.{table}",
         columns=", ".join(names),
         values=", ".join(f"s.{name}" for name in names),
-        messages="{waiting}" + outgoing_messages("jmsql", "s", columns),
+        messages="{waiting}" + outgoing_messages("jmsql_internal", "s", columns),
     )
 
 
 def _insert_one() -> str:
-    types = {name: kind if kind != "message_type" else "jmsql.message_type" for name, kind in SEND_COLUMNS[1:]}
+    types = {name: kind if kind != "message_type" else "jmsql_internal.message_type" for name, kind in SEND_COLUMNS[1:]}
     values = ", ".join(f"%({name})s::{kind}" for name, kind in types.items())
     return fill(_sql["send_one"], columns=", ".join(types), values=values)
 
@@ -195,8 +195,8 @@ def publish_statement(
         _sql["publish"],
         commit="" if flush else f"{_sql['no_flush'].removeprefix('with ')},",
         waiting="" if flush else "commit cross join ",
-        messages=outgoing_messages("jmsql", "m", columns) if source is None else source,
-        table=f"jmsql.{table}",
+        messages=outgoing_messages("jmsql_internal", "m", columns) if source is None else source,
+        table=f"jmsql_internal.{table}",
         columns=", ".join(names),
         values=", ".join(
             f"case when not m.is_shared then m.{name} end" if name in BODY_COLUMNS else f"m.{name}" for name in names

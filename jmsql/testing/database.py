@@ -13,6 +13,7 @@ import sqlalchemy
 from psycopg import sql
 
 from jmsql.store.errors import jms_errors
+from jmsql.store.identifier import internal_schema
 from jmsql.store.migration import migrate
 from jmsql.testing.waiting import wait_for
 
@@ -58,16 +59,17 @@ class SessionDatabase:
         self.url = url
         self._connection: psycopg.Connection[Any] | None = None
         migrate(url, schema)
-        tables = [name for (name,) in self._rows(_TABLES, (schema,))]
-        references = self._rows(_REFERENCES, (schema,))
+        internals = internal_schema(schema)
+        tables = [name for (name,) in self._rows(_TABLES, (internals,))]
+        references = self._rows(_REFERENCES, (internals,))
         order = TopologicalSorter(
             {table: [child for child, parent in references if parent == table] for table in tables}
         )
         # What the migrations filled stays as it is, but for the queues: the dead-letter queue is made when it is used.
-        queues = sql.Identifier(schema, "queue")
+        queues = sql.Identifier(internals, "queue")
         self._deletions = [
             sql.SQL("delete from {}").format(table)
-            for table in (sql.Identifier(schema, name) for name in order.static_order())
+            for table in (sql.Identifier(internals, name) for name in order.static_order())
             if table == queues or not self._rows(sql.SQL("select from {} limit 1").format(table))
         ]
 

@@ -6,342 +6,361 @@
 
 -- Messages.
 
-create policy administrators on jmsql.message
-    using ((select jmsql.has_access_to_all('administer', current_user)))
-    with check ((select jmsql.has_access_to_all('administer', current_user)));
-create policy may_select on jmsql.message for select
-    using ((select jmsql.has_access_to_all('browse', current_user))
-           or queue_id = any ((select jmsql.accessible_queues('browse', current_user))::integer[]));
+create policy administrators on jmsql_internal.message
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)))
+    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
+create policy may_select on jmsql_internal.message for select
+    using ((select jmsql_internal.has_access_to_all('browse', current_user))
+           or queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[]));
 -- What the provider says of a message, nobody else does.
-create policy may_insert on jmsql.message for insert
+create policy may_insert on jmsql_internal.message for insert
     with check (
-        ((select jmsql.has_access_to_all('send', current_user))
-         or queue_id = any ((select jmsql.accessible_queues('send', current_user))::integer[]))
+        ((select jmsql_internal.has_access_to_all('send', current_user))
+         or queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[]))
         and (properties is null
              or not exists (select from jsonb_object_keys(properties) k where starts_with(k, 'JMS_jmsql'))));
 -- A row is locked by who could change some column of it; the policy lets nobody do that.
-create policy may_update on jmsql.message for update
-    using ((select jmsql.has_access_to_all('receive', current_user))
-           or queue_id = any ((select jmsql.accessible_queues('receive', current_user))::integer[]))
+create policy may_update on jmsql_internal.message for update
+    using ((select jmsql_internal.has_access_to_all('receive', current_user))
+           or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
     with check (false);
 
-create policy administrators on jmsql.delayed_message
-    using ((select jmsql.has_access_to_all('administer', current_user)))
-    with check ((select jmsql.has_access_to_all('administer', current_user)));
-create policy may_select on jmsql.delayed_message for select
-    using ((select jmsql.has_access_to_all('browse', current_user))
-           or queue_id = any ((select jmsql.accessible_queues('browse', current_user))::integer[]));
-create policy may_insert on jmsql.delayed_message for insert
+create policy administrators on jmsql_internal.delayed_message
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)))
+    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
+create policy may_select on jmsql_internal.delayed_message for select
+    using ((select jmsql_internal.has_access_to_all('browse', current_user))
+           or queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[]));
+create policy may_insert on jmsql_internal.delayed_message for insert
     with check (
-        ((select jmsql.has_access_to_all('send', current_user))
-         or queue_id = any ((select jmsql.accessible_queues('send', current_user))::integer[]))
+        ((select jmsql_internal.has_access_to_all('send', current_user))
+         or queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[]))
         and (properties is null
              or not exists (select from jsonb_object_keys(properties) k where starts_with(k, 'JMS_jmsql'))));
 
 -- What refers to a body is subject to its own policy.
-create policy administrators on jmsql.body
-    using ((select jmsql.has_access_to_all('administer', current_user)))
-    with check ((select jmsql.has_access_to_all('administer', current_user)));
-create policy may_select on jmsql.body for select
+create policy administrators on jmsql_internal.body
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)))
+    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
+create policy may_select on jmsql_internal.body for select
     using (transaction_id = (select pg_current_xact_id_if_assigned())
-           or exists (select from jmsql.message m where m.body_id = body.body_id)
-           or exists (select from jmsql.delayed_message d where d.body_id = body.body_id)
-           or exists (select from jmsql.message_history h where h.body_id = body.body_id));
-create policy may_insert on jmsql.body for insert with check (true);
+           or exists (select from jmsql_internal.message m where m.body_id = body.body_id)
+           or exists (select from jmsql_internal.delayed_message d where d.body_id = body.body_id)
+           or exists (select from jmsql_internal.message_history h where h.body_id = body.body_id));
+create policy may_insert on jmsql_internal.body for insert with check (true);
 
-create function jmsql.check_body() returns trigger
+create function jmsql_internal.check_body() returns trigger
     language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if not exists (select from jmsql.body b
+    if not exists (select from jmsql_internal.body b
                    where b.body_id = new.body_id and b.transaction_id = pg_current_xact_id()) then
         raise insufficient_privilege using message = 'a message can only have a body that was stored with it';
     end if;
     return null;
 end
 $$;
-comment on function jmsql.check_body() is 'Refuses messages with the bodies of others.';
-create trigger bodies_are_stored_with_their_messages after insert on jmsql.message
-    for each row when (new.body_id is not null and row_security_active('jmsql.message'::regclass)
-                       and not jmsql.has_access_to_all('administer', current_user))
-    execute function jmsql.check_body();
-create trigger bodies_are_stored_with_their_messages after insert on jmsql.delayed_message
-    for each row when (new.body_id is not null and row_security_active('jmsql.delayed_message'::regclass)
-                       and not jmsql.has_access_to_all('administer', current_user))
-    execute function jmsql.check_body();
+comment on function jmsql_internal.check_body() is 'Refuses messages with the bodies of others.';
+create trigger bodies_are_stored_with_their_messages after insert on jmsql_internal.message
+    for each row when (new.body_id is not null and row_security_active('jmsql_internal.message'::regclass)
+                       and not jmsql_internal.has_access_to_all('administer', current_user))
+    execute function jmsql_internal.check_body();
+create trigger bodies_are_stored_with_their_messages after insert on jmsql_internal.delayed_message
+    for each row when (new.body_id is not null and row_security_active('jmsql_internal.delayed_message'::regclass)
+                       and not jmsql_internal.has_access_to_all('administer', current_user))
+    execute function jmsql_internal.check_body();
 
-create policy administrators on jmsql.message_history
-    using ((select jmsql.has_access_to_all('administer', current_user)))
-    with check ((select jmsql.has_access_to_all('administer', current_user)));
-create policy may_select on jmsql.message_history for select
-    using ((select jmsql.has_access_to_all('browse', current_user))
-           or queue_id = any ((select jmsql.accessible_queues('browse', current_user))::integer[]));
+create policy administrators on jmsql_internal.message_history
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)))
+    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
+create policy may_select on jmsql_internal.message_history for select
+    using ((select jmsql_internal.has_access_to_all('browse', current_user))
+           or queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[]));
 
 -- The state of delivery. There is nothing in it that the maintenance or a view would stumble over; and a dead letter
 -- goes to the queue that the destination names, to DLQ, or to where the role may send.
 
-create policy administrators on jmsql.delivery
-    using ((select jmsql.has_access_to_all('administer', current_user)))
-    with check ((select jmsql.has_access_to_all('administer', current_user)));
-create policy may_select on jmsql.delivery for select
-    using ((select jmsql.has_access_to_all('browse', current_user))
-           or queue_id = any ((select jmsql.accessible_queues('browse', current_user))::integer[]));
-create policy may_insert on jmsql.delivery for insert
+create policy administrators on jmsql_internal.delivery
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)))
+    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
+create policy may_select on jmsql_internal.delivery for select
+    using ((select jmsql_internal.has_access_to_all('browse', current_user))
+           or queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[]));
+create policy may_insert on jmsql_internal.delivery for insert
     with check (
-        ((select jmsql.has_access_to_all('receive', current_user))
-         or queue_id = any ((select jmsql.accessible_queues('receive', current_user))::integer[]))
+        ((select jmsql_internal.has_access_to_all('receive', current_user))
+         or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
         and (dead_letter_queue_id is null or dead_letter_queue_id = 0
              or dead_letter_queue_id = (
-                 select q.dead_letter_queue_id from jmsql.queue q where q.queue_id = delivery.queue_id)
-             or (select jmsql.has_access_to_all('send', current_user))
-             or dead_letter_queue_id = any ((select jmsql.accessible_queues('send', current_user))::integer[]))
+                 select q.dead_letter_queue_id from jmsql_internal.queue q where q.queue_id = delivery.queue_id)
+             or (select jmsql_internal.has_access_to_all('send', current_user))
+             or dead_letter_queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[]))
         and delivery_count between 0 and 1000000 and error_count between 0 and 1000000
         and length(last_error) <= 100000 is not false
         and isfinite(first_failed_at) is not false
         and (next_attempt < '9999-01-01 00:00+00' is not false or dead_letter_queue_id is not null));
-create policy may_update on jmsql.delivery for update
-    using ((select jmsql.has_access_to_all('receive', current_user))
-           or queue_id = any ((select jmsql.accessible_queues('receive', current_user))::integer[]))
+create policy may_update on jmsql_internal.delivery for update
+    using ((select jmsql_internal.has_access_to_all('receive', current_user))
+           or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
     with check (
-        ((select jmsql.has_access_to_all('receive', current_user))
-         or queue_id = any ((select jmsql.accessible_queues('receive', current_user))::integer[]))
+        ((select jmsql_internal.has_access_to_all('receive', current_user))
+         or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
         and (dead_letter_queue_id is null or dead_letter_queue_id = 0
              or dead_letter_queue_id = (
-                 select q.dead_letter_queue_id from jmsql.queue q where q.queue_id = delivery.queue_id)
-             or (select jmsql.has_access_to_all('send', current_user))
-             or dead_letter_queue_id = any ((select jmsql.accessible_queues('send', current_user))::integer[]))
+                 select q.dead_letter_queue_id from jmsql_internal.queue q where q.queue_id = delivery.queue_id)
+             or (select jmsql_internal.has_access_to_all('send', current_user))
+             or dead_letter_queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[]))
         and delivery_count between 0 and 1000000 and error_count between 0 and 1000000
         and length(last_error) <= 100000 is not false
         and isfinite(first_failed_at) is not false
         and (next_attempt < '9999-01-01 00:00+00' is not false or dead_letter_queue_id is not null));
 
-create policy may_select on jmsql.group_lock for select using (true);
-create policy may_lock on jmsql.group_lock for update using (true) with check (false);
-alter table jmsql.group_lock enable row level security;
+create policy may_select on jmsql_internal.group_lock for select using (true);
+create policy may_lock on jmsql_internal.group_lock for update using (true) with check (false);
+alter table jmsql_internal.group_lock enable row level security;
 
 -- Destinations. Everybody sees them. Who may use all of them may make one by using it, if that is how it is set.
 
-create policy administrators on jmsql.queue
-    using ((select jmsql.has_access_to_all('administer', current_user)))
-    with check ((select jmsql.has_access_to_all('administer', current_user)));
-create policy may_select on jmsql.queue for select using (true);
-create policy may_insert on jmsql.queue for insert
+create policy administrators on jmsql_internal.queue
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)))
+    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
+create policy may_select on jmsql_internal.queue for select using (true);
+create policy may_insert on jmsql_internal.queue for insert
     with check (
         topic_id is null and name is not null and user_name = current_user
         and (connection_id is null
-             and (((select jmsql.has_access_to_all('send', current_user))
-                   or (select jmsql.has_access_to_all('receive', current_user)))
-                  and (select c.automatic_creation from jmsql.configuration c))
+             and (((select jmsql_internal.has_access_to_all('send', current_user))
+                   or (select jmsql_internal.has_access_to_all('receive', current_user)))
+                  and (select c.automatic_creation from jmsql_internal.configuration c))
              or connection_id in (
-                 select c.connection_id from jmsql.connection c where c.user_name = current_user)));
-create policy may_update on jmsql.queue for update
+                 select c.connection_id from jmsql_internal.connection c where c.user_name = current_user)));
+create policy may_update on jmsql_internal.queue for update
     using (connection_id is not null and user_name = current_user)
     with check (
         user_name = current_user
         and (connection_id is null
              or connection_id in (
-                 select c.connection_id from jmsql.connection c where c.user_name = current_user)));
+                 select c.connection_id from jmsql_internal.connection c where c.user_name = current_user)));
 
-create policy administrators on jmsql.topic
-    using ((select jmsql.has_access_to_all('administer', current_user)))
-    with check ((select jmsql.has_access_to_all('administer', current_user)));
-create policy may_select on jmsql.topic for select using (true);
-create policy may_insert on jmsql.topic for insert
+create policy administrators on jmsql_internal.topic
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)))
+    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
+create policy may_select on jmsql_internal.topic for select using (true);
+create policy may_insert on jmsql_internal.topic for insert
     with check (
         user_name = current_user
         and (connection_id is null
-             and (((select jmsql.has_access_to_all('send', current_user))
-                   or (select jmsql.has_access_to_all('receive', current_user)))
-                  and (select c.automatic_creation from jmsql.configuration c))
+             and (((select jmsql_internal.has_access_to_all('send', current_user))
+                   or (select jmsql_internal.has_access_to_all('receive', current_user)))
+                  and (select c.automatic_creation from jmsql_internal.configuration c))
              or connection_id in (
-                 select c.connection_id from jmsql.connection c where c.user_name = current_user)));
-create policy may_update on jmsql.topic for update
+                 select c.connection_id from jmsql_internal.connection c where c.user_name = current_user)));
+create policy may_update on jmsql_internal.topic for update
     using (connection_id is not null and user_name = current_user
-           or ((select jmsql.has_access_to_all('receive', current_user))
-               or topic_id = any ((select jmsql.accessible_topics('receive', current_user))::integer[])))
+           or ((select jmsql_internal.has_access_to_all('receive', current_user))
+               or topic_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[])))
     with check (
         user_name = current_user
         and (connection_id is null
              or connection_id in (
-                 select c.connection_id from jmsql.connection c where c.user_name = current_user)));
+                 select c.connection_id from jmsql_internal.connection c where c.user_name = current_user)));
 
-create policy administrators on jmsql.subscription
-    using ((select jmsql.has_access_to_all('administer', current_user)))
-    with check ((select jmsql.has_access_to_all('administer', current_user)));
-create policy may_select on jmsql.subscription for select using (true);
-create policy may_insert on jmsql.subscription for insert
-    with check ((select jmsql.has_access_to_all('receive', current_user))
-                or topic_id = any ((select jmsql.accessible_topics('receive', current_user))::integer[]));
-create policy may_update on jmsql.subscription for update
-    using ((select jmsql.has_access_to_all('receive', current_user))
-           or topic_id = any ((select jmsql.accessible_topics('receive', current_user))::integer[]))
-    with check ((select jmsql.has_access_to_all('receive', current_user))
-                or topic_id = any ((select jmsql.accessible_topics('receive', current_user))::integer[]));
+create policy administrators on jmsql_internal.subscription
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)))
+    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
+create policy may_select on jmsql_internal.subscription for select using (true);
+create policy may_insert on jmsql_internal.subscription for insert
+    with check ((select jmsql_internal.has_access_to_all('receive', current_user))
+                or topic_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[]));
+create policy may_update on jmsql_internal.subscription for update
+    using ((select jmsql_internal.has_access_to_all('receive', current_user))
+           or topic_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[]))
+    with check ((select jmsql_internal.has_access_to_all('receive', current_user))
+                or topic_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[]));
 
 -- Clients. Each role says of its own connections alone that they live, and what they receive from.
 
-create policy administrators on jmsql.connection
-    using ((select jmsql.has_access_to_all('administer', current_user)))
-    with check ((select jmsql.has_access_to_all('administer', current_user)));
-create policy may_select on jmsql.connection for select using (true);
-create policy may_insert on jmsql.connection for insert
+create policy administrators on jmsql_internal.connection
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)))
+    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
+create policy may_select on jmsql_internal.connection for select using (true);
+create policy may_insert on jmsql_internal.connection for insert
     with check (
         user_name = current_user
         and heartbeat_at <= statement_timestamp() + interval '1 minute' is not false
         and server_process_id = pg_backend_pid() is not false);
-create policy may_update on jmsql.connection for update
+create policy may_update on jmsql_internal.connection for update
     using (user_name = current_user)
     with check (
         user_name = current_user
         and heartbeat_at <= statement_timestamp() + interval '1 minute' is not false);
 
-create policy administrators on jmsql.subscriber
-    using ((select jmsql.has_access_to_all('administer', current_user)))
-    with check ((select jmsql.has_access_to_all('administer', current_user)));
-create policy may_select on jmsql.subscriber for select using (true);
-create policy may_insert on jmsql.subscriber for insert
+create policy administrators on jmsql_internal.subscriber
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)))
+    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
+create policy may_select on jmsql_internal.subscriber for select using (true);
+create policy may_insert on jmsql_internal.subscriber for insert
     with check (
-        ((select jmsql.has_access_to_all('receive', current_user))
-         or queue_id = any ((select jmsql.accessible_queues('receive', current_user))::integer[]))
-        and connection_id in (select c.connection_id from jmsql.connection c where c.user_name = current_user));
-create policy may_update on jmsql.subscriber for update
+        ((select jmsql_internal.has_access_to_all('receive', current_user))
+         or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
+        and connection_id in (
+            select c.connection_id from jmsql_internal.connection c where c.user_name = current_user));
+create policy may_update on jmsql_internal.subscriber for update
     using (
-        ((select jmsql.has_access_to_all('receive', current_user))
-         or queue_id = any ((select jmsql.accessible_queues('receive', current_user))::integer[]))
-        and connection_id in (select c.connection_id from jmsql.connection c where c.user_name = current_user))
+        ((select jmsql_internal.has_access_to_all('receive', current_user))
+         or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
+        and connection_id in (
+            select c.connection_id from jmsql_internal.connection c where c.user_name = current_user))
     with check (
-        ((select jmsql.has_access_to_all('receive', current_user))
-         or queue_id = any ((select jmsql.accessible_queues('receive', current_user))::integer[]))
-        and connection_id in (select c.connection_id from jmsql.connection c where c.user_name = current_user));
+        ((select jmsql_internal.has_access_to_all('receive', current_user))
+         or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
+        and connection_id in (
+            select c.connection_id from jmsql_internal.connection c where c.user_name = current_user));
 
-create policy administrators on jmsql.consumer
-    using ((select jmsql.has_access_to_all('administer', current_user)))
-    with check ((select jmsql.has_access_to_all('administer', current_user)));
-create policy may_select on jmsql.consumer for select using (true);
-create policy may_insert on jmsql.consumer for insert
+create policy administrators on jmsql_internal.consumer
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)))
+    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
+create policy may_select on jmsql_internal.consumer for select using (true);
+create policy may_insert on jmsql_internal.consumer for insert
     with check (
-        ((select jmsql.has_access_to_all('receive', current_user))
-         or queue_id = any ((select jmsql.accessible_queues('receive', current_user))::integer[]))
-        and connection_id in (select c.connection_id from jmsql.connection c where c.user_name = current_user));
-create policy may_update on jmsql.consumer for update
-    using (connection_id in (select c.connection_id from jmsql.connection c where c.user_name = current_user))
-    with check (connection_id in (select c.connection_id from jmsql.connection c where c.user_name = current_user));
+        ((select jmsql_internal.has_access_to_all('receive', current_user))
+         or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
+        and connection_id in (
+            select c.connection_id from jmsql_internal.connection c where c.user_name = current_user));
+create policy may_update on jmsql_internal.consumer for update
+    using (
+        connection_id in (
+            select c.connection_id from jmsql_internal.connection c where c.user_name = current_user))
+    with check (
+        connection_id in (
+            select c.connection_id from jmsql_internal.connection c where c.user_name = current_user));
 
-create policy administrators on jmsql.destination_traffic
-    using ((select jmsql.has_access_to_all('administer', current_user)))
-    with check ((select jmsql.has_access_to_all('administer', current_user)));
-create policy may_select on jmsql.destination_traffic for select using (true);
-create policy may_insert on jmsql.destination_traffic for insert
+create policy administrators on jmsql_internal.destination_traffic
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)))
+    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
+create policy may_select on jmsql_internal.destination_traffic for select using (true);
+create policy may_insert on jmsql_internal.destination_traffic for insert
     with check (
-        ((select jmsql.has_access_to_all('send', current_user))
-         or (select jmsql.has_access_to_all('receive', current_user))
-         or destination_id = any ((select jmsql.accessible_queues('send', current_user))::integer[])
-         or destination_id = any ((select jmsql.accessible_queues('receive', current_user))::integer[])
-         or -destination_id = any ((select jmsql.accessible_topics('send', current_user))::integer[])
-         or -destination_id = any ((select jmsql.accessible_topics('receive', current_user))::integer[]))
+        ((select jmsql_internal.has_access_to_all('send', current_user))
+         or (select jmsql_internal.has_access_to_all('receive', current_user))
+         or destination_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
+         or destination_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+         or -destination_id = any ((select jmsql_internal.accessible_topics('send', current_user))::integer[])
+         or -destination_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[]))
         and sent between 0 and 1000000000000000 and acknowledged between 0 and 1000000000000000
         and rolled_back between 0 and 1000000000000000 and redelivered between 0 and 1000000000000000);
-create policy may_update on jmsql.destination_traffic for update
+create policy may_update on jmsql_internal.destination_traffic for update
     using (
-        (select jmsql.has_access_to_all('send', current_user))
-        or (select jmsql.has_access_to_all('receive', current_user))
-        or destination_id = any ((select jmsql.accessible_queues('send', current_user))::integer[])
-        or destination_id = any ((select jmsql.accessible_queues('receive', current_user))::integer[])
-        or -destination_id = any ((select jmsql.accessible_topics('send', current_user))::integer[])
-        or -destination_id = any ((select jmsql.accessible_topics('receive', current_user))::integer[]))
+        (select jmsql_internal.has_access_to_all('send', current_user))
+        or (select jmsql_internal.has_access_to_all('receive', current_user))
+        or destination_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
+        or destination_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+        or -destination_id = any ((select jmsql_internal.accessible_topics('send', current_user))::integer[])
+        or -destination_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[]))
     with check (
-        ((select jmsql.has_access_to_all('send', current_user))
-         or (select jmsql.has_access_to_all('receive', current_user))
-         or destination_id = any ((select jmsql.accessible_queues('send', current_user))::integer[])
-         or destination_id = any ((select jmsql.accessible_queues('receive', current_user))::integer[])
-         or -destination_id = any ((select jmsql.accessible_topics('send', current_user))::integer[])
-         or -destination_id = any ((select jmsql.accessible_topics('receive', current_user))::integer[]))
+        ((select jmsql_internal.has_access_to_all('send', current_user))
+         or (select jmsql_internal.has_access_to_all('receive', current_user))
+         or destination_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
+         or destination_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+         or -destination_id = any ((select jmsql_internal.accessible_topics('send', current_user))::integer[])
+         or -destination_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[]))
         and sent between 0 and 1000000000000000 and acknowledged between 0 and 1000000000000000
         and rolled_back between 0 and 1000000000000000 and redelivered between 0 and 1000000000000000);
 
 -- Privileges are code: no text of a table is executed. No role gets TRUNCATE, REFERENCES or TRIGGER, and but for
 -- administrators none gets UPDATE or DELETE on a whole table: who has one of them can lock it.
-create function jmsql.set_privileges(role name) returns void
+create function jmsql_internal.set_privileges(role name) returns void
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
 declare
     browsing constant text[] := array[
         'usage on schema jmsql',
+        'usage on schema jmsql_internal',
         'select on'
-            ' jmsql.schema_version, jmsql.configuration, jmsql.binding, jmsql.queue, jmsql.topic, jmsql.subscription,'
-            ' jmsql.subscriber, jmsql.connection, jmsql.consumer, jmsql.grouped_queue, jmsql.leadership,'
-            ' jmsql.destination_traffic, jmsql.message, jmsql.delayed_message, jmsql.delivery, jmsql.body,'
-            ' jmsql.message_history',
+            ' jmsql.schema_version, jmsql_internal.configuration, jmsql_internal.binding, jmsql_internal.queue,'
+            ' jmsql_internal.topic, jmsql_internal.subscription, jmsql_internal.subscriber,'
+            ' jmsql_internal.connection, jmsql_internal.consumer, jmsql_internal.grouped_queue,'
+            ' jmsql_internal.leadership, jmsql_internal.destination_traffic, jmsql_internal.message,'
+            ' jmsql_internal.delayed_message, jmsql_internal.delivery, jmsql_internal.body,'
+            ' jmsql_internal.message_history',
         'select on'
             ' jmsql.messages, jmsql.queues, jmsql.subscriptions, jmsql.clients, jmsql.destinations, jmsql.traffic,'
             ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups',
         'insert (host, process_id, heartbeat_at, lock_key, server_process_id), '
-            'update (client_id, heartbeat_at, closing) on jmsql.connection'];
+            'update (client_id, heartbeat_at, closing) on jmsql_internal.connection'];
     messaging constant text[] := browsing || array[
         'insert (queue_id, body_id, inverse_priority, jms_message_id, jms_timestamp, jms_expiration, '
             'jms_delivery_mode, message_type, jms_correlation_id, jms_reply_to, jms_type, properties, property_types, '
-            'text_body, json_body, body_types, bytes_body, jms_delivery_time) on jmsql.message, jmsql.delayed_message',
+            'text_body, json_body, body_types, bytes_body, jms_delivery_time) '
+            'on jmsql_internal.message, jmsql_internal.delayed_message',
         -- A row is locked by who could change some column of it; the policy lets nobody do that.
-        'update (transaction_id) on jmsql.message',
-        'select, update (slot) on jmsql.group_lock',
-        'insert (position, text_body, json_body, body_types, bytes_body) on jmsql.body',
-        'usage on sequence jmsql.message_sequence, jmsql.claim_sequence',
+        'update (transaction_id) on jmsql_internal.message',
+        'select, update (slot) on jmsql_internal.group_lock',
+        'insert (position, text_body, json_body, body_types, bytes_body) on jmsql_internal.body',
+        'usage on sequence jmsql_internal.message_sequence, jmsql_internal.claim_sequence',
         'insert (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at, next_attempt, '
             'delivery_count, error_count, last_error, claim_expires_at, first_failed_at, dead_letter_queue_id), '
             'update (claim_id, connection_id, claimed_at, next_attempt, delivery_count, error_count, last_error, '
-            'claim_expires_at, first_failed_at, dead_letter_queue_id) on jmsql.delivery',
-        'insert (messages, deliveries, connection_id, is_exact) on jmsql.removal',
-        'insert (name, connection_id), update (connection_id) on jmsql.queue, jmsql.topic',
+            'claim_expires_at, first_failed_at, dead_letter_queue_id) on jmsql_internal.delivery',
+        'insert (messages, deliveries, connection_id, is_exact) on jmsql_internal.removal',
+        'insert (name, connection_id), update (connection_id) on jmsql_internal.queue, jmsql_internal.topic',
         'insert (topic_id, client_id, name, selector, durable, shared, no_local), update (ended, selector, no_local) '
-            'on jmsql.subscription',
-        'insert (queue_id, connection_id, consumers), update (connection_id, consumers) on jmsql.subscriber',
-        'insert (connection_id, queue_id, selector, consumers), update (consumers) on jmsql.consumer',
+            'on jmsql_internal.subscription',
+        'insert (queue_id, connection_id, consumers), update (connection_id, consumers) on jmsql_internal.subscriber',
+        'insert (connection_id, queue_id, selector, consumers), update (consumers) on jmsql_internal.consumer',
         'insert (destination_id, sent, acknowledged, rolled_back, redelivered), '
-            'update (sent, acknowledged, rolled_back, redelivered) on jmsql.destination_traffic',
-        'execute on function jmsql.bury_dead_letters(integer)'];
+            'update (sent, acknowledged, rolled_back, redelivered) on jmsql_internal.destination_traffic',
+        'execute on function jmsql_internal.bury_dead_letters(integer)'];
     administration constant text[] := messaging || array[
         'delete on'
-            ' jmsql.message, jmsql.delayed_message, jmsql.delivery, jmsql.body, jmsql.queue, jmsql.topic,'
-            ' jmsql.connection, jmsql.destination_traffic',
-        'update (transaction_id) on jmsql.delayed_message',
-        'insert (queue_id, deleted_at) on jmsql.queue',
-        'select on jmsql.permission, jmsql.grants, jmsql.spark_sources',
-        'insert, update, delete on jmsql.binding',
-        'update (automatic_creation) on jmsql.configuration',
+            ' jmsql_internal.message, jmsql_internal.delayed_message, jmsql_internal.delivery, jmsql_internal.body,'
+            ' jmsql_internal.queue, jmsql_internal.topic, jmsql_internal.connection,'
+            ' jmsql_internal.destination_traffic',
+        'update (transaction_id) on jmsql_internal.delayed_message',
+        'insert (queue_id, deleted_at) on jmsql_internal.queue',
+        'select on jmsql_internal.permission, jmsql.grants, jmsql.spark_sources',
+        'insert, update, delete on jmsql_internal.binding',
+        'update (automatic_creation) on jmsql_internal.configuration',
         'select, insert, update, delete on'
-            ' jmsql.spark_attempt, jmsql.spark_staging, jmsql.spark_write, jmsql.spark_prepared, jmsql.spark_source,'
-            ' jmsql.spark_batch, jmsql.spark_cursor',
-        'insert, update, delete on jmsql.leadership',
-        'select, insert, delete on jmsql.maintenance_task',
-        'select on sequence jmsql.message_sequence',
+            ' jmsql_internal.spark_attempt, jmsql_internal.spark_staging, jmsql_internal.spark_write,'
+            ' jmsql_internal.spark_prepared, jmsql_internal.spark_source, jmsql_internal.spark_batch,'
+            ' jmsql_internal.spark_cursor',
+        'insert, update, delete on jmsql_internal.leadership',
+        'select, insert, delete on jmsql_internal.maintenance_task',
+        'select on sequence jmsql_internal.message_sequence',
         'execute on function'
-            ' jmsql.settings_row(text), jmsql.alter_destination(text, jsonb), jmsql.create_queue(text, jsonb),'
-            ' jmsql.create_topic(text, jsonb), jmsql.delete_destination(text, boolean), jmsql.pause(text),'
-            ' jmsql.resume(text), jmsql.make_history_partition(date),'
-            ' jmsql.keep_history(tid[], integer[], jmsql.outcome, bigint),'
-            ' jmsql.return_dead_letters(integer, smallint[], bigint[]), jmsql.retry(text, bigint),'
-            ' jmsql.replay_messages(text, xid8[], bigint[], timestamptz, timestamptz, integer, boolean),'
+            ' jmsql_internal.settings_row(text), jmsql.alter_destination(text, jsonb),'
+            ' jmsql.create_queue(text, jsonb), jmsql.create_topic(text, jsonb),'
+            ' jmsql.delete_destination(text, boolean), jmsql.pause(text), jmsql.resume(text),'
+            ' jmsql_internal.make_history_partition(date),'
+            ' jmsql_internal.keep_history(tid[], integer[], jmsql_internal.outcome, bigint),'
+            ' jmsql_internal.return_dead_letters(integer, smallint[], bigint[]), jmsql.retry(text, bigint),'
+            ' jmsql_internal.replay_messages(text, xid8[], bigint[], timestamptz, timestamptz, integer, boolean),'
             ' jmsql.replay(text, text, timestamptz, timestamptz, text[], boolean),'
-            ' jmsql.lock_free_messages(integer, bigint[], bigint, bigint), jmsql.forget_deliveries(tid[]),'
-            ' jmsql.move_step(integer, integer, bigint[], bigint, bigint, boolean),'
+            ' jmsql_internal.lock_free_messages(integer, bigint[], bigint, bigint),'
+            ' jmsql_internal.forget_deliveries(tid[]),'
+            ' jmsql_internal.move_step(integer, integer, bigint[], bigint, bigint, boolean),'
             ' jmsql.move(text, text, bigint[], bigint), jmsql.purge(text, bigint[], bigint),'
-            ' jmsql.cursors_before(regclass, text[]), jmsql.note_history_loss(regclass, text[]),'
+            ' jmsql_internal.cursors_before(regclass, text[]), jmsql_internal.note_history_loss(regclass, text[]),'
             ' jmsql.forget_spark_source(uuid),'
-            ' jmsql.permit(name, text[], integer), jmsql.grant_access(text, name, text[]),'
-            ' jmsql.revoke_access(text, name, text[]), jmsql.create_roles(), jmsql.restore_pages()'];
+            ' jmsql_internal.permit(name, text[], integer), jmsql.grant_access(text, name, text[]),'
+            ' jmsql.revoke_access(text, name, text[]), jmsql.create_roles(), jmsql_internal.restore_pages()'];
     actions text[] := array(
-        select p.action from jmsql.permission p where p.grantee = quote_ident(role)::regrole);
+        select p.action from jmsql_internal.permission p where p.grantee = quote_ident(role)::regrole);
     granted text;
+    place regnamespace;
 begin
     if role = (select r.rolname from pg_class c join pg_roles r on r.oid = c.relowner
-               where c.oid = 'jmsql.permission'::regclass) then
+               where c.oid = 'jmsql_internal.permission'::regclass) then
         return;
     end if;
-    execute format('revoke all on all tables in schema jmsql from %I', role);
-    execute format('revoke all on all sequences in schema jmsql from %I', role);
-    execute format('revoke all on all functions in schema jmsql from %I', role);
-    execute format('revoke all on schema jmsql from %I', role);
+    foreach place in array array['jmsql'::regnamespace, 'jmsql_internal'::regnamespace] loop
+        execute format('revoke all on all tables in schema %s from %I', place, role);
+        execute format('revoke all on all sequences in schema %s from %I', place, role);
+        execute format('revoke all on all functions in schema %s from %I', place, role);
+        execute format('revoke all on schema %s from %I', place, role);
+    end loop;
     foreach granted in array case
         when 'administer' = any(actions) then administration
         when actions && array['send', 'receive'] then messaging
@@ -352,22 +371,22 @@ begin
     end loop;
 end
 $$;
-comment on function jmsql.set_privileges(name) is
+comment on function jmsql_internal.set_privileges(name) is
     'Gives a role the privileges that it takes to do what it may, and no other. They stand here, and in no table.';
 
-create function jmsql.renew_privileges() returns void
+create function jmsql_internal.renew_privileges() returns void
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform jmsql.set_privileges(r.rolname)
-    from pg_roles r where r.oid in (select p.grantee from jmsql.permission p);
+    perform jmsql_internal.set_privileges(r.rolname)
+    from pg_roles r where r.oid in (select p.grantee from jmsql_internal.permission p);
 end
 $$;
-comment on function jmsql.renew_privileges() is
+comment on function jmsql_internal.renew_privileges() is
     'Gives all roles that have access what it takes now; for migrations that change set_privileges.';
 
-create function jmsql.permit(role name, actions text[], destination integer) returns void
+create function jmsql_internal.permit(role name, actions text[], destination integer) returns void
     language plpgsql volatile security definer
     set search_path = pg_catalog, pg_temp
 as $$
@@ -378,23 +397,25 @@ begin
         raise exception 'There is no role "%".', role using errcode = 'JMS03', hint = 'CREATE ROLE makes one.';
     end if;
     foreach protected in array array[
-        'jmsql.message'::regclass, 'jmsql.delayed_message'::regclass, 'jmsql.delivery'::regclass,
-        'jmsql.body'::regclass, 'jmsql.message_history'::regclass, 'jmsql.queue'::regclass, 'jmsql.topic'::regclass,
-        'jmsql.subscription'::regclass, 'jmsql.subscriber'::regclass, 'jmsql.connection'::regclass,
-        'jmsql.consumer'::regclass, 'jmsql.destination_traffic'::regclass]
+        'jmsql_internal.message'::regclass, 'jmsql_internal.delayed_message'::regclass,
+        'jmsql_internal.delivery'::regclass, 'jmsql_internal.body'::regclass,
+        'jmsql_internal.message_history'::regclass, 'jmsql_internal.queue'::regclass, 'jmsql_internal.topic'::regclass,
+        'jmsql_internal.subscription'::regclass, 'jmsql_internal.subscriber'::regclass,
+        'jmsql_internal.connection'::regclass,
+        'jmsql_internal.consumer'::regclass, 'jmsql_internal.destination_traffic'::regclass]
     loop
         if not (select c.relrowsecurity from pg_class c where c.oid = protected) then
             execute format('alter table %s enable row level security', protected);
         end if;
     end loop;
-    lock table jmsql.permission in share row exclusive mode;
-    insert into jmsql.permission (grantee, action, queue_id)
+    lock table jmsql_internal.permission in share row exclusive mode;
+    insert into jmsql_internal.permission (grantee, action, queue_id)
     select quote_ident(role)::regrole, a, destination from unnest(actions) a
     on conflict do nothing;
-    perform jmsql.set_privileges(role);
+    perform jmsql_internal.set_privileges(role);
 end
 $$;
-comment on function jmsql.permit(name, text[], integer) is
+comment on function jmsql_internal.permit(name, text[], integer) is
     'Gives a role access to a destination, or with null to all; switches row security on with the first.';
 
 create function jmsql.grant_access(destination text, role name, variadic actions text[]) returns void
@@ -405,7 +426,7 @@ begin
     if not actions <@ array['send', 'receive', 'browse'] then
         raise exception 'Access is given to send, receive or browse.' using errcode = 'JMS03';
     end if;
-    perform jmsql.permit(role, actions, jmsql.settings_row(destination));
+    perform jmsql_internal.permit(role, actions, jmsql_internal.settings_row(destination));
 end
 $$;
 comment on function jmsql.grant_access(text, name, text[]) is
@@ -419,11 +440,11 @@ begin
     if not exists (select from pg_roles r where r.rolname = role) then
         raise exception 'There is no role "%".', role using errcode = 'JMS03';
     end if;
-    lock table jmsql.permission in share row exclusive mode;
-    delete from jmsql.permission p
-    where p.grantee = quote_ident(role)::regrole and p.queue_id = jmsql.settings_row(destination)
+    lock table jmsql_internal.permission in share row exclusive mode;
+    delete from jmsql_internal.permission p
+    where p.grantee = quote_ident(role)::regrole and p.queue_id = jmsql_internal.settings_row(destination)
       and p.action = any(actions);
-    perform jmsql.set_privileges(role);
+    perform jmsql_internal.set_privileges(role);
 end
 $$;
 comment on function jmsql.revoke_access(text, name, text[]) is 'Takes back what grant_access has given.';
@@ -455,7 +476,7 @@ begin
                                 'Then do it again.';
             end;
         end if;
-        perform jmsql.permit(wanted.role, wanted.actions, null);
+        perform jmsql_internal.permit(wanted.role, wanted.actions, null);
     end loop;
 end
 $$;
@@ -471,7 +492,7 @@ declare
 begin
     for routine in
         select p.oid from pg_catalog.pg_proc p
-        where p.pronamespace = 'jmsql'::regnamespace
+        where p.pronamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)
           and (p.prosecdef or p.prorettype = 'trigger'::regtype)
           and p.proname not in ('has_access_to_all', 'accessible_queues', 'accessible_topics')
     loop
@@ -482,17 +503,18 @@ $$;
 -- Those that are an administrator's alone know by the right to execute them, which PostgreSQL checks for whoever calls
 -- them, that they may do what they are asked for.
 revoke all on function
-    jmsql.settings_row(text), jmsql.alter_destination(text, jsonb), jmsql.create_queue(text, jsonb),
+    jmsql_internal.settings_row(text), jmsql.alter_destination(text, jsonb), jmsql.create_queue(text, jsonb),
     jmsql.create_topic(text, jsonb), jmsql.delete_destination(text, boolean), jmsql.pause(text), jmsql.resume(text),
-    jmsql.make_history_partition(date), jmsql.keep_history(tid[], integer[], jmsql.outcome, bigint),
-    jmsql.return_dead_letters(integer, smallint[], bigint[]), jmsql.retry(text, bigint),
-    jmsql.replay_messages(text, xid8[], bigint[], timestamptz, timestamptz, integer, boolean),
+    jmsql_internal.make_history_partition(date),
+    jmsql_internal.keep_history(tid[], integer[], jmsql_internal.outcome, bigint),
+    jmsql_internal.return_dead_letters(integer, smallint[], bigint[]), jmsql.retry(text, bigint),
+    jmsql_internal.replay_messages(text, xid8[], bigint[], timestamptz, timestamptz, integer, boolean),
     jmsql.replay(text, text, timestamptz, timestamptz, text[], boolean),
-    jmsql.lock_free_messages(integer, bigint[], bigint, bigint), jmsql.forget_deliveries(tid[]),
-    jmsql.move_step(integer, integer, bigint[], bigint, bigint, boolean), jmsql.move(text, text, bigint[], bigint),
-    jmsql.purge(text, bigint[], bigint), jmsql.cursors_before(regclass, text[]),
-    jmsql.note_history_loss(regclass, text[]), jmsql.forget_spark_source(uuid),
-    jmsql.permit(name, text[], integer), jmsql.grant_access(text, name, text[]),
-    jmsql.revoke_access(text, name, text[]), jmsql.create_roles(), jmsql.restore_pages(),
-    jmsql.set_privileges(name), jmsql.renew_privileges()
+    jmsql_internal.lock_free_messages(integer, bigint[], bigint, bigint), jmsql_internal.forget_deliveries(tid[]),
+    jmsql_internal.move_step(integer, integer, bigint[], bigint, bigint, boolean),
+    jmsql.move(text, text, bigint[], bigint), jmsql.purge(text, bigint[], bigint), jmsql_internal.cursors_before(regclass, text[]),
+    jmsql_internal.note_history_loss(regclass, text[]), jmsql.forget_spark_source(uuid),
+    jmsql_internal.permit(name, text[], integer), jmsql.grant_access(text, name, text[]),
+    jmsql.revoke_access(text, name, text[]), jmsql.create_roles(), jmsql_internal.restore_pages(),
+    jmsql_internal.set_privileges(name), jmsql_internal.renew_privileges()
 from public;

@@ -1,6 +1,6 @@
 -- Destinations made, changed, paused and deleted.
 
-create function jmsql.settings_row(destination text) returns integer
+create function jmsql_internal.settings_row(destination text) returns integer
     language plpgsql volatile strict security definer
     set search_path = pg_catalog, pg_temp
 as $$
@@ -9,15 +9,15 @@ declare
     found_topic integer;
 begin
     if destination like 'topic://%' then
-        select t.topic_id into found_topic from jmsql.topic t where t.name = substr(destination, 9);
+        select t.topic_id into found_topic from jmsql_internal.topic t where t.name = substr(destination, 9);
         if found_topic is null then
             raise exception 'There is no topic "%".', substr(destination, 9) using errcode = 'JMS01',
                 hint = 'Make it with create_topic; the view destinations lists those there are.';
         end if;
-        insert into jmsql.queue (topic_id) values (found_topic) on conflict (topic_id) do nothing;
-        select q.queue_id into found_id from jmsql.queue q where q.topic_id = found_topic;
+        insert into jmsql_internal.queue (topic_id) values (found_topic) on conflict (topic_id) do nothing;
+        select q.queue_id into found_id from jmsql_internal.queue q where q.topic_id = found_topic;
     else
-        select q.queue_id into found_id from jmsql.queue q
+        select q.queue_id into found_id from jmsql_internal.queue q
         where q.name = case when destination like 'queue://%' then substr(destination, 9) else destination end;
         if found_id is null then
             raise exception 'There is no queue "%".', regexp_replace(destination, '^queue://', '')
@@ -28,7 +28,8 @@ begin
     return found_id;
 end
 $$;
-comment on function jmsql.settings_row(text) is 'The row of the table queue with the settings of a queue or topic.';
+comment on function jmsql_internal.settings_row(text) is
+    'The row of the table queue with the settings of a queue or topic.';
 
 create function jmsql.create_queue(name text, settings jsonb default '{}') returns boolean
     language plpgsql volatile strict security definer
@@ -37,7 +38,7 @@ as $$
 declare
     made boolean;
 begin
-    insert into jmsql.queue (name) values (create_queue.name) on conflict do nothing;
+    insert into jmsql_internal.queue (name) values (create_queue.name) on conflict do nothing;
     made := found;
     perform jmsql.alter_destination('queue://' || name, settings);
     return made;
@@ -53,7 +54,7 @@ as $$
 declare
     made boolean;
 begin
-    insert into jmsql.topic (name) values (create_topic.name) on conflict do nothing;
+    insert into jmsql_internal.topic (name) values (create_topic.name) on conflict do nothing;
     made := found;
     if settings <> '{}' then
         perform jmsql.alter_destination('topic://' || name, settings);
@@ -69,37 +70,38 @@ create function jmsql.alter_destination(destination text, settings jsonb) return
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    settings_id integer := jmsql.settings_row(destination);
+    settings_id integer := jmsql_internal.settings_row(destination);
     concerned integer[];
     setting text;
     wanted jsonb;
     in_column text;
 begin
-    select array_agg(q.queue_id) into concerned from jmsql.queue q
+    select array_agg(q.queue_id) into concerned from jmsql_internal.queue q
     where q.queue_id = settings_id
        or q.queue_id in (
-            select s.queue_id from jmsql.subscription s
-            join jmsql.queue t on t.topic_id = s.topic_id where t.queue_id = settings_id);
+            select s.queue_id from jmsql_internal.subscription s
+            join jmsql_internal.queue t on t.topic_id = s.topic_id where t.queue_id = settings_id);
     for setting, wanted in select * from jsonb_each(settings) loop
         in_column := case when setting like '%\_queue' then setting || '_id' else setting end;
-        if in_column not in (select jmsql.setting_columns()) then
+        if in_column not in (select jmsql_internal.setting_columns()) then
             raise exception 'A destination has no setting "%".', setting using errcode = 'JMS03',
                 hint = 'There are: ' || (select string_agg(regexp_replace(c, '_queue_id$', '_queue'), ', ')
-                                         from jmsql.setting_columns() c) || '.';
+                                         from jmsql_internal.setting_columns() c) || '.';
         end if;
         if in_column <> setting and wanted <> 'null' then
-            wanted := to_jsonb(jmsql.settings_row(wanted #>> '{}'));
+            wanted := to_jsonb(jmsql_internal.settings_row(wanted #>> '{}'));
             if wanted::integer = any(concerned) then
                 raise exception 'A queue cannot be its own %.', replace(setting, '_', ' ') using errcode = 'JMS03';
             end if;
         end if;
         begin
             if wanted = 'null' then
-                execute format('update jmsql.queue set %I = default where queue_id = any($1)', in_column)
+                execute format('update jmsql_internal.queue set %I = default where queue_id = any($1)', in_column)
                     using concerned;
             else
                 execute format(
-                    'update jmsql.queue q set %1$I = s.%1$I from jsonb_populate_record(null::jmsql.queue, $1) s '
+                    'update jmsql_internal.queue q set %1$I = s.%1$I '
+                    'from jsonb_populate_record(null::jmsql_internal.queue, $1) s '
                     'where q.queue_id = any($2)', in_column)
                     using jsonb_build_object(in_column, wanted), concerned;
             end if;
@@ -131,33 +133,33 @@ create function jmsql.delete_destination(destination text, force boolean default
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    settings_id integer := jmsql.settings_row(destination);
+    settings_id integer := jmsql_internal.settings_row(destination);
     found_topic integer;
     concerned integer[];
     clients bigint;
 begin
-    select q.topic_id into found_topic from jmsql.queue q where q.queue_id = settings_id;
+    select q.topic_id into found_topic from jmsql_internal.queue q where q.queue_id = settings_id;
     concerned := case when found_topic is null then array[settings_id]
-                      else array(select s.queue_id from jmsql.subscription s
+                      else array(select s.queue_id from jmsql_internal.subscription s
                                  where s.topic_id = found_topic) end;
     if not force then
-        select count(*) into clients from jmsql.connection c
-        where jmsql.is_connected(c.connection_id)
-          and (exists (select from jmsql.consumer n
+        select count(*) into clients from jmsql_internal.connection c
+        where jmsql_internal.is_connected(c.connection_id)
+          and (exists (select from jmsql_internal.consumer n
                        where n.queue_id = any(concerned) and n.connection_id = c.connection_id)
-               or exists (select from jmsql.delivery d
+               or exists (select from jmsql_internal.delivery d
                           where d.queue_id = any(concerned) and d.connection_id = c.connection_id));
         if clients > 0 then
             raise exception 'The destination "%" has consumers, of % client(s).', destination, clients
                 using errcode = 'JMS02', hint = 'Close them first, or force it.';
         end if;
     end if;
-    delete from jmsql.permission p where p.queue_id = settings_id;
-    delete from jmsql.subscription s where s.queue_id = any(concerned);
+    delete from jmsql_internal.permission p where p.queue_id = settings_id;
+    delete from jmsql_internal.subscription s where s.queue_id = any(concerned);
     -- Their messages go later, in small steps; those that a session holds when it has let go of them.
-    update jmsql.queue q set name = null, connection_id = null, deleted_at = statement_timestamp()
+    update jmsql_internal.queue q set name = null, connection_id = null, deleted_at = statement_timestamp()
     where q.queue_id = any(concerned);
-    delete from jmsql.topic t where t.topic_id = found_topic;
+    delete from jmsql_internal.topic t where t.topic_id = found_topic;
 end
 $$;
 comment on function jmsql.delete_destination(text, boolean) is

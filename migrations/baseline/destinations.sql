@@ -1,6 +1,6 @@
 -- Queues and topics, what is set for them, and who receives from them.
 
-create table jmsql.topic (
+create table jmsql_internal.topic (
     topic_id      integer generated always as identity primary key,
     name          text collate "C" not null unique check (length(name) between 1 and 255),
     connection_id bigint,
@@ -10,19 +10,20 @@ create table jmsql.topic (
     constraint temporary_names_are_reserved
         check ((connection_id is not null) = (name ~ '^temporary-[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$'))
 );
-comment on table jmsql.topic is 'A topic. What is published on it goes to the queue of each of its subscriptions.';
-comment on column jmsql.topic.connection_id is 'The connection with which a temporary topic goes.';
-comment on column jmsql.topic.user_name is 'The role that has made it, whose alone it is if it is temporary.';
-create index topic_temporary on jmsql.topic (connection_id) where connection_id is not null;
+comment on table jmsql_internal.topic is
+    'A topic. What is published on it goes to the queue of each of its subscriptions.';
+comment on column jmsql_internal.topic.connection_id is 'The connection with which a temporary topic goes.';
+comment on column jmsql_internal.topic.user_name is 'The role that has made it, whose alone it is if it is temporary.';
+create index topic_temporary on jmsql_internal.topic (connection_id) where connection_id is not null;
 
-create table jmsql.queue (
+create table jmsql_internal.queue (
     queue_id                 integer generated always as identity primary key,
     name                     text collate "C" unique check (length(name) between 1 and 255),
-    expiry_queue_id          integer references jmsql.queue on delete set null,
+    expiry_queue_id          integer references jmsql_internal.queue on delete set null,
     created_at               timestamptz not null default now(),
     connection_id            bigint,
     deleted_at               timestamptz,
-    topic_id                 integer unique references jmsql.topic on delete cascade,
+    topic_id                 integer unique references jmsql_internal.topic on delete cascade,
     history                  boolean not null default false,
     history_days             integer check (history_days > 0),
     paused                   boolean not null default false,
@@ -32,40 +33,43 @@ create table jmsql.queue (
         check (redelivery_multiplier >= 1 and redelivery_multiplier < 'infinity'),
     maximum_redelivery_delay double precision check (maximum_redelivery_delay between 0 and 3153600000),
     redelivery_jitter        double precision check (redelivery_jitter between 0 and 1),
-    dead_letter_queue_id     integer references jmsql.queue on delete set null,
+    dead_letter_queue_id     integer references jmsql_internal.queue on delete set null,
     claim_time_limit         double precision check (claim_time_limit between 1 and 3153600000),
     user_name                name not null default current_user,
     constraint temporary_names_are_reserved check (
         name is null
         or (connection_id is not null) = (name ~ '^temporary-[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$'))
 );
-comment on table jmsql.queue is 'A queue. Messages that expire in it move to its expiry queue, if it names one.';
-comment on column jmsql.queue.name is 'Null for the queue of a subscription, and for one that is being deleted.';
-comment on column jmsql.queue.connection_id is 'The connection with which a temporary queue goes.';
-comment on column jmsql.queue.deleted_at is 'Since when its messages are being removed; the row goes last.';
-comment on column jmsql.queue.topic_id is
+comment on table jmsql_internal.queue is
+    'A queue. Messages that expire in it move to its expiry queue, if it names one.';
+comment on column jmsql_internal.queue.name is
+    'Null for the queue of a subscription, and for one that is being deleted.';
+comment on column jmsql_internal.queue.connection_id is 'The connection with which a temporary queue goes.';
+comment on column jmsql_internal.queue.deleted_at is 'Since when its messages are being removed; the row goes last.';
+comment on column jmsql_internal.queue.topic_id is
     'This is no queue, but what its subscriptions begin with: the settings of the topic.';
-comment on column jmsql.queue.history is 'Whether messages go to message_history when they leave the queue.';
-comment on column jmsql.queue.history_days is 'How many days of it are kept; null: all, until somebody removes it.';
-comment on column jmsql.queue.paused is 'The queue takes messages and delivers none.';
-comment on column jmsql.queue.maximum_deliveries is
+comment on column jmsql_internal.queue.history is 'Whether messages go to message_history when they leave the queue.';
+comment on column jmsql_internal.queue.history_days is
+    'How many days of it are kept; null: all, until somebody removes it.';
+comment on column jmsql_internal.queue.paused is 'The queue takes messages and delivers none.';
+comment on column jmsql_internal.queue.maximum_deliveries is
     'After so many deliveries that failed, a message moves to the dead-letter queue; null: never.';
-comment on column jmsql.queue.redelivery_delay is 'Seconds before the first redelivery; null: none.';
-comment on column jmsql.queue.redelivery_multiplier is 'What each further delay is multiplied with; null: 1.';
-comment on column jmsql.queue.maximum_redelivery_delay is 'The longest delay in seconds; null: any.';
-comment on column jmsql.queue.redelivery_jitter is 'The share by which delays vary at random; null: 0.';
-comment on column jmsql.queue.dead_letter_queue_id is 'Where messages go at last; null: the queue DLQ.';
-comment on column jmsql.queue.claim_time_limit is
+comment on column jmsql_internal.queue.redelivery_delay is 'Seconds before the first redelivery; null: none.';
+comment on column jmsql_internal.queue.redelivery_multiplier is 'What each further delay is multiplied with; null: 1.';
+comment on column jmsql_internal.queue.maximum_redelivery_delay is 'The longest delay in seconds; null: any.';
+comment on column jmsql_internal.queue.redelivery_jitter is 'The share by which delays vary at random; null: 0.';
+comment on column jmsql_internal.queue.dead_letter_queue_id is 'Where messages go at last; null: the queue DLQ.';
+comment on column jmsql_internal.queue.claim_time_limit is
     'After so many seconds a claim that nobody extends is taken away; null: never.';
-comment on column jmsql.queue.user_name is 'The role that has made it, whose alone it is if it is temporary.';
-create index queue_deleted on jmsql.queue (queue_id) where deleted_at is not null;
-create index queue_temporary on jmsql.queue (connection_id) where connection_id is not null;
+comment on column jmsql_internal.queue.user_name is 'The role that has made it, whose alone it is if it is temporary.';
+create index queue_deleted on jmsql_internal.queue (queue_id) where deleted_at is not null;
+create index queue_temporary on jmsql_internal.queue (connection_id) where connection_id is not null;
 -- Whoever acknowledges looks here, and finds nothing to read while nobody keeps history.
-create index queue_history on jmsql.queue (queue_id) where history;
+create index queue_history on jmsql_internal.queue (queue_id) where history;
 
-create table jmsql.subscription (
-    queue_id   integer primary key references jmsql.queue on delete cascade,
-    topic_id   integer not null references jmsql.topic on delete cascade,
+create table jmsql_internal.subscription (
+    queue_id   integer primary key references jmsql_internal.queue on delete cascade,
+    topic_id   integer not null references jmsql_internal.topic on delete cascade,
     client_id  text collate "C",
     name       text collate "C",
     selector   text,
@@ -76,141 +80,144 @@ create table jmsql.subscription (
     ended      boolean not null default false,
     check (name is not null or not (durable or shared))
 );
-comment on table jmsql.subscription is 'What is wanted of a topic, and by whom.';
-comment on column jmsql.subscription.ended is 'Set to true, it ends the subscription.';
-create index subscription_topic on jmsql.subscription (topic_id);
-create unique index subscription_name on jmsql.subscription (name, client_id, durable) nulls not distinct
+comment on table jmsql_internal.subscription is 'What is wanted of a topic, and by whom.';
+comment on column jmsql_internal.subscription.ended is 'Set to true, it ends the subscription.';
+create index subscription_topic on jmsql_internal.subscription (topic_id);
+create unique index subscription_name on jmsql_internal.subscription (name, client_id, durable) nulls not distinct
     where name is not null;
 
-create table jmsql.subscriber (
-    queue_id      integer not null references jmsql.subscription on delete cascade,
-    connection_id bigint not null references jmsql.connection on delete cascade,
+create table jmsql_internal.subscriber (
+    queue_id      integer not null references jmsql_internal.subscription on delete cascade,
+    connection_id bigint not null references jmsql_internal.connection on delete cascade,
     consumers     integer not null check (consumers >= 0),
     primary key (queue_id, connection_id)
 );
-comment on table jmsql.subscriber is 'How many consumers of a connection receive from a subscription now.';
-comment on column jmsql.subscriber.consumers is 'Set to 0, it removes the row.';
-create index subscriber_connection on jmsql.subscriber (connection_id);
+comment on table jmsql_internal.subscriber is 'How many consumers of a connection receive from a subscription now.';
+comment on column jmsql_internal.subscriber.consumers is 'Set to 0, it removes the row.';
+create index subscriber_connection on jmsql_internal.subscriber (connection_id);
 
-create table jmsql.consumer (
-    connection_id bigint not null references jmsql.connection on delete cascade,
+create table jmsql_internal.consumer (
+    connection_id bigint not null references jmsql_internal.connection on delete cascade,
     queue_id      integer not null,
     selector      text not null,
     consumers     integer not null check (consumers >= 0),
     primary key (connection_id, queue_id, selector)
 );
-comment on table jmsql.consumer is
+comment on table jmsql_internal.consumer is
     'How many consumers of a queue or subscription a connection has, and with which selector, if not an empty one.';
-comment on column jmsql.consumer.consumers is 'Set to 0, it removes the row.';
-create index consumer_queue on jmsql.consumer (queue_id);
+comment on column jmsql_internal.consumer.consumers is 'Set to 0, it removes the row.';
+create index consumer_queue on jmsql_internal.consumer (queue_id);
 
-create table jmsql.configuration (
+create table jmsql_internal.configuration (
     only_row           boolean primary key default true check (only_row),
     automatic_creation boolean not null default true
 );
-comment on table jmsql.configuration is 'What is set for all destinations: one row.';
-comment on column jmsql.configuration.automatic_creation is 'Whether the first use of a queue or topic makes it.';
-insert into jmsql.configuration default values;
+comment on table jmsql_internal.configuration is 'What is set for all destinations: one row.';
+comment on column jmsql_internal.configuration.automatic_creation is
+    'Whether the first use of a queue or topic makes it.';
+insert into jmsql_internal.configuration default values;
 
-create table jmsql.binding (
+create table jmsql_internal.binding (
     name     text collate "C" primary key check (length(name) between 1 and 255),
     object   jsonb not null,
     bound_at timestamptz not null default now()
 );
-comment on table jmsql.binding is 'Administered objects, connection factories and destinations, by their names.';
-comment on column jmsql.binding.object is 'What the object consists of; there is no password in it.';
+comment on table jmsql_internal.binding is
+    'Administered objects, connection factories and destinations, by their names.';
+comment on column jmsql_internal.binding.object is 'What the object consists of; there is no password in it.';
 
 -- The settings of a destination are all the columns of its row that are no others, so that a new one takes no code.
 
-create function jmsql.setting_columns() returns setof name
+create function jmsql_internal.setting_columns() returns setof name
     language sql stable
 begin atomic
     select a.attname from pg_catalog.pg_attribute a
-    where a.attrelid = 'jmsql.queue'::regclass and a.attnum > 0 and not a.attisdropped
+    where a.attrelid = 'jmsql_internal.queue'::regclass and a.attnum > 0 and not a.attisdropped
       and a.attname not in ('queue_id', 'name', 'topic_id', 'connection_id', 'user_name', 'created_at', 'deleted_at')
     order by a.attnum;
 end;
-comment on function jmsql.setting_columns() is 'The columns of the table queue that are settings.';
+comment on function jmsql_internal.setting_columns() is 'The columns of the table queue that are settings.';
 
-create function jmsql.queue_settings(queue jmsql.queue) returns jsonb
+create function jmsql_internal.queue_settings(queue jmsql_internal.queue) returns jsonb
     language sql stable
 begin atomic
     select coalesce(
         jsonb_object_agg(
             regexp_replace(s.name, '_queue_id$', '_queue'),
             case when s.name like '%\_queue\_id'
-                 then (select to_jsonb(q.name) from jmsql.queue q where q.queue_id = s.value::text::integer)
+                 then (select to_jsonb(q.name) from jmsql_internal.queue q where q.queue_id = s.value::text::integer)
                  else s.value end),
         '{}')
     from jsonb_each(to_jsonb(queue)) as s (name, value)
-    where s.name in (select jmsql.setting_columns()) and s.value not in ('null', 'false');
+    where s.name in (select jmsql_internal.setting_columns()) and s.value not in ('null', 'false');
 end;
-comment on function jmsql.queue_settings(jmsql.queue) is 'What is set for a queue, but for what is off.';
+comment on function jmsql_internal.queue_settings(jmsql_internal.queue) is
+    'What is set for a queue, but for what is off.';
 
-create function jmsql.inherit_settings() returns trigger
+create function jmsql_internal.inherit_settings() returns trigger
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    settings jmsql.queue;
+    settings jmsql_internal.queue;
     columns text;
 begin
-    select q.* into settings from jmsql.queue q where q.topic_id = new.topic_id;
+    select q.* into settings from jmsql_internal.queue q where q.topic_id = new.topic_id;
     if found then
-        select string_agg(format('%1$I = ($1).%1$I', c), ', ') into columns from jmsql.setting_columns() c;
-        execute 'update jmsql.queue set ' || columns || ' where queue_id = $2' using settings, new.queue_id;
+        select string_agg(format('%1$I = ($1).%1$I', c), ', ') into columns from jmsql_internal.setting_columns() c;
+        execute 'update jmsql_internal.queue set ' || columns || ' where queue_id = $2' using settings, new.queue_id;
     end if;
     return null;
 end
 $$;
-comment on function jmsql.inherit_settings() is 'Gives a new subscription the settings of its topic.';
-create trigger subscriptions_have_their_topics_settings after insert on jmsql.subscription
-    for each row execute function jmsql.inherit_settings();
+comment on function jmsql_internal.inherit_settings() is 'Gives a new subscription the settings of its topic.';
+create trigger subscriptions_have_their_topics_settings after insert on jmsql_internal.subscription
+    for each row execute function jmsql_internal.inherit_settings();
 
 -- What a role may not do itself, triggers do, with the owner's rights and by what policies have let through: so it is
 -- PostgreSQL that says who asks, wherever the statement comes from. Nobody needs the right to execute their functions:
 -- who had that could have one run for a table of his own, with rows that no policy has seen.
 
-create function jmsql.make_subscription_queue() returns trigger
+create function jmsql_internal.make_subscription_queue() returns trigger
     language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
-    insert into jmsql.queue default values returning queue_id into new.queue_id;
+    insert into jmsql_internal.queue default values returning queue_id into new.queue_id;
     return new;
 end
 $$;
-comment on function jmsql.make_subscription_queue() is 'Makes the queue of a new subscription.';
-create trigger subscriptions_have_queues_of_their_own before insert on jmsql.subscription
-    for each row when (new.queue_id is null) execute function jmsql.make_subscription_queue();
+comment on function jmsql_internal.make_subscription_queue() is 'Makes the queue of a new subscription.';
+create trigger subscriptions_have_queues_of_their_own before insert on jmsql_internal.subscription
+    for each row when (new.queue_id is null) execute function jmsql_internal.make_subscription_queue();
 
-create function jmsql.end_subscription() returns trigger
+create function jmsql_internal.end_subscription() returns trigger
     language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
     if tg_op = 'UPDATE' then
-        delete from jmsql.subscription s where s.queue_id = new.queue_id;
+        delete from jmsql_internal.subscription s where s.queue_id = new.queue_id;
     else
         -- Its messages go later, in small steps; those that a session still holds go when it has let go of them.
-        update jmsql.queue q set deleted_at = statement_timestamp()
+        update jmsql_internal.queue q set deleted_at = statement_timestamp()
         where q.queue_id = old.queue_id and q.deleted_at is null
           and q.name is null and q.topic_id is null and q.connection_id is null;
     end if;
     return null;
 end
 $$;
-comment on function jmsql.end_subscription() is
+comment on function jmsql_internal.end_subscription() is
     'Deletes a subscription that is to end, and has upkeep remove the queue of one that is deleted.';
-create trigger subscriptions_end after update of ended on jmsql.subscription
-    for each row when (new.ended) execute function jmsql.end_subscription();
-create trigger queues_go_with_their_subscription after delete on jmsql.subscription
-    for each row execute function jmsql.end_subscription();
+create trigger subscriptions_end after update of ended on jmsql_internal.subscription
+    for each row when (new.ended) execute function jmsql_internal.end_subscription();
+create trigger queues_go_with_their_subscription after delete on jmsql_internal.subscription
+    for each row execute function jmsql_internal.end_subscription();
 
-create function jmsql.end_temporary() returns trigger
+create function jmsql_internal.end_temporary() returns trigger
     language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
     if tg_table_name = 'topic' then
-        delete from jmsql.topic t where t.topic_id = old.topic_id;
+        delete from jmsql_internal.topic t where t.topic_id = old.topic_id;
         return null;
     end if;
     new.name := null;
@@ -218,35 +225,35 @@ begin
     return new;
 end
 $$;
-comment on function jmsql.end_temporary() is
+comment on function jmsql_internal.end_temporary() is
     'Deletes a temporary destination that goes with no connection any more.';
-create trigger temporary_queues_end before update of connection_id on jmsql.queue
+create trigger temporary_queues_end before update of connection_id on jmsql_internal.queue
     for each row when (new.connection_id is null and old.connection_id is not null and new.deleted_at is null)
-    execute function jmsql.end_temporary();
-create trigger temporary_topics_end before update of connection_id on jmsql.topic
+    execute function jmsql_internal.end_temporary();
+create trigger temporary_topics_end before update of connection_id on jmsql_internal.topic
     for each row when (new.connection_id is null and old.connection_id is not null)
-    execute function jmsql.end_temporary();
+    execute function jmsql_internal.end_temporary();
 
-create trigger consumers_leave after update of consumers on jmsql.consumer
-    for each row when (new.consumers = 0) execute function jmsql.remove_updated_row();
-create trigger subscribers_leave after update of consumers on jmsql.subscriber
-    for each row when (new.consumers = 0) execute function jmsql.remove_updated_row();
+create trigger consumers_leave after update of consumers on jmsql_internal.consumer
+    for each row when (new.consumers = 0) execute function jmsql_internal.remove_updated_row();
+create trigger subscribers_leave after update of consumers on jmsql_internal.subscriber
+    for each row when (new.consumers = 0) execute function jmsql_internal.remove_updated_row();
 
-create function jmsql.tell_of_change() returns trigger
+create function jmsql_internal.tell_of_change() returns trigger
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform pg_notify(tg_table_schema, old.queue_id || ' 0 0');
+    perform pg_notify(jmsql_internal.channel(), old.queue_id || ' 0 0');
     return null;
 end
 $$;
-comment on function jmsql.tell_of_change() is
+comment on function jmsql_internal.tell_of_change() is
     'Has consumers let go of the messages that they have fetched and not delivered, and look at their queue anew.';
-create trigger consumers_hear_of_a_pause after update of paused on jmsql.queue
-    for each row when (old.paused <> new.paused) execute function jmsql.tell_of_change();
-create trigger consumers_hear_of_a_removal after update of deleted_at on jmsql.queue
+create trigger consumers_hear_of_a_pause after update of paused on jmsql_internal.queue
+    for each row when (old.paused <> new.paused) execute function jmsql_internal.tell_of_change();
+create trigger consumers_hear_of_a_removal after update of deleted_at on jmsql_internal.queue
     for each row when (old.deleted_at is null and new.deleted_at is not null)
-    execute function jmsql.tell_of_change();
-create trigger consumers_hear_of_a_deletion after delete on jmsql.queue
-    for each row when (old.deleted_at is null) execute function jmsql.tell_of_change();
+    execute function jmsql_internal.tell_of_change();
+create trigger consumers_hear_of_a_deletion after delete on jmsql_internal.queue
+    for each row when (old.deleted_at is null) execute function jmsql_internal.tell_of_change();

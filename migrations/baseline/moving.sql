@@ -1,13 +1,13 @@
 -- Messages moved, purged and sent a second time, by an administrator.
 
-create function jmsql.queue_number(queue text) returns integer
+create function jmsql_internal.queue_number(queue text) returns integer
     language plpgsql stable strict
     set search_path = pg_catalog, pg_temp
 as $$
 declare
     found_id integer;
 begin
-    select q.queue_id into found_id from jmsql.queue q where q.name = regexp_replace(queue, '^queue://', '');
+    select q.queue_id into found_id from jmsql_internal.queue q where q.name = regexp_replace(queue, '^queue://', '');
     if found_id is null then
         raise exception 'There is no queue "%".', regexp_replace(queue, '^queue://', '') using errcode = 'JMS01',
             hint = 'Make it with create_queue; the view destinations lists those there are.';
@@ -15,9 +15,9 @@ begin
     return found_id;
 end
 $$;
-comment on function jmsql.queue_number(text) is 'The number of a queue, which has to be there.';
+comment on function jmsql_internal.queue_number(text) is 'The number of a queue, which has to be there.';
 
-create function jmsql.lock_free_messages(queue integer, chosen bigint[], newest bigint, most bigint)
+create function jmsql_internal.lock_free_messages(queue integer, chosen bigint[], newest bigint, most bigint)
     returns table (address tid, deliveries integer)
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
@@ -26,9 +26,9 @@ begin
     return query
         with candidate as materialized (
             select m.ctid as address, m.inverse_priority, m.sequence
-            from jmsql.message m
+            from jmsql_internal.message m
             left join lateral (
-                select t.claim_id from jmsql.delivery t
+                select t.claim_id from jmsql_internal.delivery t
                 where (t.queue_id, t.inverse_priority, t.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
                 offset 0) d on true
             where m.queue_id = lock_free_messages.queue and m.sequence <= newest and d.claim_id is null
@@ -38,7 +38,7 @@ begin
             for update of m skip locked),
         -- Read under the rows' locks: a claim cannot come in between.
         state as materialized (
-            select s.* from jmsql.delivery_state(lock_free_messages.queue,
+            select s.* from jmsql_internal.delivery_state(lock_free_messages.queue,
                 (select array_agg(c.inverse_priority) from candidate c),
                 (select array_agg(c.sequence) from candidate c)) s)
         select c.address, coalesce(s.delivery_count, 0)
@@ -47,32 +47,33 @@ begin
         order by c.inverse_priority, c.sequence;
 end
 $$;
-comment on function jmsql.lock_free_messages(integer, bigint[], bigint, bigint) is
+comment on function jmsql_internal.lock_free_messages(integer, bigint[], bigint, bigint) is
     'Locks messages of a queue in their order, but for those that a session holds: those of the sequences given, null '
     'for all, up to the newest that counts, and at most so many.';
 
-create function jmsql.forget_deliveries(addresses tid[]) returns void
+create function jmsql_internal.forget_deliveries(addresses tid[]) returns void
     language sql volatile
 begin atomic
-    delete from jmsql.delivery where ctid = any(array(
+    delete from jmsql_internal.delivery where ctid = any(array(
         select d.address
-        from jmsql.message m
+        from jmsql_internal.message m
         cross join lateral (
-            select t.ctid as address from jmsql.delivery t
+            select t.ctid as address from jmsql_internal.delivery t
             where (t.queue_id, t.inverse_priority, t.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
             offset 0) d
         where m.ctid = any(addresses)));
 end;
-comment on function jmsql.forget_deliveries(tid[]) is
+comment on function jmsql_internal.forget_deliveries(tid[]) is
     'Forgets how often messages were delivered, whose rows this transaction has locked.';
 
-create function jmsql.move_step(
+create function jmsql_internal.move_step(
     source integer, target integer, chosen bigint[], newest bigint, most bigint, delayed boolean) returns bigint
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    kind regclass := case when delayed then 'jmsql.delayed_message'::regclass else 'jmsql.message'::regclass end;
+    kind regclass := case when delayed then 'jmsql_internal.delayed_message'::regclass
+                          else 'jmsql_internal.message'::regclass end;
     addresses tid[];
     columns text;
     moved bigint;
@@ -82,14 +83,14 @@ begin
     end if;
     if delayed then
         addresses := array(
-            select m.ctid from jmsql.delayed_message m
+            select m.ctid from jmsql_internal.delayed_message m
             where m.queue_id = source and m.sequence <= newest and (chosen is null or m.sequence = any(chosen))
             order by m.queue_id, m.jms_delivery_time, m.sequence
             limit most
             for update skip locked);
     else
-        addresses := array(select m.address from jmsql.lock_free_messages(source, chosen, newest, most) m);
-        perform jmsql.forget_deliveries(addresses);
+        addresses := array(select m.address from jmsql_internal.lock_free_messages(source, chosen, newest, most) m);
+        perform jmsql_internal.forget_deliveries(addresses);
     end if;
     if cardinality(addresses) = 0 then
         return 0;
@@ -104,11 +105,11 @@ begin
         'insert into %1$s (queue_id, %2$s) select $2, %2$s from gone order by inverse_priority, sequence',
         kind, columns) using addresses, target;
     get diagnostics moved = row_count;
-    perform pg_notify((parse_ident('jmsql'::regnamespace::text))[1], target::text);
+    perform pg_notify(jmsql_internal.channel(), target::text);
     return moved;
 end
 $$;
-comment on function jmsql.move_step(integer, integer, bigint[], bigint, bigint, boolean) is
+comment on function jmsql_internal.move_step(integer, integer, bigint[], bigint, bigint, boolean) is
     'Moves messages between queues, given by number: those of lock_free_messages, or delayed ones.';
 
 create function jmsql.move(source text, target text, chosen bigint[] default null, most bigint default null)
@@ -117,11 +118,11 @@ create function jmsql.move(source text, target text, chosen bigint[] default nul
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    source_id integer := jmsql.queue_number(source);
-    target_id integer := jmsql.queue_number(target);
-    moved bigint := jmsql.move_step(source_id, target_id, chosen, 9223372036854775807, most, false);
+    source_id integer := jmsql_internal.queue_number(source);
+    target_id integer := jmsql_internal.queue_number(target);
+    moved bigint := jmsql_internal.move_step(source_id, target_id, chosen, 9223372036854775807, most, false);
 begin
-    return moved + jmsql.move_step(source_id, target_id, chosen, 9223372036854775807, most - moved, true);
+    return moved + jmsql_internal.move_step(source_id, target_id, chosen, 9223372036854775807, most - moved, true);
 end
 $$;
 comment on function jmsql.move(text, text, bigint[], bigint) is
@@ -133,7 +134,7 @@ create function jmsql.purge(queue text, chosen bigint[] default null, most bigin
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    number integer := jmsql.queue_number(queue);
+    number integer := jmsql_internal.queue_number(queue);
     addresses tid[];
     deliveries integer[];
     deleted bigint;
@@ -141,15 +142,15 @@ declare
 begin
     select coalesce(array_agg(m.address), '{}'), coalesce(array_agg(m.deliveries), '{}')
     into addresses, deliveries
-    from jmsql.lock_free_messages(number, chosen, 9223372036854775807, most) m;
-    if (select q.history from jmsql.queue q where q.queue_id = number) then
-        perform jmsql.keep_history(addresses, deliveries, 'purged', null);
+    from jmsql_internal.lock_free_messages(number, chosen, 9223372036854775807, most) m;
+    if (select q.history from jmsql_internal.queue q where q.queue_id = number) then
+        perform jmsql_internal.keep_history(addresses, deliveries, 'purged', null);
     end if;
-    perform jmsql.forget_deliveries(addresses);
-    delete from jmsql.message where ctid = any(addresses);
+    perform jmsql_internal.forget_deliveries(addresses);
+    delete from jmsql_internal.message where ctid = any(addresses);
     get diagnostics deleted = row_count;
-    delete from jmsql.delayed_message where ctid = any(array(
-        select m.ctid from jmsql.delayed_message m
+    delete from jmsql_internal.delayed_message where ctid = any(array(
+        select m.ctid from jmsql_internal.delayed_message m
         where m.queue_id = number and (chosen is null or m.sequence = any(chosen))
         limit most - deleted
         for update skip locked));
@@ -161,7 +162,7 @@ comment on function jmsql.purge(text, bigint[], bigint) is
     'Deletes messages of a queue, those of the sequences given or all, but for those that a session holds, and returns '
     'how many: at most so many.';
 
-create function jmsql.replay_messages(
+create function jmsql_internal.replay_messages(
     source text, transactions xid8[], numbers bigint[], since timestamptz, until timestamptz, target integer,
     keep_ids boolean) returns bigint
     language plpgsql volatile
@@ -170,11 +171,11 @@ as $$
 declare
     replayed bigint;
 begin
-    insert into jmsql.message (
+    insert into jmsql_internal.message (
         queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode, message_type, jms_correlation_id,
         jms_reply_to, jms_type, properties, property_types, text_body, json_body, body_types, bytes_body)
     select target, h.inverse_priority, case when keep_ids then h.jms_message_id else gen_random_uuid() end,
-           case when keep_ids then h.jms_timestamp else jmsql.current_milliseconds() end, h.jms_delivery_mode,
+           case when keep_ids then h.jms_timestamp else jmsql_internal.current_milliseconds() end, h.jms_delivery_mode,
            h.message_type, h.jms_correlation_id, h.jms_reply_to, h.jms_type,
            coalesce(h.properties, '{}') || jsonb_strip_nulls(jsonb_build_object(
                'JMS_jmsql_ReplayedFrom', case when h.is_topic then 'topic://' else 'queue://' end || h.destination,
@@ -183,17 +184,18 @@ begin
            coalesce(h.body_types, b.body_types), coalesce(h.bytes_body, b.bytes_body)
     from unnest(transactions, numbers) with ordinality as k (transaction_id, sequence, position)
     cross join lateral (
-        select * from jmsql.message_history m
+        select * from jmsql_internal.message_history m
         where m.destination = source and m.transaction_id = k.transaction_id and m.sequence = k.sequence
           and m.acknowledged_at >= since and m.acknowledged_at < until
         offset 0) h
-    left join jmsql.body b using (body_id)
+    left join jmsql_internal.body b using (body_id)
     order by k.position;
     get diagnostics replayed = row_count;
     return replayed;
 end
 $$;
-comment on function jmsql.replay_messages(text, xid8[], bigint[], timestamptz, timestamptz, integer, boolean) is
+comment on function jmsql_internal.replay_messages(
+    text, xid8[], bigint[], timestamptz, timestamptz, integer, boolean) is
     'Sends messages of a destination''s history, given by transaction and sequence, to a queue, in the order given.';
 
 create function jmsql.replay(
@@ -210,7 +212,7 @@ declare
     target_id integer;
     replayed bigint;
 begin
-    select q.queue_id into target_id from jmsql.queue q where q.name = regexp_replace(target, '^queue://', '');
+    select q.queue_id into target_id from jmsql_internal.queue q where q.name = regexp_replace(target, '^queue://', '');
     if target_id is null then
         raise exception 'There is no queue "%".', regexp_replace(target, '^queue://', '') using errcode = 'JMS01',
             hint = 'Make it with create_queue; the view destinations lists those there are.';
@@ -219,15 +221,13 @@ begin
     into transactions, numbers
     from (
         select distinct on (coalesce(m.jms_message_id::text, m.sequence::text)) m.transaction_id, m.sequence
-        from jmsql.message_history m
+        from jmsql_internal.message_history m
         where m.destination = source_name and m.is_topic = from_topic
           and m.acknowledged_at >= since and m.acknowledged_at < until
-          and m.outcome = any(outcomes::jmsql.outcome[])
+          and m.outcome = any(outcomes::jmsql_internal.outcome[])
         order by coalesce(m.jms_message_id::text, m.sequence::text), m.sequence) k;
-    replayed := jmsql.replay_messages(source_name, transactions, numbers, since, until, target_id, keep_ids);
-    perform pg_notify(
-        (select n.nspname from pg_catalog.pg_namespace n join pg_catalog.pg_class c on c.relnamespace = n.oid
-         where c.oid = 'jmsql.queue'::regclass), target_id::text);
+    replayed := jmsql_internal.replay_messages(source_name, transactions, numbers, since, until, target_id, keep_ids);
+    perform pg_notify(jmsql_internal.channel(), target_id::text);
     return replayed;
 end
 $$;

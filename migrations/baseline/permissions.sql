@@ -1,106 +1,106 @@
 -- What roles may do with destinations, as policies and functions ask.
 
-create table jmsql.permission (
+create table jmsql_internal.permission (
     grantee  regrole not null,
     action   text not null check (action in ('send', 'receive', 'browse', 'administer')),
-    queue_id integer references jmsql.queue on delete cascade,
+    queue_id integer references jmsql_internal.queue on delete cascade,
     unique nulls not distinct (grantee, action, queue_id),
     check (action <> 'administer' or queue_id is null)
 );
-alter table jmsql.permission replica identity full;
-comment on table jmsql.permission is 'What a role may do with a destination.';
-comment on column jmsql.permission.queue_id is
+alter table jmsql_internal.permission replica identity full;
+comment on table jmsql_internal.permission is 'What a role may do with a destination.';
+comment on column jmsql_internal.permission.queue_id is
     'The queue, or what holds the settings of the topic; null: with every destination.';
-create index permission_queue on jmsql.permission (queue_id);
+create index permission_queue on jmsql_internal.permission (queue_id);
 
 -- In PL/pgSQL they are planned once for each connection, in SQL they would be with each call.
-create function jmsql.has_access_to_all(wanted text, role name) returns boolean
+create function jmsql_internal.has_access_to_all(wanted text, role name) returns boolean
     language plpgsql stable strict security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
     return exists (
-        select from jmsql.permission p
+        select from jmsql_internal.permission p
         where p.queue_id is null and pg_has_role(role, p.grantee, 'usage')
           and (p.action in (wanted, 'administer') or (p.action = 'receive' and wanted = 'browse')));
 end
 $$;
-comment on function jmsql.has_access_to_all(text, name) is
+comment on function jmsql_internal.has_access_to_all(text, name) is
     'Whether a role may do something with every destination: send, receive, browse or administer.';
 
-create function jmsql.accessible_queues(wanted text, role name) returns integer[]
+create function jmsql_internal.accessible_queues(wanted text, role name) returns integer[]
     language plpgsql stable strict security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
     permitted integer[] := array(
-        select p.queue_id from jmsql.permission p
+        select p.queue_id from jmsql_internal.permission p
         where p.queue_id is not null and pg_has_role(role, p.grantee, 'usage')
           and (p.action = wanted or (p.action = 'receive' and wanted = 'browse')));
 begin
     return permitted || array(
         select s.queue_id
-        from jmsql.queue t
-        join jmsql.subscription s on s.topic_id = t.topic_id
+        from jmsql_internal.queue t
+        join jmsql_internal.subscription s on s.topic_id = t.topic_id
         where t.queue_id = any(permitted)
         union all
-        select q.queue_id from jmsql.queue q
+        select q.queue_id from jmsql_internal.queue q
         where q.connection_id is not null and (wanted = 'send' or q.user_name = role)
         union all
         select s.queue_id
-        from jmsql.topic t
-        join jmsql.subscription s using (topic_id)
+        from jmsql_internal.topic t
+        join jmsql_internal.subscription s using (topic_id)
         where t.connection_id is not null and (wanted = 'send' or t.user_name = role));
 end
 $$;
-comment on function jmsql.accessible_queues(text, name) is
+comment on function jmsql_internal.accessible_queues(text, name) is
     'The queues with which a role may do something, and those of the subscriptions to topics with which it may; also '
     'its own temporary ones. Everybody may send to those that are temporary.';
 
-create function jmsql.accessible_topics(wanted text, role name) returns integer[]
+create function jmsql_internal.accessible_topics(wanted text, role name) returns integer[]
     language plpgsql stable strict security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
     return array(
         select t.topic_id
-        from jmsql.topic t
+        from jmsql_internal.topic t
         where exists (
-                select from jmsql.permission p
-                join jmsql.queue q using (queue_id)
+                select from jmsql_internal.permission p
+                join jmsql_internal.queue q using (queue_id)
                 where q.topic_id = t.topic_id and pg_has_role(role, p.grantee, 'usage')
                   and (p.action = wanted or (p.action = 'receive' and wanted = 'browse')))
            or t.connection_id is not null and (wanted = 'send' or t.user_name = role));
 end
 $$;
-comment on function jmsql.accessible_topics(text, name) is 'The topics with which a role may do something.';
+comment on function jmsql_internal.accessible_topics(text, name) is 'The topics with which a role may do something.';
 
-create function jmsql.may_administer(role name) returns boolean
+create function jmsql_internal.may_administer(role name) returns boolean
     language sql stable strict
 begin atomic
     select coalesce(bool_or(
         not t.relrowsecurity or r.rolbypassrls or pg_has_role(r.oid, t.relowner, 'usage')
-        or jmsql.has_access_to_all('administer', role)), false)
+        or jmsql_internal.has_access_to_all('administer', role)), false)
     from pg_catalog.pg_class t, pg_catalog.pg_roles r
-    where t.oid = 'jmsql.message'::regclass and r.rolname = role;
+    where t.oid = 'jmsql_internal.message'::regclass and r.rolname = role;
 end;
-comment on function jmsql.may_administer(name) is 'Whether policies hide nothing from a role.';
+comment on function jmsql_internal.may_administer(name) is 'Whether policies hide nothing from a role.';
 
-create function jmsql.require_access(queue integer, wanted text) returns boolean
+create function jmsql_internal.require_access(queue integer, wanted text) returns boolean
     language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if not row_security_active('jmsql.message'::regclass)
-       or jmsql.has_access_to_all('administer', current_user) then
+    if not row_security_active('jmsql_internal.message'::regclass)
+       or jmsql_internal.has_access_to_all('administer', current_user) then
         return false;
     end if;
-    if not jmsql.has_access_to_all(wanted, current_user)
-       and not queue = any(jmsql.accessible_queues(wanted, current_user)) then
+    if not jmsql_internal.has_access_to_all(wanted, current_user)
+       and not queue = any(jmsql_internal.accessible_queues(wanted, current_user)) then
         raise exception 'The role "%" may not % from the queue "%".', current_user, wanted,
-            (select q.name from jmsql.queue q where q.queue_id = queue)
+            (select q.name from jmsql_internal.queue q where q.queue_id = queue)
             using errcode = 'JMS04',
                 hint = 'Give it access with `jmsql destination grant`, or the function grant_access.';
     end if;
     return true;
 end
 $$;
-comment on function jmsql.require_access(integer, text) is
+comment on function jmsql_internal.require_access(integer, text) is
     'Raises an exception if policies hide from the current role what is in a queue; tells whether they hide anything.';

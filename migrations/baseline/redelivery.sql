@@ -1,10 +1,10 @@
 -- Where messages go whose deliveries have failed, and how they come back.
 
 -- Only dead letters are in this index.
-create index message_dead_letter on jmsql.message (queue_id, sequence)
+create index message_dead_letter on jmsql_internal.message (queue_id, sequence)
     where properties ? 'JMS_jmsql_DeadLetterReason';
 
-create function jmsql.check_dead_letter_queue() returns trigger
+create function jmsql_internal.check_dead_letter_queue() returns trigger
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
@@ -12,7 +12,7 @@ declare
     way integer[] := array[new.queue_id];
     next_id integer := new.dead_letter_queue_id;
 begin
-    if exists (select from jmsql.queue q
+    if exists (select from jmsql_internal.queue q
                where q.queue_id in (new.dead_letter_queue_id, new.expiry_queue_id) and q.connection_id is not null) then
         raise check_violation using message = 'a temporary queue takes no messages of other queues';
     end if;
@@ -22,24 +22,25 @@ begin
                 'dead letters would go round: ' || (
                     select string_agg(coalesce(q.name, 'a subscription'), ' -> ' order by w.number)
                     from unnest(way || next_id) with ordinality as w (queue_id, number)
-                    join jmsql.queue q on q.queue_id = w.queue_id);
+                    join jmsql_internal.queue q on q.queue_id = w.queue_id);
         end if;
         way := way || next_id;
-        select q.dead_letter_queue_id into next_id from jmsql.queue q where q.queue_id = next_id;
+        select q.dead_letter_queue_id into next_id from jmsql_internal.queue q where q.queue_id = next_id;
     end loop;
     return new;
 end
 $$;
-comment on function jmsql.check_dead_letter_queue() is 'Refuses dead-letter queues that lead back to themselves.';
+comment on function jmsql_internal.check_dead_letter_queue() is
+    'Refuses dead-letter queues that lead back to themselves.';
 create trigger dead_letters_do_not_go_round
-    before insert or update of dead_letter_queue_id, expiry_queue_id on jmsql.queue
+    before insert or update of dead_letter_queue_id, expiry_queue_id on jmsql_internal.queue
     for each row when (new.dead_letter_queue_id is not null or new.expiry_queue_id is not null)
-    execute function jmsql.check_dead_letter_queue();
+    execute function jmsql_internal.check_dead_letter_queue();
 
 -- It is there from the first, so that nobody can make a temporary queue of that name to collect the messages of others.
-insert into jmsql.queue (name) values ('DLQ');
+insert into jmsql_internal.queue (name) values ('DLQ');
 
-create function jmsql.dead_letter_properties(
+create function jmsql_internal.dead_letter_properties(
         properties jsonb, queue integer, reason text, deliveries integer, first_failed_at timestamptz, error text,
         expiration bigint) returns jsonb
     language sql stable
@@ -53,20 +54,20 @@ begin atomic
               - '{JMS_jmsql_Deliveries,JMS_jmsql_FirstFailure,JMS_jmsql_LastError}'::text[]
            || jsonb_strip_nulls(jsonb_build_object(
                'JMS_jmsql_DeadLetterReason', reason,
-               'JMS_jmsql_DeadLetterTime', jmsql.current_milliseconds(),
+               'JMS_jmsql_DeadLetterTime', jmsql_internal.current_milliseconds(),
                'JMS_jmsql_Deliveries', deliveries,
                'JMS_jmsql_FirstFailure',
                case when isfinite(first_failed_at) then floor(extract(epoch from first_failed_at) * 1000)::bigint end,
                'JMS_jmsql_LastError', left(error, 100000)))
-    from jmsql.queue q
-    left join jmsql.subscription s using (queue_id)
-    left join jmsql.topic t on t.topic_id = s.topic_id
+    from jmsql_internal.queue q
+    left join jmsql_internal.subscription s using (queue_id)
+    left join jmsql_internal.topic t on t.topic_id = s.topic_id
     where q.queue_id = queue;
 end;
-comment on function jmsql.dead_letter_properties(jsonb, integer, text, integer, timestamptz, text, bigint) is
+comment on function jmsql_internal.dead_letter_properties(jsonb, integer, text, integer, timestamptz, text, bigint) is
     'The properties of a dead letter: those it had, where it comes from, and why it is dead.';
 
-create function jmsql.bury_dead_letters(most integer)
+create function jmsql_internal.bury_dead_letters(most integer)
     returns table (dead_letter_queue integer, moved bigint)
     language plpgsql volatile strict security definer
     set search_path = pg_catalog, pg_temp
@@ -74,52 +75,53 @@ create function jmsql.bury_dead_letters(most integer)
 as $$
 begin
     if exists (
-            select from jmsql.delivery d
+            select from jmsql_internal.delivery d
             where d.dead_letter_queue_id is not null
-              and not exists (select from jmsql.queue q
+              and not exists (select from jmsql_internal.queue q
                               where q.queue_id = d.dead_letter_queue_id
                                 and q.name is not null and q.connection_id is null)) then
-        insert into jmsql.queue (name) values ('DLQ') on conflict (name) do nothing;
+        insert into jmsql_internal.queue (name) values ('DLQ') on conflict (name) do nothing;
     end if;
     return query
         with condemned as materialized (
             select d.ctid as delivery, d.delivery_count, d.first_failed_at, d.last_error, m.*,
-                   coalesce(t.queue_id, (select f.queue_id from jmsql.queue f where f.name = 'DLQ')) as target
-            from jmsql.delivery d
-            left join jmsql.queue t
+                   coalesce(t.queue_id, (select f.queue_id from jmsql_internal.queue f where f.name = 'DLQ')) as target
+            from jmsql_internal.delivery d
+            left join jmsql_internal.queue t
               on t.queue_id = d.dead_letter_queue_id and t.name is not null and t.connection_id is null
             cross join lateral (
-                select n.ctid as address, n.* from jmsql.message n
+                select n.ctid as address, n.* from jmsql_internal.message n
                 where (n.queue_id, n.inverse_priority, n.sequence) = (d.queue_id, d.inverse_priority, d.sequence)
                 offset 0
                 for update skip locked) m
             where d.dead_letter_queue_id is not null and d.claim_id is null
             limit most),
         history as materialized (
-            select case when exists (select from jmsql.queue q
+            select case when exists (select from jmsql_internal.queue q
                                      where q.history and q.queue_id in (select c.queue_id from condemned c))
-                   then jmsql.keep_history(
+                   then jmsql_internal.keep_history(
                        array(select c.address from condemned c where c.target <> c.queue_id),
                        array(select c.delivery_count from condemned c where c.target <> c.queue_id),
                        'dead-lettered', null) end),
         spared as (
-            update jmsql.delivery set dead_letter_queue_id = null, next_attempt = null
+            update jmsql_internal.delivery set dead_letter_queue_id = null, next_attempt = null
             where ctid = any(array(select c.delivery from condemned c where c.target = c.queue_id))),
         forgotten as (
-            delete from jmsql.delivery
+            delete from jmsql_internal.delivery
             where ctid = any(array(select c.delivery from condemned c where c.target <> c.queue_id))),
         deleted as (
-            delete from jmsql.message
+            delete from jmsql_internal.message
             where ctid = any(array(select c.address from condemned c where c.target <> c.queue_id))
               and (select true from history)),
         buried as (
-            insert into jmsql.message (
+            insert into jmsql_internal.message (
                 queue_id, properties, body_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode,
                 jms_delivery_time, message_type, jms_correlation_id, jms_reply_to, jms_type, property_types, text_body,
                 json_body, body_types, bytes_body)
             select c.target,
-                   jmsql.dead_letter_properties(c.properties, c.queue_id, 'maximum deliveries', c.delivery_count,
-                                                   c.first_failed_at, c.last_error, c.jms_expiration),
+                   jmsql_internal.dead_letter_properties(
+                       c.properties, c.queue_id, 'maximum deliveries', c.delivery_count, c.first_failed_at,
+                       c.last_error, c.jms_expiration),
                    body_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode, jms_delivery_time,
                    message_type, jms_correlation_id, jms_reply_to, jms_type, property_types, text_body, json_body,
                    body_types, bytes_body
@@ -130,10 +132,10 @@ begin
         select b.queue_id, count(*) from buried b group by b.queue_id;
 end
 $$;
-comment on function jmsql.bury_dead_letters(integer) is
+comment on function jmsql_internal.bury_dead_letters(integer) is
     'Moves messages whose deliveries have all failed to their dead-letter queues: at most so many at once.';
 
-create function jmsql.return_dead_letters(queue integer, inverse_priorities smallint[], sequences bigint[])
+create function jmsql_internal.return_dead_letters(queue integer, inverse_priorities smallint[], sequences bigint[])
     returns table (destination text, subscription text, returned bigint)
     language plpgsql volatile strict
     set search_path = pg_catalog, pg_temp
@@ -143,13 +145,13 @@ begin
         with chosen as materialized (
             select m.* from unnest(inverse_priorities, sequences) as k (inverse_priority, sequence)
             cross join lateral (
-                select n.ctid as address, n.* from jmsql.message n
+                select n.ctid as address, n.* from jmsql_internal.message n
                 where (n.queue_id, n.inverse_priority, n.sequence) = (queue, k.inverse_priority, k.sequence)
                   and n.properties ? 'JMS_jmsql_DeadLetterReason'
                 offset 0
                 for update skip locked) m),
         state as materialized (
-            select s.* from jmsql.delivery_state(queue,
+            select s.* from jmsql_internal.delivery_state(queue,
                 (select array_agg(c.inverse_priority) from chosen c), (select array_agg(c.sequence) from chosen c)) s),
         found as materialized (
             select c.*, o.queue_id as origin_id, c.properties ->> 'JMS_jmsql_OriginalDestination' as origin,
@@ -157,13 +159,13 @@ begin
             from chosen c
             left join state s using (inverse_priority, sequence)
             cross join lateral (
-                select q.queue_id from jmsql.queue q
+                select q.queue_id from jmsql_internal.queue q
                 where c.properties ->> 'JMS_jmsql_OriginalDestination' like 'queue://%'
                   and q.name = substr(c.properties ->> 'JMS_jmsql_OriginalDestination', 9)
                 union all
                 (select s.queue_id
-                 from jmsql.subscription s
-                 join jmsql.topic t using (topic_id)
+                 from jmsql_internal.subscription s
+                 join jmsql_internal.topic t using (topic_id)
                  where c.properties ->> 'JMS_jmsql_OriginalDestination' like 'topic://%'
                    and t.name = substr(c.properties ->> 'JMS_jmsql_OriginalDestination', 9)
                    and s.name = c.properties ->> 'JMS_jmsql_OriginalSubscription'
@@ -172,23 +174,23 @@ begin
                 limit 1) o
             where s.claim_id is null),
         forgotten as (
-            delete from jmsql.delivery where ctid = any(array(
+            delete from jmsql_internal.delivery where ctid = any(array(
                 select d.address from found f
                 cross join lateral (
-                    select t.ctid as address from jmsql.delivery t
+                    select t.ctid as address from jmsql_internal.delivery t
                     where (t.queue_id, t.inverse_priority, t.sequence) = (f.queue_id, f.inverse_priority, f.sequence)
                     offset 0) d))),
         deleted as (
-            delete from jmsql.message where ctid = any(array(select f.address from found f))),
+            delete from jmsql_internal.message where ctid = any(array(select f.address from found f))),
         back as (
-            insert into jmsql.message (
+            insert into jmsql_internal.message (
                 queue_id, jms_expiration, properties, body_id, inverse_priority, jms_message_id, jms_timestamp,
                 jms_delivery_mode, jms_delivery_time, message_type, jms_correlation_id, jms_reply_to, jms_type,
                 property_types, text_body, json_body, body_types, bytes_body)
             select f.origin_id,
-                   case when jmsql.whole_number(f.properties ->> 'JMS_jmsql_OriginalExpiration')
-                             > jmsql.current_milliseconds()
-                        then jmsql.whole_number(f.properties ->> 'JMS_jmsql_OriginalExpiration') end,
+                   case when jmsql_internal.whole_number(f.properties ->> 'JMS_jmsql_OriginalExpiration')
+                             > jmsql_internal.current_milliseconds()
+                        then jmsql_internal.whole_number(f.properties ->> 'JMS_jmsql_OriginalExpiration') end,
                    nullif(f.properties - array(select k from jsonb_object_keys(f.properties) k
                                                where starts_with(k, 'JMS_jmsql_')), '{}'),
                    body_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode, jms_delivery_time,
@@ -197,15 +199,13 @@ begin
             from found f
             order by f.inverse_priority, f.sequence),
         told as materialized (
-            select pg_notify((parse_ident('jmsql'::regnamespace::text))[1], f.origin_id::text)
-            from found f
-            group by f.origin_id)
+            select pg_notify(jmsql_internal.channel(), f.origin_id::text) from found f group by f.origin_id)
         select f.origin, f.origin_subscription, count(*) from found f
         where (select count(*) from told) >= 0
         group by f.origin, f.origin_subscription;
 end
 $$;
-comment on function jmsql.return_dead_letters(integer, smallint[], bigint[]) is
+comment on function jmsql_internal.return_dead_letters(integer, smallint[], bigint[]) is
     'Moves dead letters back to where they come from, but for those that a session holds or whose origin is gone.';
 
 create function jmsql.retry(queue text, most bigint default null) returns bigint
@@ -215,13 +215,13 @@ begin atomic
     select coalesce(sum(r.returned), 0)::bigint
     from (select d.queue_id, array_agg(d.inverse_priority) as inverse_priorities, array_agg(d.sequence) as sequences
           from (select m.queue_id, m.inverse_priority, m.sequence
-                from jmsql.queue q
-                join jmsql.message m using (queue_id)
+                from jmsql_internal.queue q
+                join jmsql_internal.message m using (queue_id)
                 where q.name = retry.queue and m.properties ? 'JMS_jmsql_DeadLetterReason'
                 order by m.inverse_priority, m.sequence
                 limit most) d
           group by d.queue_id) k
-    cross join lateral jmsql.return_dead_letters(k.queue_id, k.inverse_priorities, k.sequences) r;
+    cross join lateral jmsql_internal.return_dead_letters(k.queue_id, k.inverse_priorities, k.sequences) r;
 end;
 comment on function jmsql.retry(text, bigint) is
     'Moves the dead letters in a queue back to where they come from, the first so many; returns how many went.';

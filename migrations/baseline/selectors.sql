@@ -4,12 +4,13 @@
 -- value, one with fraction digits an approximate (double) one, and NaN, the infinities and -0.0 stand as text in a
 -- one-element array. The unknown value is null. Each function works for every jsonb that someone may have put there.
 
-create function jmsql.selector_is_exact(number numeric) returns boolean
+create function jmsql_internal.selector_is_exact(number numeric) returns boolean
     language sql immutable strict parallel safe
     return pg_catalog.scale(number) = 0 and number between -9223372036854775808 and 9223372036854775807;
-comment on function jmsql.selector_is_exact(numeric) is 'Whether a number is exact to a selector (a Java long).';
+comment on function jmsql_internal.selector_is_exact(numeric) is
+    'Whether a number is exact to a selector (a Java long).';
 
-create function jmsql.selector_double(value jsonb) returns double precision
+create function jmsql_internal.selector_double(value jsonb) returns double precision
     language sql immutable strict parallel safe
     return case
         when pg_catalog.jsonb_typeof(value) = 'number' then
@@ -22,9 +23,10 @@ create function jmsql.selector_double(value jsonb) returns double precision
         when value = '["-Infinity"]' then double precision '-Infinity'
         when value = '["-0.0"]' then double precision '-0'
     end;
-comment on function jmsql.selector_double(jsonb) is 'A selector''s number as a double; null if it is no number.';
+comment on function jmsql_internal.selector_double(jsonb) is
+    'A selector''s number as a double; null if it is no number.';
 
-create function jmsql.selector_compare(a jsonb, b jsonb) returns text
+create function jmsql_internal.selector_compare(a jsonb, b jsonb) returns text
     language plpgsql immutable strict parallel safe
     set search_path = pg_catalog, pg_temp
 as $$
@@ -38,12 +40,12 @@ begin
         return case when type_of_a <> type_of_b then 'unlike' when a = b then 'equal' else 'different' end;
     end if;
     if type_of_a = 'number' and type_of_b = 'number' then
-        if jmsql.selector_is_exact(a::numeric) and jmsql.selector_is_exact(b::numeric) then
+        if jmsql_internal.selector_is_exact(a::numeric) and jmsql_internal.selector_is_exact(b::numeric) then
             return case when a < b then '<' when a > b then '>' else '=' end;
         end if;
     end if;
-    x := jmsql.selector_double(a);
-    y := jmsql.selector_double(b);
+    x := jmsql_internal.selector_double(a);
+    y := jmsql_internal.selector_double(b);
     return case when x = 'NaN' and y is not null or y = 'NaN' and x is not null then 'different'
                 when x < y then '<'
                 when x > y then '>'
@@ -51,7 +53,7 @@ begin
                 else 'unlike' end;
 end
 $$;
-comment on function jmsql.selector_compare(jsonb, jsonb) is
+comment on function jmsql_internal.selector_compare(jsonb, jsonb) is
     'How two values compare: <, = or > for numbers, equal or different for strings, booleans and NaN, or unlike.';
 
 -- PostgreSQL raises where Java's doubles turn into infinity or zero. The logarithm of a product or quotient tells
@@ -60,7 +62,7 @@ comment on function jmsql.selector_compare(jsonb, jsonb) is
 -- evaluated from left to right, so what could raise stands behind IF or CASE. The numbers are powers of two: 7.9e-31
 -- is 2^-100, 1.4e+45 is 2^150, 1.4e+278 is 2^924 and 9.0e+307 is 2^1023.
 
-create function jmsql.selector_sum(x double precision, y double precision) returns double precision
+create function jmsql_internal.selector_sum(x double precision, y double precision) returns double precision
     language plpgsql immutable strict parallel safe
     set search_path = pg_catalog, pg_temp
 as $$
@@ -74,7 +76,7 @@ begin
 end
 $$;
 
-create function jmsql.selector_product(x double precision, y double precision) returns double precision
+create function jmsql_internal.selector_product(x double precision, y double precision) returns double precision
     language plpgsql immutable strict parallel safe
     set search_path = pg_catalog, pg_temp
 as $$
@@ -107,7 +109,7 @@ begin
 end
 $$;
 
-create function jmsql.selector_quotient(x double precision, y double precision) returns double precision
+create function jmsql_internal.selector_quotient(x double precision, y double precision) returns double precision
     language plpgsql immutable strict parallel safe
     set search_path = pg_catalog, pg_temp
 as $$
@@ -134,7 +136,7 @@ begin
 end
 $$;
 
-create function jmsql.selector_arithmetic(operation text, a jsonb, b jsonb) returns jsonb
+create function jmsql_internal.selector_arithmetic(operation text, a jsonb, b jsonb) returns jsonb
     language plpgsql immutable strict parallel safe
     set search_path = pg_catalog, pg_temp
     set extra_float_digits = 1
@@ -146,7 +148,7 @@ declare
     result text;
 begin
     if jsonb_typeof(a) = 'number' and jsonb_typeof(b) = 'number' then
-        if jmsql.selector_is_exact(a::numeric) and jmsql.selector_is_exact(b::numeric) then
+        if jmsql_internal.selector_is_exact(a::numeric) and jmsql_internal.selector_is_exact(b::numeric) then
             if operation = '/' and b = '0' then
                 return null;
             end if;
@@ -154,7 +156,7 @@ begin
                                     when '-' then a::numeric - b::numeric
                                     when '*' then a::numeric * b::numeric
                                     when '/' then div(a::numeric, b::numeric) end;
-            if not jmsql.selector_is_exact(exact) then
+            if not jmsql_internal.selector_is_exact(exact) then
                 exact := mod(exact + 9223372036854775808, 18446744073709551616);
                 exact := exact + case when exact < 0 then 9223372036854775808 else -9223372036854775808 end;
             end if;
@@ -162,12 +164,12 @@ begin
         end if;
     end if;
 
-    x := jmsql.selector_double(a);
-    y := jmsql.selector_double(b);
-    result := case operation when '+' then jmsql.selector_sum(x, y)
-                             when '-' then jmsql.selector_sum(x, -y)
-                             when '*' then jmsql.selector_product(x, y)
-                             when '/' then jmsql.selector_quotient(x, y) end::text;
+    x := jmsql_internal.selector_double(a);
+    y := jmsql_internal.selector_double(b);
+    result := case operation when '+' then jmsql_internal.selector_sum(x, y)
+                             when '-' then jmsql_internal.selector_sum(x, -y)
+                             when '*' then jmsql_internal.selector_product(x, y)
+                             when '/' then jmsql_internal.selector_quotient(x, y) end::text;
     if result in ('NaN', 'Infinity', '-Infinity') then
         return jsonb_build_array(result);
     elsif result = '-0' then
@@ -176,5 +178,5 @@ begin
     return to_jsonb(round(result::numeric, greatest(scale(result::numeric), 1)));
 end
 $$;
-comment on function jmsql.selector_arithmetic(text, jsonb, jsonb) is
+comment on function jmsql_internal.selector_arithmetic(text, jsonb, jsonb) is
     'Java''s +, -, * and / on two values of a selector; null if either is no number, or for an exact division by zero.';

@@ -31,7 +31,7 @@ begin
     end if;
     if is_topic then
         select s.selector into wrong
-        from jmsql.subscription s join jmsql.topic t using (topic_id)
+        from jmsql_internal.subscription s join jmsql_internal.topic t using (topic_id)
         where t.name = plain_name and s.selector is not null
         limit 1;
         if wrong is not null then
@@ -39,34 +39,34 @@ begin
                 using errcode = 'JMS02', hint = 'Publish through a client, or send to a queue.';
         end if;
         targets := array(
-            select s.queue_id from jmsql.subscription s join jmsql.topic t using (topic_id)
+            select s.queue_id from jmsql_internal.subscription s join jmsql_internal.topic t using (topic_id)
             where t.name = plain_name);
     else
-        insert into jmsql.queue (name)
+        insert into jmsql_internal.queue (name)
         select plain_name
-        where (select c.automatic_creation from jmsql.configuration c)
-          and not exists (select from jmsql.queue q where q.name = plain_name)
+        where (select c.automatic_creation from jmsql_internal.configuration c)
+          and not exists (select from jmsql_internal.queue q where q.name = plain_name)
         on conflict do nothing;
-        targets := array[jmsql.queue_number(plain_name)];
+        targets := array[jmsql_internal.queue_number(plain_name)];
     end if;
     if due > sent_at then
-        insert into jmsql.delayed_message (
+        insert into jmsql_internal.delayed_message (
             queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_expiration, jms_delivery_mode,
             jms_delivery_time, message_type, jms_correlation_id, jms_reply_to, jms_type, properties, text_body)
         select t, 9 - priority, message_id, sent_at, expiration, 2, due, 'TextMessage', correlation_id,
                case when reply_to ~ '^(temp-)?(queue|topic)://' then reply_to else 'queue://' || reply_to end, jms_type,
                nullif(properties, '{}'), body
         from unnest(targets) t;
-        perform pg_notify((parse_ident('jmsql'::regnamespace::text))[1], '0');
+        perform pg_notify(jmsql_internal.channel(), '0');
     else
-        insert into jmsql.message (
+        insert into jmsql_internal.message (
             queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_expiration, jms_delivery_mode,
             message_type, jms_correlation_id, jms_reply_to, jms_type, properties, text_body)
         select t, 9 - priority, message_id, sent_at, expiration, 2, 'TextMessage', correlation_id,
                case when reply_to ~ '^(temp-)?(queue|topic)://' then reply_to else 'queue://' || reply_to end, jms_type,
                nullif(properties, '{}'), body
         from unnest(targets) t;
-        perform pg_notify((parse_ident('jmsql'::regnamespace::text))[1], t::text) from unnest(targets) t;
+        perform pg_notify(jmsql_internal.channel(), t::text) from unnest(targets) t;
     end if;
     return 'ID:' || message_id;
 end

@@ -1,18 +1,18 @@
 -- What Spark needs: where its tasks put what they write, and which writes are done; its streaming reads, and the
 -- numbered batches into which they claim messages.
 
-create table jmsql.spark_attempt (
+create table jmsql_internal.spark_attempt (
     attempt_id bigint generated always as identity primary key,
     started_at timestamptz not null default now(),
     write_id   text
 );
-comment on table jmsql.spark_attempt is
+comment on table jmsql_internal.spark_attempt is
     'An attempt of a Spark task to write, whose messages are staged. Nobody sees them before the whole write commits.';
-comment on column jmsql.spark_attempt.write_id is
+comment on column jmsql_internal.spark_attempt.write_id is
     'The write that the attempt is of, if it prepares a transaction, which is rolled back if it loses this row.';
 
 -- A crash of the server empties it. The commit counts what it finds, and fails if something is missing.
-create unlogged table jmsql.spark_staging (
+create unlogged table jmsql_internal.spark_staging (
     attempt_id         bigint not null,
     position           bigint not null,
     jms_expiration     bigint,
@@ -33,31 +33,31 @@ create unlogged table jmsql.spark_staging (
     jms_message_id     uuid,
     primary key (attempt_id, position)
 );
-comment on table jmsql.spark_staging is 'Messages that Spark''s tasks have written, until the write commits.';
+comment on table jmsql_internal.spark_staging is 'Messages that Spark''s tasks have written, until the write commits.';
 
-create table jmsql.spark_prepared (
+create table jmsql_internal.spark_prepared (
     attempt_id bigint primary key,
     write_id   text not null,
     batch_id   bigint not null,
     decided_at timestamptz not null default now()
 );
-comment on table jmsql.spark_prepared is
+comment on table jmsql_internal.spark_prepared is
     'Attempts of Spark''s tasks whose prepared transactions are to be committed, since the driver has decided so. The '
     'rows stay until the transactions are over.';
 
-create table jmsql.spark_write (
+create table jmsql_internal.spark_write (
     write_id   text not null,
     batch_id   bigint not null,
     messages   bigint not null,
     written_at timestamptz not null default now(),
     primary key (write_id, batch_id)
 );
-comment on table jmsql.spark_write is
+comment on table jmsql_internal.spark_write is
     'The writes of Spark that are done: a batch of a streaming query, or a batch write with its writeId.';
 
-create table jmsql.spark_source (
+create table jmsql_internal.spark_source (
     source_id       uuid primary key default gen_random_uuid(),
-    queue_id        integer not null references jmsql.queue on delete cascade,
+    queue_id        integer not null references jmsql_internal.queue on delete cascade,
     epoch           bigint not null default 0,
     acknowledged    bigint not null default 0,
     first_sequence  bigint not null default 0,
@@ -65,13 +65,14 @@ create table jmsql.spark_source (
     created_at      timestamptz not null default now(),
     used_at         timestamptz not null default now()
 );
-comment on table jmsql.spark_source is 'A streaming read of Spark; its number stands in the checkpoint.';
-comment on column jmsql.spark_source.epoch is 'The fence: which driver reads. Those before it can do nothing more.';
-comment on column jmsql.spark_source.acknowledged is 'The last batch whose messages are gone.';
-create index spark_source_queue on jmsql.spark_source (queue_id);
+comment on table jmsql_internal.spark_source is 'A streaming read of Spark; its number stands in the checkpoint.';
+comment on column jmsql_internal.spark_source.epoch is
+    'The fence: which driver reads. Those before it can do nothing more.';
+comment on column jmsql_internal.spark_source.acknowledged is 'The last batch whose messages are gone.';
+create index spark_source_queue on jmsql_internal.spark_source (queue_id);
 
-create table jmsql.spark_batch (
-    source_id  uuid not null references jmsql.spark_source on delete cascade,
+create table jmsql_internal.spark_batch (
+    source_id  uuid not null references jmsql_internal.spark_source on delete cascade,
     batch      bigint not null,
     claim_id   bigint not null,
     messages   bigint not null,
@@ -80,8 +81,8 @@ create table jmsql.spark_batch (
     claimed_at timestamptz not null default now(),
     primary key (source_id, batch)
 );
-comment on table jmsql.spark_batch is 'Messages that a streaming read has claimed and not acknowledged.';
-comment on column jmsql.spark_batch.frozen is
+comment on table jmsql_internal.spark_batch is 'Messages that a streaming read has claimed and not acknowledged.';
+comment on column jmsql_internal.spark_batch.frozen is
     'Whether a task may have read it: its claims then stay when the driver dies, until the query comes back.';
 
 create function jmsql.forget_spark_source(source uuid) returns bigint
@@ -91,20 +92,20 @@ as $$
 declare
     released bigint;
 begin
-    perform from jmsql.spark_source s where s.source_id = source for update;
-    update jmsql.delivery d set claim_id = null, connection_id = null, claimed_at = null
-    from jmsql.spark_source s join jmsql.spark_batch b using (source_id)
+    perform from jmsql_internal.spark_source s where s.source_id = source for update;
+    update jmsql_internal.delivery d set claim_id = null, connection_id = null, claimed_at = null
+    from jmsql_internal.spark_source s join jmsql_internal.spark_batch b using (source_id)
     where s.source_id = source and d.queue_id = s.queue_id and d.claim_id = b.claim_id;
     get diagnostics released = row_count;
-    delete from jmsql.spark_source s where s.source_id = source;
-    delete from jmsql.spark_cursor c where c.source_id = source;
+    delete from jmsql_internal.spark_source s where s.source_id = source;
+    delete from jmsql_internal.spark_cursor c where c.source_id = source;
     return released;
 end
 $$;
 comment on function jmsql.forget_spark_source(uuid) is
     'Ends a streaming read whose checkpoint is gone: gives back what it has claimed, and returns how much that was.';
 
-create table jmsql.spark_cursor (
+create table jmsql_internal.spark_cursor (
     source_id              uuid primary key default gen_random_uuid(),
     destination            text collate "C",
     is_topic               boolean,
@@ -122,30 +123,31 @@ create table jmsql.spark_cursor (
     created_at             timestamptz not null default now(),
     used_at                timestamptz not null default now()
 );
-comment on table jmsql.spark_cursor is
+comment on table jmsql_internal.spark_cursor is
     'A streaming read of the history by Spark; its number stands in the checkpoint. It has passed what comes before '
     '(transaction_id, sequence).';
-comment on column jmsql.spark_cursor.destination is 'Null: the history of all destinations.';
-comment on column jmsql.spark_cursor.epoch is 'The fence: which driver reads. Those before it can do nothing more.';
-comment on column jmsql.spark_cursor.since is 'What left its destination before is not read; null: all is.';
-comment on column jmsql.spark_cursor.last_transaction_id is
+comment on column jmsql_internal.spark_cursor.destination is 'Null: the history of all destinations.';
+comment on column jmsql_internal.spark_cursor.epoch is
+    'The fence: which driver reads. Those before it can do nothing more.';
+comment on column jmsql_internal.spark_cursor.since is 'What left its destination before is not read; null: all is.';
+comment on column jmsql_internal.spark_cursor.last_transaction_id is
     'With last_sequence: the furthest place that was given to Spark. A checkpoint beyond it is of another database.';
-comment on column jmsql.spark_cursor.holds is
+comment on column jmsql_internal.spark_cursor.holds is
     'Whether retention keeps what it has not passed: from when Spark has noted its first batch.';
-comment on column jmsql.spark_cursor.lost_at is 'When history was removed that it had not passed.';
-comment on column jmsql.spark_cursor.passed_at is
+comment on column jmsql_internal.spark_cursor.lost_at is 'When history was removed that it had not passed.';
+comment on column jmsql_internal.spark_cursor.passed_at is
     'When what it had passed was all there was: its lag is the time since then.';
 
-create function jmsql.cursors_before(partition regclass, destinations text[]) returns setof uuid
+create function jmsql_internal.cursors_before(partition regclass, destinations text[]) returns setof uuid
     language plpgsql stable
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    cursor_row jmsql.spark_cursor;
+    cursor_row jmsql_internal.spark_cursor;
     is_before boolean;
 begin
     for cursor_row in
-        select * from jmsql.spark_cursor c
+        select * from jmsql_internal.spark_cursor c
         where c.holds and (destinations is null or c.destination is null or c.destination = any(destinations))
     loop
         execute format(
@@ -170,15 +172,15 @@ begin
     end loop;
 end
 $$;
-comment on function jmsql.cursors_before(regclass, text[]) is
+comment on function jmsql_internal.cursors_before(regclass, text[]) is
     'The streaming reads that have not passed all of the history of some destinations, or of all, in a partition.';
 
-create function jmsql.note_history_loss(partition regclass, destinations text[]) returns void
+create function jmsql_internal.note_history_loss(partition regclass, destinations text[]) returns void
     language sql volatile
     set search_path = pg_catalog, pg_temp
 begin atomic
-    update jmsql.spark_cursor set lost_at = now()
-    where source_id in (select c from jmsql.cursors_before(partition, destinations) c);
+    update jmsql_internal.spark_cursor set lost_at = now()
+    where source_id in (select c from jmsql_internal.cursors_before(partition, destinations) c);
 end;
-comment on function jmsql.note_history_loss(regclass, text[]) is
+comment on function jmsql_internal.note_history_loss(regclass, text[]) is
     'Tells the streaming reads that have not passed it that history is removed from a partition.';

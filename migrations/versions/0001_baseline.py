@@ -14,7 +14,7 @@ depends_on = None
 BASELINE = Path(__file__).parent.parent / "baseline"
 # Each refers only to what those before it have made.
 THEMES = (
-    "time",
+    "basics",
     "connections",
     "destinations",
     "messages",

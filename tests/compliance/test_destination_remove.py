@@ -13,7 +13,9 @@ from tests.texts import send_texts, texts_of
 def remove(connection: Connection, queue: Queue) -> None:
     """Remove a queue, as an administrator does by SQL."""
     with connection.create_session(transacted=True) as session:
-        session.database.execute(sqlalchemy.text("delete from jmsql.queue where name = :name"), {"name": queue.name})
+        session.database.execute(
+            sqlalchemy.text("delete from jmsql_internal.queue where name = :name"), {"name": queue.name}
+        )
         session.commit()
 
 

@@ -95,7 +95,9 @@ class Ledger:
 
     def waiting(self) -> int:
         """How many messages are still on their way."""
-        return sum(self._rows(f"select count(*) from jmsql.{table}")[0][0] for table in ("message", "delayed_message"))
+        return sum(
+            self._rows(f"select count(*) from jmsql_internal.{table}")[0][0] for table in ("message", "delayed_message")
+        )
 
     def left(self) -> list[str]:
         """What is still on its way, and in which state."""
@@ -111,7 +113,8 @@ class Ledger:
     def leading_process(self) -> int | None:
         """Which process does the maintenance for all clients; None: none at the moment."""
         rows = self._rows(
-            "select c.process_id from jmsql.leadership l join jmsql.connection c using (connection_id) "
+            "select c.process_id from jmsql_internal.leadership l join jmsql_internal.connection c using "
+            "(connection_id) "
             "where l.expires_at > clock_timestamp()"
         )
         return rows[0][0] if rows else None

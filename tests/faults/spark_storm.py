@@ -97,7 +97,7 @@ class SparkStorm:
         with faulty_server() as server:
             with psycopg.connect(server.url) as connection:
                 connection.execute(_ACCOUNT)
-                connection.execute("insert into jmsql.queue (name) values ('orders'), ('parcels')")
+                connection.execute("insert into jmsql_internal.queue (name) values ('orders'), ('parcels')")
             started = time.monotonic()
             threads = [
                 threading.Thread(target=work, args=(jmsql.ConnectionFactory(server.url),))
@@ -226,8 +226,8 @@ class SparkStorm:
             with psycopg.connect(url) as connection:
                 row = connection.execute(
                     """select (select count(*) from jmsql.messages where queue in ('orders', 'parcels'))
-                            + (select count(*) from jmsql.delivery where claim_id is not null)
-                            + (select count(*) from jmsql.spark_batch)"""
+                            + (select count(*) from jmsql_internal.delivery where claim_id is not null)
+                            + (select count(*) from jmsql_internal.spark_batch)"""
                 ).fetchone()
         except psycopg.OperationalError:
             return -1

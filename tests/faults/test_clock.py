@@ -94,7 +94,9 @@ def send(connection: Connection, text: str, time_to_live: float = 0.0) -> Messag
 def expiring(server: FaultyServer) -> int:
     """Count the messages that have an expiration."""
     with psycopg.connect(server.url) as administrator:
-        found = administrator.execute("select count(*) from jmsql.message where jms_expiration is not null").fetchone()
+        found = administrator.execute(
+            "select count(*) from jmsql_internal.message where jms_expiration is not null"
+        ).fetchone()
     assert found is not None
     return int(found[0])
 

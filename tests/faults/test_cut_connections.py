@@ -47,7 +47,7 @@ def rows(witness: jmsql.Session) -> list[int]:
 
 def messages(witness: jmsql.Session) -> list[int]:
     # What a client could not give back before it ended, because it was cut off, the upkeep frees.
-    claimed = sqlalchemy.text("select count(*) from jmsql.delivery where claim_id is not null")
+    claimed = sqlalchemy.text("select count(*) from jmsql_internal.delivery where claim_id is not null")
     wait_for(lambda: witness.database.scalar(claimed) == 0, timeout=10)
     with witness.create_consumer(QUEUE) as consumer:
         numbers = [number(message) for message in drain(consumer)]

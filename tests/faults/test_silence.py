@@ -66,7 +66,7 @@ def listening_server() -> Iterator[FaultyServer]:
 def administrator(listening_server: FaultyServer) -> Iterator[psycopg.Connection[Any]]:
     """Reaches the server whatever becomes of the network."""
     with psycopg.connect(listening_server.url, autocommit=True) as connection:
-        connection.execute("delete from jmsql.message")
+        connection.execute("delete from jmsql_internal.message")
         yield connection
 
 
@@ -93,7 +93,7 @@ def test_both_sides_of_each_connection_look_whether_the_other_is_there(listening
         assert isinstance(driver_connection, psycopg.Connection)
         assert sides(driver_connection) == (DEFAULTS, DEFAULTS)
         with psycopg.connect(url) as other:
-            control = other.execute("select server_process_id from jmsql.connection").fetchone()
+            control = other.execute("select server_process_id from jmsql_internal.connection").fetchone()
         assert control is not None
         assert connection._control._connection.info.backend_pid == control[0]
     control_like, _ = open_connection(parse_url(url))
@@ -181,7 +181,7 @@ def test_vanished_client_is_forgotten_and_its_own_calls_return(
     remote = "select from pg_stat_activity where client_addr is not null"
     wait_for(lambda: not administrator.execute(locks).fetchall(), SERVER_BOUND)
     wait_for(lambda: not administrator.execute(remote).fetchall(), SERVER_BOUND)
-    claims = "select from jmsql.delivery where claim_id is not null"
+    claims = "select from jmsql_internal.delivery where claim_id is not null"
     wait_for(lambda: not administrator.execute(claims).fetchall(), LEASE)
     assert time.monotonic() - started < SERVER_BOUND + LEASE
     for call in calls:

@@ -85,7 +85,7 @@ def make_past(factory: jmsql.ConnectionFactory, database: psycopg.Connection[Any
     _take(factory, orders, 25, "warehouse")
     _take(factory, orders, 20, "warehouse", fail_first=4)
     _take(factory, orders, 15, None)
-    wait_for(lambda: database.execute("select count(*) from jmsql.delayed_message").fetchone() == (0,))
+    wait_for(lambda: database.execute("select count(*) from jmsql_internal.delayed_message").fetchone() == (0,))
     _take(factory, odd, 8, None)
     _let_some_die(factory, database, orders)
     _spread(database)
@@ -131,18 +131,18 @@ def _let_some_die(factory: jmsql.ConnectionFactory, database: psycopg.Connection
 
 def _spread(database: psycopg.Connection[Any]) -> None:
     """Let what was acknowledged be so within three hours on two days, after some time in the queue."""
-    days: LiteralString = "select jmsql.make_history_partition(current_date - n) from generate_series(0, 2) n"
+    days: LiteralString = "select jmsql_internal.make_history_partition(current_date - n) from generate_series(0, 2) n"
     database.execute(days)
     database.execute(
         """
-        update jmsql.message_history
+        update jmsql_internal.message_history
         set acknowledged_at = moment,
             jms_timestamp = extract(epoch from moment - interval '7 milliseconds' * (sequence * 131 %% 977)) * 1000,
             jms_delivery_time = jms_delivery_time - extract(epoch from acknowledged_at - moment)::bigint * 1000
         from (select h.sequence as number,
                      date_trunc('day', now(), 'UTC') - interval '45 minutes' + interval '29 minutes' * (h.sequence %% 5)
                      + interval '1 microsecond' * h.sequence as moment
-              from jmsql.message_history h) as new
+              from jmsql_internal.message_history h) as new
         where number = sequence and outcome = 'acknowledged' and destination <> 'DLQ'""",
         [],
     )

@@ -160,7 +160,7 @@ def test_command_archives_a_destination_and_what_waits(
     assert len(in_archive(target)) == 3
     assert waiting(target) == [("queue://orders", "waits")]
     assert in_history(server) == []
-    assert server.rows("select count(*) from jmsql.message") == [(2,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(2,)]
 
     take(jmsql_factory, ORDERS)
     code, output, _ = run("--live")

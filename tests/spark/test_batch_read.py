@@ -114,7 +114,7 @@ def test_all_partitions_read_the_moment_of_planning(
     read = (spark.read.format("jmsql").options(queue="orders", partitions="3", columns="text_body")).load()
 
     assert read.rdd.getNumPartitions() == 3
-    server.rows("delete from jmsql.message")
+    server.rows("delete from jmsql_internal.message")
     context.create_producer().send(queue, "too late")
     context.commit()
 

@@ -28,5 +28,5 @@ def test_all_of_it_works_by_spark_connect(secret_url: str, server: Server, tmp_p
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     assert json.loads((tmp_path / "answer.json").read_text()) == {"read": ["one", "two"], "lake": ["one", "two"]}
-    assert server.rows("select count(*) from jmsql.message") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
     assert SECRET not in log.read_text()

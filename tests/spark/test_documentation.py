@@ -40,4 +40,4 @@ def test_the_programs_of_the_page_run_one_after_the_other(
     wait_for(lambda: server.connections("jmsql-spark-streaming") == 0)
     archived = duckdb.execute(f"select text_body from '{tmp_path}/orders/*.parquet' order by 1").fetchall()
     assert archived == [("two kites",), ('{"order": 101, "goods": "two kites"}',)]
-    assert server.rows("select count(*) from jmsql.message") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]

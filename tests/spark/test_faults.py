@@ -39,7 +39,7 @@ EVENTS = {"claimed": "update", "done": "delete"}
 STOP = """
     create function public.stop() returns trigger language plpgsql as
         'begin perform pg_advisory_xact_lock(4711); return coalesce(new, old); end';
-    create trigger stop before {event} on jmsql.spark_batch for each row execute function public.stop();
+    create trigger stop before {event} on jmsql_internal.spark_batch for each row execute function public.stop();
 """
 STEPS = {
     "parquet": ("claimed", "frozen", "durable", "done"),
@@ -105,7 +105,7 @@ def sent(server: Server, queue: str = "copies") -> list[str]:
 
 
 def assert_nothing_left(server: Server) -> None:
-    counts = "select (select count(*) from jmsql.messages where queue not in ('copies', 'numbers')), (select count(*) from jmsql.delivery where claim_id is not null), (select count(*) from jmsql.spark_batch), (select count(*) from jmsql.spark_prepared), (select count(*) from pg_prepared_xacts where database = current_database())"  # noqa: E501
+    counts = "select (select count(*) from jmsql.messages where queue not in ('copies', 'numbers')), (select count(*) from jmsql_internal.delivery where claim_id is not null), (select count(*) from jmsql_internal.spark_batch), (select count(*) from jmsql_internal.spark_prepared), (select count(*) from pg_prepared_xacts where database = current_database())"  # noqa: E501
     assert server.rows(counts) == [(0, 0, 0, 0, 0)]
 
 
@@ -173,9 +173,9 @@ def test_task_that_dies_in_the_middle_is_repeated(
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert (tmp_path / "struck").exists()
     assert sorted(sent(server)) == ALL
-    assert server.rows("select (select count(*) from jmsql.spark_attempt), count(*) from jmsql.spark_staging") == [
-        (0, 0)
-    ]
+    assert server.rows(
+        "select (select count(*) from jmsql_internal.spark_attempt), count(*) from jmsql_internal.spark_staging"
+    ) == [(0, 0)]
     assert_nothing_left(server)
 
 
@@ -200,7 +200,7 @@ def test_executors_are_killed_and_slow_ones_are_overtaken(
     assert sorted(sent(server, "numbers")) == ALL
     assert_nothing_left(server)
     # What the attempt has staged that was overtaken waits for the upkeep.
-    assert server.rows("select count(distinct attempt_id), count(*) from jmsql.spark_staging") == [(1, 15)]
+    assert server.rows("select count(distinct attempt_id), count(*) from jmsql_internal.spark_staging") == [(1, 15)]
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def test_server_crashes_while_a_stream_writes(spark: SparkSession, faulty: Fault
     )
     try:
         with psycopg.connect(faulty.url, autocommit=True) as connection:
-            staged = "select count(*) from jmsql.spark_staging"
+            staged = "select count(*) from jmsql_internal.spark_staging"
             wait_for(lambda: arrived.exists() and Server(connection).rows(staged) == [(10,)], timeout=120)
         taken = compete(factory)
         restart(faulty)

@@ -25,7 +25,7 @@ def names(*numbers: int) -> list[str]:
 
 def state(server: Server) -> tuple[int, int, int]:
     """How many messages, claims and unfinished batches there are."""
-    counts = "select (select count(*) from jmsql.message), (select count(*) from jmsql.delivery where claim_id is not null), (select count(*) from jmsql.spark_batch)"  # noqa: E501
+    counts = "select (select count(*) from jmsql_internal.message), (select count(*) from jmsql_internal.delivery where claim_id is not null), (select count(*) from jmsql_internal.spark_batch)"  # noqa: E501
     return server.rows(counts)[0]
 
 
@@ -54,7 +54,7 @@ def test_batch_that_was_not_finished_comes_again_unchanged(
     wait_for(lambda: server.connections("jmsql-spark-streaming") == 0)
 
     # What was frozen stays with the stream, whoever asks for it meanwhile.
-    server.rows("delete from jmsql.connection")
+    server.rows("delete from jmsql_internal.connection")
     assert context.create_consumer(jmsql.Queue("orders")).receive(1.5) is None
     send(context, *names(3))
 

@@ -16,7 +16,9 @@ from tests.integration.client.server import Server
 
 pytestmark = pytest.mark.timeout(400)
 
-STAGED = "select (select count(*) from jmsql.spark_attempt), (select count(*) from jmsql.spark_staging)"
+STAGED = (
+    "select (select count(*) from jmsql_internal.spark_attempt), (select count(*) from jmsql_internal.spark_staging)"
+)
 
 
 def messages(server: Server, queue: str = "orders") -> list[str]:
@@ -31,7 +33,7 @@ def numbers(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
 
 def something_is_staged() -> bool:
     with Database().connect("looking at what is staged") as connection:
-        return connection.execute("select exists (select from jmsql.spark_staging)").fetchone() == (True,)
+        return connection.execute("select exists (select from jmsql_internal.spark_staging)").fetchone() == (True,)
 
 
 def failing(rows: DataFrame, *, always: bool) -> DataFrame:
@@ -127,7 +129,9 @@ def test_write_with_an_id_is_done_once(spark: SparkSession, jmsql_clean_url: str
         write = numbers(spark, 10, 1).write.format("jmsql").options(queue="orders", writeId="import 2026-11-21")
         write.mode("append").save()
     assert messages(server) == [str(number) for number in range(10)]
-    assert server.rows("select write_id, batch_id, messages from jmsql.spark_write") == [("import 2026-11-21", 0, 10)]
+    assert server.rows("select write_id, batch_id, messages from jmsql_internal.spark_write") == [
+        ("import 2026-11-21", 0, 10)
+    ]
     assert server.rows(STAGED) == [(0, 0)]
 
 
@@ -151,7 +155,10 @@ def test_batch_of_a_stream_that_comes_again_is_not_sent_again(
     (tmp_path / "checkpoint/commits/.1.crc").unlink()
     run()
     assert messages(server) == ["0", "1"]
-    assert server.rows("select batch_id, messages from jmsql.spark_write order by batch_id") == [(0, 1), (1, 1)]
+    assert server.rows("select batch_id, messages from jmsql_internal.spark_write order by batch_id") == [
+        (0, 1),
+        (1, 1),
+    ]
     assert server.rows(STAGED) == [(0, 0)]
 
 

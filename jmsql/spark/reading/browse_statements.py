@@ -10,13 +10,13 @@ from jmsql.selectors import Selector
 from jmsql.spark.reading.comparisons import Comparison, filter_condition
 from jmsql.store.candidates import by_key
 from jmsql.store.columns import BODY_COLUMNS
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema, quote_identifier
 from jmsql.store.selected_statement import SelectedStatement
 
 __all__ = ["BrowseStatements", "browse_statements", "column_expressions", "compared_expressions", "snapshot_statements"]
 
 
-def column_expressions(schema: str) -> dict[str, str]:
+def column_expressions(schema: Schema) -> dict[str, str]:
     """Return the SQL of each column that Spark can read of a message `m` with its `delivery_count`.
 
     Args:
@@ -24,7 +24,7 @@ def column_expressions(schema: str) -> dict[str, str]:
     """
     bodies = {
         name: f"""case when m.body_id is null then m.{name}
-                else (select b.{name} from {schema}.body b where b.body_id = m.body_id) end"""
+                else (select b.{name} from {schema.internal}.body b where b.body_id = m.body_id) end"""
         for name in BODY_COLUMNS
     }
     return {
@@ -52,9 +52,12 @@ def column_expressions(schema: str) -> dict[str, str]:
     }
 
 
-def compared_expressions(schema: str, expressions: Mapping[str, str]) -> dict[str, str]:
+def compared_expressions(schema: Schema, expressions: Mapping[str, str]) -> dict[str, str]:
     """Return the SQL of each column as it is compared with values, given that of each column as it is read."""
-    times = {name: f"{schema}.to_timestamp({expressions[name]})" for name in ("sent_at", "expires_at", "delivery_time")}
+    times = {
+        name: f"{schema.internal}.to_timestamp({expressions[name]})"
+        for name in ("sent_at", "expires_at", "delivery_time")
+    }
     return {**expressions, **times}
 
 
@@ -67,15 +70,15 @@ class BrowseStatements:
 
     def __init__(self, schema_name: str) -> None:
         self._schema_name = schema_name
-        schema = self._schema = quote_identifier(schema_name)
+        schema = self._schema = Schema(schema_name)
         self._expressions = column_expressions(schema)
         self.find_subscription = f"""
-            select s.queue_id from {schema}.subscription s join {schema}.topic t using (topic_id)
+            select s.queue_id from {schema.internal}.subscription s join {schema.internal}.topic t using (topic_id)
             where t.name = %(topic)s and s.name = %(subscription)s and s.client_id is not distinct from %(client_id)s
             order by s.durable desc limit 1"""
         # The ends of each priority are read from the key.
         ends = " union all ".join(
-            f"""select (select m.sequence from {schema}.{table} m
+            f"""select (select m.sequence from {schema.internal}.{table} m
                         where m.queue_id = %(queue_id)s and m.inverse_priority = p.inverse_priority
                         order by m.queue_id {order}, m.inverse_priority {order}, m.sequence {order} limit 1)
                 from generate_series(0, 9) as p (inverse_priority)"""
@@ -84,7 +87,8 @@ class BrowseStatements:
         self.ends = f"""
             select min(sequence), max(sequence)
             from ({ends} union all
-                  select sequence from {schema}.delayed_message where queue_id = %(queue_id)s) as ends (sequence)"""
+                  select sequence from {schema.internal}.delayed_message
+                  where queue_id = %(queue_id)s) as ends (sequence)"""
 
     def read(
         self, columns: Sequence[str], selector: Selector | None, filters: Sequence[Comparison] = ()
@@ -99,16 +103,16 @@ class BrowseStatements:
         filtered = filter_condition(compared_expressions(schema, self._expressions), filters)
         wanted = ", ".join(f"{self._expressions[name]} as {quote_identifier(name)}" for name in columns)
         # Few queues have deliveries that are under way or have failed. For the others, no message is looked up there.
-        has_deliveries = f"(select exists (select from {schema}.delivery k where k.queue_id = %(queue_id)s))"
-        alive = f"(m.jms_expiration is null or m.jms_expiration > (select {schema}.current_milliseconds()))"
+        has_deliveries = f"(select exists (select from {schema.internal}.delivery k where k.queue_id = %(queue_id)s))"
+        alive = f"(m.jms_expiration is null or m.jms_expiration > (select {schema.internal}.current_milliseconds()))"
         return SelectedStatement(
             f"""select {wanted}
                 from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[]) as p (inverse_priority)
                 cross join lateral (
                     select m.*, d.delivery_count
-                    from {schema}.message m
+                    from {schema.internal}.message m
                     left join lateral (
-                        select k.* from {by_key(schema, "delivery", "k", "m")}
+                        select k.* from {by_key(schema.internal, "delivery", "k", "m")}
                         where {has_deliveries} offset 0) d on true
                     where m.queue_id = %(queue_id)s and m.inverse_priority = p.inverse_priority
                       and m.sequence between %(first)s and %(last)s and d.claim_id is null and {alive} {condition}
@@ -118,7 +122,7 @@ class BrowseStatements:
                 select {wanted}
                 from (
                     select m.*, 0 as delivery_count
-                    from {schema}.delayed_message m
+                    from {schema.internal}.delayed_message m
                     where m.queue_id = %(queue_id)s and m.sequence between %(first)s and %(last)s
                       and {alive} {condition}) m
                 where true {filtered.text}""",

@@ -12,7 +12,7 @@ from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.selectors import Selector
 from jmsql.spark.reading.browse_statements import column_expressions, compared_expressions
 from jmsql.spark.reading.comparisons import Comparison, filter_condition
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema, quote_identifier
 from jmsql.store.selected_statement import SelectedStatement
 
 __all__ = ["HistoryOrigin", "HistoryStatements", "history_columns", "history_statements"]
@@ -57,7 +57,7 @@ class HistoryOrigin(NamedTuple):
         return SelectedStatement(text, parameters)
 
 
-def history_columns(schema: str) -> dict[str, str]:
+def history_columns(schema: Schema) -> dict[str, str]:
     """Return the SQL of each column that Spark can read of a row `m` of the history.
 
     Args:
@@ -86,10 +86,10 @@ class HistoryStatements:
 
     def __init__(self, schema_name: str) -> None:
         self._schema_name = schema_name
-        schema = self._schema = quote_identifier(schema_name)
+        schema = self._schema = Schema(schema_name)
         self._expressions = history_columns(schema)
         # Who reads it keeps its days from being dropped, as long as the transaction lasts.
-        self.hold = f"lock table {schema}.message_history in access share mode"
+        self.hold = f"lock table {schema.internal}.message_history in access share mode"
         self.days = f"""
             select (d.day::timestamp at time zone 'UTC'),
                    pg_relation_size(d.partition) / current_setting('block_size')::bigint
@@ -98,10 +98,10 @@ class HistoryStatements:
               and d.day::timestamp at time zone 'UTC' < %(until)s::timestamptz
             order by d.day"""
         self.is_known = {
-            "queue": f"exists (select from {schema}.queue q where q.name = %(destination)s)",
-            "topic": f"exists (select from {schema}.topic t where t.name = %(destination)s)",
+            "queue": f"exists (select from {schema.internal}.queue q where q.name = %(destination)s)",
+            "topic": f"exists (select from {schema.internal}.topic t where t.name = %(destination)s)",
             "subscription": f"""exists (
-                select from {schema}.subscription s join {schema}.topic t using (topic_id)
+                select from {schema.internal}.subscription s join {schema.internal}.topic t using (topic_id)
                 where t.name = %(destination)s and s.name = %(subscription)s
                   and s.client_id is not distinct from %(client)s)""",
         }
@@ -114,7 +114,7 @@ class HistoryStatements:
         condition = origin.condition()
         return SelectedStatement(
             f"""select {self.is_known[kind]}
-                    or exists (select from {self._schema}.message_history m where true {condition.text})""",
+                    or exists (select from {self._schema.internal}.message_history m where true {condition.text})""",
             condition.parameters,
         )
 
@@ -126,7 +126,7 @@ class HistoryStatements:
                 from (
                     select m.transaction_id, m.sequence,
                            ntile(%(partitions)s) over (order by m.transaction_id, m.sequence) as part
-                    from {self._schema}.message_history m tablesample system ({share})
+                    from {self._schema.internal}.message_history m tablesample system ({share})
                     where m.acknowledged_at >= %(since)s::timestamptz and m.acknowledged_at < %(until)s::timestamptz
                       {condition.text}) as sampled
                 order by part, transaction_id, sequence""",
@@ -152,7 +152,7 @@ class HistoryStatements:
             parameters |= selected.parameters
         wanted = ", ".join(f"{self._expressions[name]} as {quote_identifier(name)}" for name in columns)
         return SelectedStatement(
-            f"""select {wanted} from {self._schema}.message_history m
+            f"""select {wanted} from {self._schema.internal}.message_history m
                 where {part} {condition.text} {filtered.text} {chosen}""",
             parameters,
         )

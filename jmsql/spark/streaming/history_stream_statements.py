@@ -7,7 +7,7 @@ from functools import cache
 
 from jmsql.selectors import Selector
 from jmsql.spark.reading.history_statements import HistoryOrigin, history_columns
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema, quote_identifier
 from jmsql.store.selected_statement import SelectedStatement
 
 __all__ = ["HistoryStreamStatements", "history_stream_statements"]
@@ -27,16 +27,16 @@ class HistoryStreamStatements:
 
     def __init__(self, schema_name: str) -> None:
         self._schema_name = schema_name
-        schema = self._schema = quote_identifier(schema_name)
+        schema = self._schema = Schema(schema_name)
         self._columns = history_columns(schema)
         of_source = "source_id = %(source_id)s"
 
         self.end = "select pg_snapshot_xmin(pg_current_snapshot())::text"
         # Those that Spark has never noted hold nothing, and nobody comes back for them.
         self.forget_unused = f"""
-            delete from {schema}.spark_cursor where not holds and used_at < now() - interval '1 day'"""
+            delete from {schema.internal}.spark_cursor where not holds and used_at < now() - interval '1 day'"""
         self.create = f"""
-            insert into {schema}.spark_cursor (
+            insert into {schema.internal}.spark_cursor (
                 destination, is_topic, subscription, subscription_client_id, since, transaction_id, sequence,
                 last_transaction_id, last_sequence)
             values (%(destination)s, %(is_topic)s, %(subscription)s, %(client)s, %(since)s, %(transaction)s::xid8, 0,
@@ -44,33 +44,35 @@ class HistoryStreamStatements:
             returning source_id::text"""
         # What its checkpoint says is then beyond what was given out.
         self.adopt = f"""
-            insert into {schema}.spark_cursor (
+            insert into {schema.internal}.spark_cursor (
                 source_id, destination, is_topic, subscription, subscription_client_id, since, transaction_id, sequence,
                 last_transaction_id, last_sequence)
             values (%(source_id)s, %(destination)s, %(is_topic)s, %(subscription)s, %(client)s, %(since)s,
                     %(transaction)s::xid8, %(sequence)s, '0', 0)
             on conflict (source_id) do nothing"""
         self.begin_epoch = f"""
-            update {schema}.spark_cursor set epoch = epoch + 1, used_at = now() where {of_source}
+            update {schema.internal}.spark_cursor set epoch = epoch + 1, used_at = now() where {of_source}
             returning epoch, since"""
         self.lock = f"""
             select epoch, transaction_id::text::bigint, sequence, last_transaction_id::text::bigint, last_sequence,
                    lost_at
-            from {schema}.spark_cursor where {of_source} for update"""
-        self.hold = f"update {schema}.spark_cursor set holds = true, used_at = now() where {of_source} and not holds"
-        self.forgive_loss = f"update {schema}.spark_cursor set lost_at = null where {of_source}"
+            from {schema.internal}.spark_cursor where {of_source} for update"""
+        self.hold = (
+            f"update {schema.internal}.spark_cursor set holds = true, used_at = now() where {of_source} and not holds"
+        )
+        self.forgive_loss = f"update {schema.internal}.spark_cursor set lost_at = null where {of_source}"
         self.pass_to = f"""
-            update {schema}.spark_cursor
+            update {schema.internal}.spark_cursor
             set transaction_id = %(transaction)s::xid8, sequence = %(sequence)s, used_at = now(),
                 passed_at = coalesce(%(passed_at)s, passed_at)
             where {of_source}"""
         self.give_out = f"""
-            update {schema}.spark_cursor
+            update {schema.internal}.spark_cursor
             set last_transaction_id = %(transaction)s::xid8, last_sequence = %(sequence)s, used_at = now()
             where {of_source}
               and (last_transaction_id, last_sequence) < (%(transaction)s::xid8, %(sequence)s::bigint)"""
         self.note_all_passed = f"""
-            update {schema}.spark_cursor set passed_at = %(passed_at)s, used_at = now() where {of_source}"""
+            update {schema.internal}.spark_cursor set passed_at = %(passed_at)s, used_at = now() where {of_source}"""
         self.clock = "select clock_timestamp()"
         self.days = f"""
             select d.day::timestamp at time zone 'UTC', d.settled from {schema}.history_days d
@@ -151,7 +153,7 @@ class HistoryStreamStatements:
         condition: str = "",
         only_keys: bool = False,
     ) -> SelectedStatement:
-        history = f"{self._schema}.message_history"
+        history = f"{self._schema.internal}.message_history"
         # Where keys are enough, the index alone is read, of all days: that is less than looking at the rows.
         recent = "true"
         if not only_keys:

@@ -10,7 +10,7 @@ from jmsql.postgresql_text import to_postgresql
 from jmsql.spark.writing.staging import Attempt, StagedMessages, total
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 from jmsql.store.runner import Runner
 from jmsql.store.traffic import add_traffic
 
@@ -28,12 +28,12 @@ class LedgerStatements:
     """
 
     def __init__(self, schema_name: str) -> None:
-        schema = quote_identifier(schema_name)
+        schema = Schema(schema_name)
         self.enter = f"""
-            insert into {schema}.spark_write (write_id, batch_id, messages)
+            insert into {schema.internal}.spark_write (write_id, batch_id, messages)
             values (%(write_id)s, %(batch_id)s, %(messages)s) on conflict do nothing"""
         self.forget = f"""
-            delete from {schema}.spark_write where write_id = %(write_id)s and batch_id < %(batch_id)s"""
+            delete from {schema.internal}.spark_write where write_id = %(write_id)s and batch_id < %(batch_id)s"""
 
 
 @cache

@@ -18,7 +18,7 @@ from jmsql.spark.writing.ledger import WriteLedger
 from jmsql.spark.writing.staging import Attempt, StagedMessages, total
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 from jmsql.store.runner import Runner
 from jmsql.store.traffic import add_traffic
 
@@ -41,7 +41,7 @@ class PreparedStatements:
     """
 
     def __init__(self, schema_name: str) -> None:
-        schema = quote_identifier(schema_name)
+        schema = Schema(schema_name)
         # All databases of a server share the names of prepared transactions.
         prefix = f"""(select '{PREPARED_PREFIX}' || d.oid || '-' || %(schema)s || '-'
                      from pg_catalog.pg_database d where d.datname = current_database())"""
@@ -55,21 +55,22 @@ class PreparedStatements:
             where x.database = current_database() and substr(x.gid, length(p.prefix) + 1) ~ '^[0-9]{{1,18}}$'
             order by attempt_id"""
         self.judge = f"""
-            select f.attempt_id, exists (select from {schema}.spark_prepared p where p.attempt_id = f.attempt_id),
-                   exists (select from {schema}.spark_attempt a where a.attempt_id = f.attempt_id)
+            select f.attempt_id, exists (select from {schema.internal}.spark_prepared p
+            where p.attempt_id = f.attempt_id),
+                   exists (select from {schema.internal}.spark_attempt a where a.attempt_id = f.attempt_id)
             from unnest(%(attempts)s::bigint[]) f (attempt_id)"""
         # What this statement sees was decided before it looks at the transactions, and is over if it finds none.
         self.forget_finished = f"""
-            delete from {schema}.spark_prepared d
+            delete from {schema.internal}.spark_prepared d
             where not exists (
                 select from pg_catalog.pg_prepared_xacts x
                 join {prefix} p (prefix) on x.gid = p.prefix || d.attempt_id)"""
         self.decide = f"""
-            insert into {schema}.spark_prepared (attempt_id, write_id, batch_id)
+            insert into {schema.internal}.spark_prepared (attempt_id, write_id, batch_id)
             select a.attempt_id, %(write_id)s, %(batch_id)s from unnest(%(attempts)s::bigint[]) a (attempt_id)"""
         # Also those of a driver that has died, and of tasks that others were faster than.
         self.forget_attempts = f"""
-            delete from {schema}.spark_attempt
+            delete from {schema.internal}.spark_attempt
             where attempt_id = any(%(attempts)s::bigint[]) or write_id = %(write_id)s
             returning attempt_id"""
 

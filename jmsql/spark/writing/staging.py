@@ -11,7 +11,7 @@ from jmsql.destinations import Queue, Topic, parse_destination
 from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.store.columns import DELAYED_COLUMNS, SEND_COLUMNS
 from jmsql.store.driver import Driver
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 from jmsql.store.lookup import find_queue, find_topic, queue_id
 from jmsql.store.runner import Runner
 from jmsql.store.send import Publisher, notify_sent, publish_statement, publish_with
@@ -85,32 +85,34 @@ class StagingStatements:
     """
 
     def __init__(self, schema_name: str) -> None:
-        schema = self._schema = quote_identifier(schema_name)
+        schema = self._schema = Schema(schema_name)
         self.begin_attempt = f"""
-            insert into {schema}.spark_attempt (write_id) values (%(write_id)s::text) returning attempt_id"""
+            insert into {schema.internal}.spark_attempt (write_id) values (%(write_id)s::text) returning attempt_id"""
         columns = ", ".join(("attempt_id", "position", *STAGED_COLUMNS))
-        self.stage = f"copy {schema}.spark_staging ({columns}) from stdin (format binary)"
-        self.copy_messages = f"copy {schema}.message ({', '.join(MESSAGE_COLUMNS)}) from stdin (format binary)"
-        literal = schema.replace("'", "''")
+        self.stage = f"copy {schema.internal}.spark_staging ({columns}) from stdin (format binary)"
+        self.copy_messages = f"copy {schema.internal}.message ({', '.join(MESSAGE_COLUMNS)}) from stdin (format binary)"
+        literal = schema.internal.replace("'", "''")
         self.may_copy = f"select not row_security_active('{literal}.message'::regclass)"
-        self.current_milliseconds = f"select {schema}.current_milliseconds()"
-        self.remove = f"delete from {schema}.spark_staging where attempt_id = any(%(attempts)s::bigint[])"
+        self.current_milliseconds = f"select {schema.internal}.current_milliseconds()"
+        self.remove = f"delete from {schema.internal}.spark_staging where attempt_id = any(%(attempts)s::bigint[])"
         self.forget_attempts = f"""
-            with forgotten as (delete from {schema}.spark_attempt where attempt_id = any(%(attempts)s::bigint[]))
+            with forgotten as (delete from {schema.internal}.spark_attempt
+            where attempt_id = any(%(attempts)s::bigint[]))
             {self.remove}"""
         # Of tasks that have died, or whose driver has, or that another attempt was faster than. One attempt at a time.
         self.forget_abandoned = f"""
             with abandoned as materialized (
-                select attempt_id from {schema}.spark_attempt
+                select attempt_id from {schema.internal}.spark_attempt
                 where started_at < statement_timestamp() - interval '1 day'
                 order by attempt_id limit 1
                 for update skip locked),
             deleted as (
-                delete from {schema}.spark_staging where ctid = any(array(
-                    select s.ctid from abandoned join {schema}.spark_staging s using (attempt_id) limit %(limit)s))
+                delete from {schema.internal}.spark_staging where ctid = any(array(
+                    select s.ctid from abandoned join {schema.internal}.spark_staging s using (attempt_id)
+                    limit %(limit)s))
                 returning position),
             forgotten as (
-                delete from {schema}.spark_attempt a using abandoned b
+                delete from {schema.internal}.spark_attempt a using abandoned b
                 where a.attempt_id = b.attempt_id and (select count(*) from deleted) < %(limit)s
                 returning a.attempt_id)
             select (select count(*) from deleted), (select count(*) from forgotten)"""
@@ -121,7 +123,7 @@ class StagingStatements:
         return f"""(
             select {self._values(columns)}, row_number() over (order by a.ordinality, s.position)
             from unnest(%(attempts)s::bigint[]) with ordinality as a (attempt_id, ordinality)
-            join {self._schema}.spark_staging s using (attempt_id)
+            join {self._schema.internal}.spark_staging s using (attempt_id)
             where {_FOR_DESTINATION}) as m ({names}, position)"""
 
     def send(self, *, delayed: bool) -> str:
@@ -129,17 +131,17 @@ class StagingStatements:
         table, columns = ("delayed_message", DELAYED_COLUMNS) if delayed else ("message", SEND_COLUMNS)
         own = columns[1:]
         return f"""
-            insert into {self._schema}.{table} (queue_id, {", ".join(name for name, _ in own)})
+            insert into {self._schema.internal}.{table} (queue_id, {", ".join(name for name, _ in own)})
             select %(queue_id)s, {self._values(own)}
-            from {self._schema}.spark_staging s
+            from {self._schema.internal}.spark_staging s
             where s.attempt_id = %(attempt_id)s and {_FOR_DESTINATION}
             order by s.position"""
 
     def _values(self, columns: Sequence[tuple[str, str]]) -> str:
         schema = self._schema
         special = {
-            "jms_timestamp": f"(select {schema}.current_milliseconds())",
-            "message_type": f"s.message_type::{schema}.message_type",
+            "jms_timestamp": f"(select {schema.internal}.current_milliseconds())",
+            "message_type": f"s.message_type::{schema.internal}.message_type",
         }
         return ", ".join(special.get(name, f"s.{name}") for name, _ in columns)
 

@@ -3,15 +3,15 @@
 
 -- name: delete_locked
 -- The rows are locked by this transaction, so that their addresses hold.
-delete from jmsql.message where ctid = any(%(addresses)s::tid[]);
+delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]);
 
 -- name: delete_locked_with_history
 with {history}
-delete from jmsql.message where ctid = any(%(addresses)s::tid[]) and {recorded};
+delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]) and {recorded};
 
 -- name: ask_to_delete_locked
 with removed as (
-    insert into jmsql.removal (messages, connection_id, is_exact)
+    insert into jmsql_internal.removal (messages, connection_id, is_exact)
     values (%(addresses)s::tid[], %(connection_id)s::bigint, true))
 select from unnest(%(addresses)s::tid[]);
 
@@ -22,14 +22,14 @@ from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequ
 cross join {message_of_k};
 
 -- name: forget_deliveries
-delete from jmsql.delivery where ctid = any(array(
+delete from jmsql_internal.delivery where ctid = any(array(
     select d.address
     from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[])
         as k (queue_id, inverse_priority, sequence)
     cross join {delivery_of_k}));
 
 -- name: ask_to_forget_deliveries
-insert into jmsql.removal (deliveries)
+insert into jmsql_internal.removal (deliveries)
 select array_agg(d.address)
 from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[])
     as k (queue_id, inverse_priority, sequence)
@@ -38,20 +38,20 @@ having count(*) > 0;
 
 -- name: acknowledge
 with acknowledged as (
-    delete from jmsql.delivery d
+    delete from jmsql_internal.delivery d
     using unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
                  %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
     cross join {found_of_k}
     where d.ctid = found.address and d.claim_id = k.claim_id
     returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.connection_id),
 deleted as (
-    delete from jmsql.message where ctid = any(array(
+    delete from jmsql_internal.message where ctid = any(array(
         select m.address from acknowledged a cross join {message_of_a})))
 select count(*) from acknowledged;
 
 -- name: acknowledge_with_history
 with acknowledged as (
-    delete from jmsql.delivery d
+    delete from jmsql_internal.delivery d
     using unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
                  %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
     cross join {found_of_k}
@@ -61,7 +61,7 @@ found as materialized (
     select m.address, a.delivery_count, a.connection_id from acknowledged a cross join {message_of_a}),
 {history},
 deleted as (
-    delete from jmsql.message where ctid = any(array(select address from found)) and {recorded})
+    delete from jmsql_internal.message where ctid = any(array(select address from found)) and {recorded})
 select count(*) from acknowledged;
 
 -- name: ask_to_acknowledge
@@ -71,12 +71,12 @@ with acknowledged as materialized (
                 %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
     cross join lateral (
         select t.ctid as address, t.queue_id, t.inverse_priority, t.sequence, t.connection_id
-        from jmsql.delivery t
+        from jmsql_internal.delivery t
         where (t.queue_id, t.inverse_priority, t.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
           and t.claim_id = k.claim_id
         for update) d),
 removed as (
-    insert into jmsql.removal (messages, deliveries, connection_id)
+    insert into jmsql_internal.removal (messages, deliveries, connection_id)
     select array(select m.address from acknowledged a cross join {message_of_a}),
            array_agg(a.address), max(a.connection_id)
     from acknowledged a having count(*) > 0)

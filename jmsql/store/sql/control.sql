@@ -4,7 +4,7 @@
 -- The last five: which database it is, and what SQLAlchemy's dialect asks there on an engine's first connection.
 select (select version_num from jmsql.schema_version),
        current_setting('server_version'), (extract(epoch from clock_timestamp()) * 1000)::bigint,
-       not jmsql.may_administer(current_user),
+       not jmsql_internal.may_administer(current_user),
        pg_postmaster_start_time(), oid::bigint, current_schema()::text,
        current_setting('standard_conforming_strings'), to_regtype('hstore')::oid::bigint
 from pg_catalog.pg_database where datname = current_database();
@@ -21,48 +21,48 @@ listen {schema};
 select pg_notify({channel}, payload) from unnest(%(payloads)s::text[]) as payload;
 
 -- name: connect
-select jmsql.connect_client(%(host)s, %(process_id)s);
+select jmsql_internal.connect_client(%(host)s, %(process_id)s);
 
 -- name: connect_with_heartbeat
-insert into jmsql.connection (host, process_id, heartbeat_at)
+insert into jmsql_internal.connection (host, process_id, heartbeat_at)
 values (%(host)s, %(process_id)s, clock_timestamp())
 returning connection_id;
 
 -- name: beat
 -- It need not reach the disk: a crash of the server is one for all clients.
 with commit as materialized (select set_config('synchronous_commit', 'off', true))
-update jmsql.connection c set heartbeat_at = clock_timestamp()
+update jmsql_internal.connection c set heartbeat_at = clock_timestamp()
 from commit
 where c.connection_id = %(connection_id)s and c.heartbeat_at is not null;
 
 -- name: disconnect
 -- A trigger deletes the row, which restricted roles cannot.
-update jmsql.connection set closing = true where connection_id = %(connection_id)s;
+update jmsql_internal.connection set closing = true where connection_id = %(connection_id)s;
 
 -- name: set_client_id
 -- A trigger takes it from a connection that is gone.
-update jmsql.connection set client_id = %(client_id)s where connection_id = %(connection_id)s;
+update jmsql_internal.connection set client_id = %(client_id)s where connection_id = %(connection_id)s;
 
 -- name: is_connected
-select jmsql.is_connected(%(connection_id)s::bigint);
+select jmsql_internal.is_connected(%(connection_id)s::bigint);
 
 -- name: lead
-select jmsql.lead(%(connection_id)s);
+select jmsql_internal.lead(%(connection_id)s);
 
 -- name: clock
 select (extract(epoch from clock_timestamp()) * 1000)::bigint;
 
 -- name: queues_with_history
-select queue_id from jmsql.queue where history;
+select queue_id from jmsql_internal.queue where history;
 
 -- name: add_traffic
 -- In one order, so that two clients do not wait for each other. What was deleted meanwhile is not counted.
-insert into jmsql.destination_traffic as t (destination_id, sent, acknowledged, rolled_back, redelivered)
+insert into jmsql_internal.destination_traffic as t (destination_id, sent, acknowledged, rolled_back, redelivered)
 select c.*
 from unnest(%(destination_ids)s::integer[], %(sent)s::bigint[], %(acknowledged)s::bigint[], %(rolled_back)s::bigint[],
             %(redelivered)s::bigint[]) as c (destination_id, sent, acknowledged, rolled_back, redelivered)
-where exists (select from jmsql.queue q where q.queue_id = c.destination_id)
-   or exists (select from jmsql.topic o where o.topic_id = -c.destination_id)
+where exists (select from jmsql_internal.queue q where q.queue_id = c.destination_id)
+   or exists (select from jmsql_internal.topic o where o.topic_id = -c.destination_id)
 order by c.destination_id
 on conflict (destination_id) do update
 set sent = t.sent + excluded.sent, acknowledged = t.acknowledged + excluded.acknowledged,
@@ -72,12 +72,12 @@ set sent = t.sent + excluded.sent, acknowledged = t.acknowledged + excluded.ackn
 with given as (
     select g.* from unnest(%(queue_ids)s::integer[], %(selectors)s::text[], %(consumers)s::integer[])
         as g (queue_id, selector, consumers)
-    where exists (select from jmsql.connection c where c.connection_id = %(connection_id)s)),
+    where exists (select from jmsql_internal.connection c where c.connection_id = %(connection_id)s)),
 gone as (
-    update jmsql.consumer c set consumers = 0
+    update jmsql_internal.consumer c set consumers = 0
     where c.connection_id = %(connection_id)s
       and not exists (select from given g where (g.queue_id, g.selector) = (c.queue_id, c.selector)))
-insert into jmsql.consumer as c (connection_id, queue_id, selector, consumers)
+insert into jmsql_internal.consumer as c (connection_id, queue_id, selector, consumers)
 select %(connection_id)s, g.* from given g
 on conflict (connection_id, queue_id, selector) do update set consumers = excluded.consumers
 where c.consumers <> excluded.consumers;

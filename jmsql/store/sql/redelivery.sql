@@ -3,7 +3,7 @@
 -- name: policy
 -- The settings of a queue `q`, as the fields of jmsql.store.redelivery.QueuePolicy.of_columns.
 q.maximum_deliveries, q.redelivery_delay, q.redelivery_multiplier, q.maximum_redelivery_delay, q.redelivery_jitter,
-coalesce(q.dead_letter_queue_id, (select d.queue_id from jmsql.queue d where d.name = 'DLQ')), q.claim_time_limit;
+coalesce(q.dead_letter_queue_id, (select d.queue_id from jmsql_internal.queue d where d.name = 'DLQ')), q.claim_time_limit;
 
 -- name: next_attempt
 -- What is on its way to a dead-letter queue waits for ever until it is there.
@@ -11,14 +11,14 @@ case when {outcome}.dead_letter_queue_id is not null then 'infinity'
      when {outcome}.delay > 0 then statement_timestamp() + {outcome}.delay * interval '1 second' end;
 
 -- name: find_policy
-select {policy} from jmsql.queue q where q.queue_id = %(queue_id)s;
+select {policy} from jmsql_internal.queue q where q.queue_id = %(queue_id)s;
 
 -- name: record_deliveries
 -- While the caller's open transaction locks the messages, so that nobody else claims them. The commit need not reach the
 -- disk, as that of any claim.
 with claim as materialized (
-    select set_config('synchronous_commit', 'off', true), nextval('jmsql.claim_sequence'::regclass) as claim_id)
-insert into jmsql.delivery as d
+    select set_config('synchronous_commit', 'off', true), nextval('jmsql_internal.claim_sequence'::regclass) as claim_id)
+insert into jmsql_internal.delivery as d
     (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at)
 select k.queue_id, k.inverse_priority, k.sequence, m.group_hash, claim.claim_id, %(connection_id)s, clock_timestamp()
 from claim
@@ -40,7 +40,7 @@ released as (
                       %(claim_ids)s::bigint[], {outcomes})
         as k (queue_id, inverse_priority, sequence, claim_id, attempts, delay, error, error_count, dead_letter_queue_id)
     cross join lateral (
-        select d.ctid as address, d.delivery_count from jmsql.delivery d
+        select d.ctid as address, d.delivery_count from jmsql_internal.delivery d
         where (d.queue_id, d.inverse_priority, d.sequence) = (k.queue_id, k.inverse_priority, k.sequence)
           and d.claim_id = k.claim_id
         for update) d),
@@ -48,7 +48,7 @@ kept as materialized (
     select r.* from released r
     where r.attempts > 0 or r.delivery_count > 0 or r.dead_letter_queue_id is not null),
 forgotten as ({forget})
-update jmsql.delivery d
+update jmsql_internal.delivery d
 set claim_id = null, connection_id = null, claimed_at = null, claim_expires_at = null,
     delivery_count = d.delivery_count + r.attempts,
     error_count = d.error_count + r.error_count,
@@ -60,20 +60,20 @@ from kept r
 where d.ctid = r.address;
 
 -- name: forget_released
-delete from jmsql.delivery where ctid = any(array(
+delete from jmsql_internal.delivery where ctid = any(array(
     select r.address from released r
     where r.attempts = 0 and r.delivery_count = 0 and r.dead_letter_queue_id is null));
 
 -- name: ask_to_forget_released
 -- For roles that may not delete.
-insert into jmsql.removal (deliveries)
+insert into jmsql_internal.removal (deliveries)
 select array_agg(r.address) from released r
 where r.attempts = 0 and r.delivery_count = 0 and r.dead_letter_queue_id is null
 having count(*) > 0;
 
 -- name: record_attempts
 -- Recorded while the caller's open transaction still locks the messages, which it then gives back.
-insert into jmsql.delivery as d
+insert into jmsql_internal.delivery as d
     (queue_id, inverse_priority, sequence, group_hash, delivery_count, error_count, next_attempt, last_error,
      first_failed_at, dead_letter_queue_id)
 select k.queue_id, k.inverse_priority, k.sequence, m.group_hash, k.attempts, k.error_count, {next_attempt}, k.error,
@@ -91,7 +91,7 @@ set delivery_count = d.delivery_count + excluded.delivery_count,
     dead_letter_queue_id = excluded.dead_letter_queue_id;
 
 -- name: extend_claims
-update jmsql.delivery d
+update jmsql_internal.delivery d
 set claim_expires_at = clock_timestamp() + k.seconds * interval '1 second'
 from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
             %(claim_ids)s::bigint[], %(seconds)s::float8[])
@@ -110,13 +110,13 @@ where d.error_count > 0;
 -- Claims without a connection are those of Spark's batches, which outlive their driver.
 select d.queue_id, d.inverse_priority, d.sequence, d.group_hash, d.claim_id, d.delivery_count,
        d.claim_expires_at <= clock_timestamp(), {policy}
-from jmsql.delivery d
-left join jmsql.queue q using (queue_id)
+from jmsql_internal.delivery d
+left join jmsql_internal.queue q using (queue_id)
 where d.claim_id is not null
   and (d.claim_expires_at <= clock_timestamp()
        or d.connection_id is not null
-          and not exists (select from jmsql.connection c where c.connection_id = d.connection_id))
+          and not exists (select from jmsql_internal.connection c where c.connection_id = d.connection_id))
 limit %(limit)s;
 
 -- name: bury
-select dead_letter_queue from jmsql.bury_dead_letters(%(limit)s);
+select dead_letter_queue from jmsql_internal.bury_dead_letters(%(limit)s);

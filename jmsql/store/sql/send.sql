@@ -2,18 +2,18 @@
 
 -- name: send_one
 -- One message is the common case without transactions: measured at a third of the time that arrays take.
-insert into jmsql.message (queue_id, {columns})
-select q.queue_id, {values} from jmsql.queue q where q.name = %(destination)s;
+insert into jmsql_internal.message (queue_id, {columns})
+select q.queue_id, {values} from jmsql_internal.queue q where q.name = %(destination)s;
 
 -- name: send
 -- All, or none if a queue is missing.
 insert into {table} (queue_id, {columns})
 select q.queue_id, {values}
 from {messages}
-join jmsql.queue q on q.name = s.destination
+join jmsql_internal.queue q on q.name = s.destination
 where not exists (
     select from unnest(%(destination)s::text[]) as wanted (name)
-    where not exists (select from jmsql.queue e where e.name = wanted.name))
+    where not exists (select from jmsql_internal.queue e where e.name = wanted.name))
 order by s.position;
 
 -- name: no_flush
@@ -24,12 +24,12 @@ with commit as materialized (select set_config('synchronous_commit', 'off', true
 with {commit}
 target as materialized (
     select s.queue_id, s.selector
-    from jmsql.topic t
-    join jmsql.subscription s using (topic_id)
+    from jmsql_internal.topic t
+    join jmsql_internal.subscription s using (topic_id)
     where t.name = %(topic)s
       and not (s.no_local and case
                when s.durable then s.client_id is not distinct from %(client_id)s::text
-               else exists (select from jmsql.subscriber c
+               else exists (select from jmsql_internal.subscriber c
                             where c.queue_id = s.queue_id and c.connection_id = %(connection_id)s::bigint) end)),
 unknown as materialized (
     select from target where selector is not null and selector <> all(%(known)s::text[]) limit 1),
@@ -38,7 +38,7 @@ m as materialized (
            {size} > {shared_size} and (select count(*) from target) > 1 and not exists (select from unknown) as is_shared
     from {waiting}{messages}),
 shared as (
-    insert into jmsql.body (position, {bodies})
+    insert into jmsql_internal.body (position, {bodies})
     select m.position, {message_bodies} from m where m.is_shared
     returning body_id, position),
 sent as (
@@ -48,6 +48,6 @@ sent as (
     where not exists (select from unknown) and {chosen}
     order by m.position)
 select distinct s.selector
-from jmsql.topic t
-join jmsql.subscription s using (topic_id)
+from jmsql_internal.topic t
+join jmsql_internal.subscription s using (topic_id)
 where t.name = %(topic)s and s.selector is not null and exists (select from unknown);

@@ -18,12 +18,15 @@ Plain = Callable[[str], psycopg.Connection[Any]]
 @pytest.fixture
 def roles(jmsql_clean_url: str) -> Iterator[dict[str, str]]:
     """A role of each kind, by kind; the tables are left to the next test as a migration does."""
-    protected = "select oid::regclass::text from pg_class where relrowsecurity and relnamespace = 'jmsql'::regnamespace"
+    protected = (
+        "select oid::regclass::text from pg_class where relrowsecurity "
+        "and relnamespace = 'jmsql_internal'::regnamespace"
+    )
     with psycopg.connect(jmsql_clean_url, autocommit=True) as database:
         before = database.execute(protected).fetchall()
         with roles_of_each_kind(database) as names:
             yield names
-        database.execute("delete from jmsql.permission")
+        database.execute("delete from jmsql_internal.permission")
         for (table,) in set(database.execute(protected).fetchall()) - set(before):
             database.execute(f"alter table {table} disable row level security".encode())
 

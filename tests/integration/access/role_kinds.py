@@ -46,7 +46,7 @@ def roles_of_each_kind(database: psycopg.Connection[Any]) -> Iterator[dict[str, 
                 database.execute("select jmsql.create_queue(%s)", [queue])
                 database.execute("select jmsql.grant_access(%s, %s, %s)", [queue, names[kind], action])
             elif action is not None:
-                database.execute("select jmsql.permit(%s, array[%s], null)", [names[kind], action])
+                database.execute("select jmsql_internal.permit(%s, array[%s], null)", [names[kind], action])
         yield names
     finally:
         for name in names.values():

@@ -24,14 +24,14 @@ TEMPORARY = "temporary-00000000-0000-0000-0000-00000000000a"
 
 def numbers(database: psycopg.Connection[Any], name: str) -> int:
     """The number of a queue."""
-    row = database.execute("select queue_id from jmsql.queue where name = %s", [name]).fetchone()
+    row = database.execute("select queue_id from jmsql_internal.queue where name = %s", [name]).fetchone()
     assert row is not None
     return int(row[0])
 
 
 def connect_by_hand(plain: psycopg.Connection[Any]) -> int:
     """Be a client, as far as the tables say."""
-    row = plain.execute("select jmsql.connect_client('here', 1)").fetchone()
+    row = plain.execute("select jmsql_internal.connect_client('here', 1)").fetchone()
     assert row is not None
     return int(row[0])
 
@@ -44,20 +44,20 @@ def test_a_subscription_names_no_queue_of_others(
     secrets = numbers(owner, "secrets")
     thief = plain(kind)
     mine = connect_by_hand(thief)
-    thief.execute("insert into jmsql.topic (name, connection_id) values (%s, %s)", [TEMPORARY, mine])
+    thief.execute("insert into jmsql_internal.topic (name, connection_id) values (%s, %s)", [TEMPORARY, mine])
     with pytest.raises(REFUSED):
         thief.execute(
-            "insert into jmsql.subscription (queue_id, topic_id, durable, shared, no_local) "
-            "select %s, topic_id, false, false, false from jmsql.topic where name = %s",
+            "insert into jmsql_internal.subscription (queue_id, topic_id, durable, shared, no_local) "
+            "select %s, topic_id, false, false, false from jmsql_internal.topic where name = %s",
             [secrets, TEMPORARY],
         )
     thief.execute(
-        "insert into jmsql.subscription (topic_id, durable, shared, no_local) "
-        "select topic_id, false, false, false from jmsql.topic where name = %s",
+        "insert into jmsql_internal.subscription (topic_id, durable, shared, no_local) "
+        "select topic_id, false, false, false from jmsql_internal.topic where name = %s",
         [TEMPORARY],
     )
     with pytest.raises(REFUSED):
-        thief.execute("update jmsql.subscription set queue_id = %s", [secrets])
+        thief.execute("update jmsql_internal.subscription set queue_id = %s", [secrets])
     assert thief.execute("select * from jmsql.messages").fetchall() == []
     assert texts_of(drain(session.create_consumer(SECRETS))) == ["hidden"]
 
@@ -66,41 +66,47 @@ def test_a_named_queue_outlives_a_subscription_that_names_it(owner: psycopg.Conn
     """Forged before it was refused: upkeep ends the subscription, which has no consumer."""
     send_texts(session, SECRETS, "hidden")
     owner.execute(
-        "with t as (insert into jmsql.topic (name) values ('forged') returning topic_id) "
-        "insert into jmsql.subscription (queue_id, topic_id, durable, shared, no_local) "
-        "select q.queue_id, t.topic_id, false, false, false from jmsql.queue q, t where q.name = 'secrets'"
+        "with t as (insert into jmsql_internal.topic (name) values ('forged') returning topic_id) "
+        "insert into jmsql_internal.subscription (queue_id, topic_id, durable, shared, no_local) "
+        "select q.queue_id, t.topic_id, false, false, false from jmsql_internal.queue q, t where q.name = 'secrets'"
     )
-    wait_for(lambda: owner.execute("select from jmsql.subscription").fetchall() == [])
+    wait_for(lambda: owner.execute("select from jmsql_internal.subscription").fetchall() == [])
     assert texts_of(drain(session.create_consumer(SECRETS))) == ["hidden"]
 
 
 def test_an_administrator_becomes_no_owner(plain: Plain, roles: dict[str, str], owner: psycopg.Connection[Any]) -> None:
     clerk = plain("administrator")
-    assert owner.execute("select to_regclass('jmsql.required_privilege')").fetchone() == (None,)
     tables = owner.execute(
-        "select relname from pg_class where relnamespace = 'jmsql'::regnamespace and relkind in ('r', 'p', 'v')"
+        """
+        select oid::regclass::text from pg_class
+        where relnamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace) and relkind in ('r', 'p', 'v')
+        """
     ).fetchall()
     clerk.execute("create function pg_temp.mine() returns trigger language plpgsql as 'begin return null; end'")
     for (table,) in tables:
         for statement in (
-            f"create trigger mine after insert on jmsql.{table} for each statement execute function pg_temp.mine()",
-            f"create rule mine as on insert to jmsql.{table} do also select 1",
-            f"truncate jmsql.{table}",
-            f"alter table jmsql.{table} disable row level security",
+            f"create trigger mine after insert on {table} for each statement execute function pg_temp.mine()",
+            f"create rule mine as on insert to {table} do also select 1",
+            f"truncate {table}",
+            f"alter table {table} disable row level security",
         ):
             with pytest.raises((psycopg.errors.InsufficientPrivilege, psycopg.errors.WrongObjectType)):
                 clerk.execute(statement.encode())
     for statement in (
-        "insert into jmsql.permission values (current_user::regrole, 'administer', null)",
+        "insert into jmsql_internal.permission values (current_user::regrole, 'administer', null)",
         "create table jmsql.mine ()",
         "create function jmsql.mine() returns void language sql as ''",
-        "update jmsql.queue set name = 'DLQ'",
-        "update jmsql.connection set user_name = 'postgres'",
+        "create table jmsql_internal.mine ()",
+        "create function jmsql_internal.mine() returns void language sql as ''",
+        "update jmsql_internal.queue set name = 'DLQ'",
+        "update jmsql_internal.connection set user_name = 'postgres'",
     ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             clerk.execute(statement.encode())
     with pytest.raises(psycopg.Error):
-        clerk.execute("select jmsql.permit('postgres; alter role current_user superuser', array['send'], null)")
+        clerk.execute(
+            "select jmsql_internal.permit('postgres; alter role current_user superuser', array['send'], null)"
+        )
     assert owner.execute("select rolsuper from pg_roles where rolname = %s", [roles["administrator"]]).fetchone() == (
         False,
     )
@@ -118,7 +124,8 @@ def test_who_calls_is_known_also_where_somebody_else_has_connected(
             create function thieves.mine(integer) returns integer language plpgsql immutable as $$
             begin
                 if session_user = 'postgres' then
-                    perform jmsql.permit((select r.rolname from pg_roles r join pg_namespace n on n.nspowner = r.oid
+                    perform jmsql_internal.permit((select r.rolname
+                    from pg_roles r join pg_namespace n on n.nspowner = r.oid
                                           where n.nspname = 'thieves'), array['administer'], null);
                 end if;
                 return 1;
@@ -141,20 +148,24 @@ class TestTemporaryDestinations:
         mine = connect_by_hand(thief)
         for name in ("DLQ", "orders of tomorrow", "temporary", f"{TEMPORARY}\n"):
             with pytest.raises(REFUSED):
-                thief.execute(f"insert into jmsql.{table} (name, connection_id) values (%s, %s)".encode(), [name, mine])
+                thief.execute(
+                    f"insert into jmsql_internal.{table} (name, connection_id) values (%s, %s)".encode(), [name, mine]
+                )
 
     def test_nothing_else_has_such_a_name(self, plain: Plain, session: Session, owner: psycopg.Connection[Any]) -> None:
         for name in ("queue", "topic"):
             with pytest.raises(psycopg.errors.CheckViolation):
                 owner.execute(f"select jmsql.create_{name}(%s)".encode(), [TEMPORARY])
             with pytest.raises(REFUSED):
-                plain("sender to all").execute(f"insert into jmsql.{name} (name) values (%s)".encode(), [TEMPORARY])
+                plain("sender to all").execute(
+                    f"insert into jmsql_internal.{name} (name) values (%s)".encode(), [TEMPORARY]
+                )
 
     def test_go_with_a_connection_of_ones_own(self, plain: Plain) -> None:
         theirs = connect_by_hand(plain("receiver"))
         with pytest.raises(REFUSED):
             plain("sender").execute(
-                "insert into jmsql.queue (name, connection_id) values (%s, %s)", [TEMPORARY, theirs]
+                "insert into jmsql_internal.queue (name, connection_id) values (%s, %s)", [TEMPORARY, theirs]
             )
 
     def test_are_left_to_those_who_made_them(
@@ -167,11 +178,11 @@ class TestTemporaryDestinations:
             receiving = connection.create_session()
             queue = receiving.create_temporary_queue()
             send_texts(session, queue, "for the receiver")
-            assert thief.execute("update jmsql.queue set connection_id = %s", [mine]).rowcount == 0
-            assert thief.execute("update jmsql.queue set connection_id = null").rowcount == 0
+            assert thief.execute("update jmsql_internal.queue set connection_id = %s", [mine]).rowcount == 0
+            assert thief.execute("update jmsql_internal.queue set connection_id = null").rowcount == 0
             with pytest.raises(REFUSED):
                 thief.execute(
-                    "insert into jmsql.queue (name, connection_id) values (%s, %s) "
+                    "insert into jmsql_internal.queue (name, connection_id) values (%s, %s) "
                     "on conflict (name) do update set connection_id = excluded.connection_id",
                     [queue.name, mine],
                 )
@@ -180,7 +191,7 @@ class TestTemporaryDestinations:
     def test_take_no_dead_letters(self, plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
         thief = plain("receiver")
         mine = connect_by_hand(thief)
-        thief.execute("insert into jmsql.queue (name, connection_id) values (%s, %s)", [TEMPORARY, mine])
+        thief.execute("insert into jmsql_internal.queue (name, connection_id) values (%s, %s)", [TEMPORARY, mine])
         with pytest.raises(psycopg.Error, match="temporary"):
             owner.execute(
                 "select jmsql.alter_destination('orders', jsonb_build_object('dead_letter_queue', %s::text))",
@@ -188,8 +199,9 @@ class TestTemporaryDestinations:
             )
         send_texts(session, ORDERS, "dead")
         thief.execute(
-            "insert into jmsql.delivery (queue_id, inverse_priority, sequence, dead_letter_queue_id) "
-            "select m.queue_id, m.inverse_priority, m.sequence, q.queue_id from jmsql.message m, jmsql.queue q "
+            "insert into jmsql_internal.delivery (queue_id, inverse_priority, sequence, dead_letter_queue_id) "
+            "select m.queue_id, m.inverse_priority, m.sequence, q.queue_id "
+            "from jmsql_internal.message m, jmsql_internal.queue q "
             "where q.name = %s",
             [TEMPORARY],
         )
@@ -200,29 +212,31 @@ def test_the_dead_letter_queue_is_there_from_the_start(jmsql_clean_url: str) -> 
     migrate(jmsql_clean_url, "jmsql_fresh")
     with psycopg.connect(jmsql_clean_url, autocommit=True) as database:
         made = database.execute("select name, connection_id from jmsql_fresh.queue").fetchall()
-        database.execute("drop schema jmsql_fresh cascade")
+        database.execute("drop schema jmsql_fresh, jmsql_fresh_internal cascade")
     assert made == [("DLQ", None)]
 
 
 def test_nobody_reads_a_body_by_its_number(plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
     first, second = (session.create_consumer(PRICES) for _ in range(2))
     send_texts(session, PRICES, "x" * 3000)
-    [(body,)] = owner.execute("select body_id from jmsql.body").fetchall()
+    [(body,)] = owner.execute("select body_id from jmsql_internal.body").fetchall()
     thief = plain("sender")
     mine = connect_by_hand(thief)
-    thief.execute("insert into jmsql.queue (name, connection_id) values (%s, %s)", [TEMPORARY, mine])
+    thief.execute("insert into jmsql_internal.queue (name, connection_id) values (%s, %s)", [TEMPORARY, mine])
     for table in ("message", "delayed_message"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="body"):
             thief.execute(
-                f"insert into jmsql.{table} (queue_id, message_type, inverse_priority, jms_delivery_mode, body_id, "
-                "jms_delivery_time) select queue_id, 'TextMessage', 5, 2, %s, 0 from jmsql.queue "
+                f"insert into jmsql_internal.{table} "
+                "(queue_id, message_type, inverse_priority, jms_delivery_mode, body_id, jms_delivery_time) "
+                "select queue_id, 'TextMessage', 5, 2, %s, 0 from jmsql_internal.queue "
                 "where name = %s".encode(),
                 [body, TEMPORARY],
             )
-    assert thief.execute("select text_body from jmsql.body").fetchall() == []
+    assert thief.execute("select text_body from jmsql_internal.body").fetchall() == []
     with pytest.raises(psycopg.Error):
         thief.execute(
-            "insert into jmsql.body (body_id, text_body) overriding system value values (%s, 'mine')", [body + 1]
+            "insert into jmsql_internal.body (body_id, text_body) overriding system value values (%s, 'mine')",
+            [body + 1],
         )
     assert texts_of(drain(first)) + texts_of(drain(second)) == ["x" * 3000] * 2
 
@@ -233,10 +247,12 @@ class TestForgery:
         send_texts(session, ORDERS, "a")
         for kind in ("sender", "receiver", "sender to all", "receiver from all"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                plain(kind).execute("select jmsql.keep_history(array['(0,1)'::tid], array[1], 'expired', null)")
+                plain(kind).execute(
+                    "select jmsql_internal.keep_history(array['(0,1)'::tid], array[1], 'expired', null)"
+                )
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                plain(kind).execute("select jmsql.make_history_partition('1999-01-01')")
-        assert owner.execute("select from jmsql.message_history").fetchall() == []
+                plain(kind).execute("select jmsql_internal.make_history_partition('1999-01-01')")
+        assert owner.execute("select from jmsql_internal.message_history").fetchall() == []
 
     def test_what_a_role_removes_is_in_the_history(
         self, plain: Plain, owner: psycopg.Connection[Any], session: Session, roles: dict[str, str]
@@ -246,20 +262,21 @@ class TestForgery:
         theirs = session._client.control.connection_id
         receiver = plain("receiver")
         receiver.execute(
-            "insert into jmsql.removal (messages, connection_id) select array_agg(ctid), %s from jmsql.message",
+            "insert into jmsql_internal.removal (messages, connection_id) select array_agg(ctid), %s "
+            "from jmsql_internal.message",
             [theirs],
         )
-        assert owner.execute("select from jmsql.message").fetchall() == []
-        assert owner.execute("select text_body, user_name, connection_id from jmsql.message_history").fetchall() == [
-            ("a", roles["receiver"], None)
-        ]
+        assert owner.execute("select from jmsql_internal.message").fetchall() == []
+        assert owner.execute(
+            "select text_body, user_name, connection_id from jmsql_internal.message_history"
+        ).fetchall() == [("a", roles["receiver"], None)]
 
     @pytest.mark.parametrize(
         ("kind", "statement"),
         [
-            ("sender", "insert into jmsql.removal (messages) values (array[%s::tid])"),
-            ("browser of all", "insert into jmsql.removal (messages) values (array[%s::tid])"),
-            ("receiver", "insert into jmsql.removal (messages, role) values (array[%s::tid], 'postgres')"),
+            ("sender", "insert into jmsql_internal.removal (messages) values (array[%s::tid])"),
+            ("browser of all", "insert into jmsql_internal.removal (messages) values (array[%s::tid])"),
+            ("receiver", "insert into jmsql_internal.removal (messages, role) values (array[%s::tid], 'postgres')"),
         ],
     )
     def test_of_a_removal(
@@ -267,29 +284,32 @@ class TestForgery:
     ) -> None:
         send_texts(session, SECRETS, "hidden")
         send_texts(session, ORDERS, "a")
-        addresses = [str(address) for (address,) in owner.execute("select ctid::text from jmsql.message")]
+        addresses = [str(address) for (address,) in owner.execute("select ctid::text from jmsql_internal.message")]
         attacker = plain(kind)
         for address in addresses:
             with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
                 attacker.execute(statement.encode(), [address])
-        assert owner.execute("select count(*) from jmsql.message").fetchone() == (2,)
+        assert owner.execute("select count(*) from jmsql_internal.message").fetchone() == (2,)
 
     def test_of_numbers(self, plain: Plain, owner: psycopg.Connection[Any]) -> None:
         sender = plain("sender to all")
         for statement in (
             (
-                "insert into jmsql.connection (connection_id, host, process_id) overriding system value "
+                "insert into jmsql_internal.connection (connection_id, host, process_id) overriding system value "
                 "values (99, 'x', 1)"
             ),
-            "select setval('jmsql.message_sequence', 1000000)",
-            "select setval('jmsql.connection_connection_id_seq', 1000000)",
+            "select setval('jmsql_internal.message_sequence', 1000000)",
+            "select setval('jmsql_internal.connection_connection_id_seq', 1000000)",
             (
-                "insert into jmsql.message (sequence, queue_id, message_type, inverse_priority, jms_delivery_mode) "
-                "select 9223372036854775807, queue_id, 'TextMessage', 5, 2 from jmsql.queue where name = 'orders'"
+                "insert into jmsql_internal.message (sequence, queue_id, message_type, inverse_priority, "
+                "jms_delivery_mode) "
+                "select 9223372036854775807, queue_id, 'TextMessage', 5, 2 "
+                "from jmsql_internal.queue where name = 'orders'"
             ),
             (
-                "insert into jmsql.message (transaction_id, queue_id, message_type, inverse_priority, "
-                "jms_delivery_mode) select '1', queue_id, 'TextMessage', 5, 2 from jmsql.queue where name = 'orders'"
+                "insert into jmsql_internal.message (transaction_id, queue_id, message_type, inverse_priority, "
+                "jms_delivery_mode) select '1', queue_id, 'TextMessage', 5, 2 "
+                "from jmsql_internal.queue where name = 'orders'"
             ),
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -302,17 +322,19 @@ class TestForgery:
             for table in ("message", "delayed_message"):
                 with pytest.raises(psycopg.errors.CheckViolation):
                     who.execute(
-                        f"insert into jmsql.{table} (queue_id, message_type, inverse_priority, jms_delivery_mode, "
+                        f"insert into jmsql_internal.{table} "
+                        "(queue_id, message_type, inverse_priority, jms_delivery_mode, "
                         f"jms_delivery_time{'' if column == 'jms_delivery_time' else ', ' + column}) "
                         f"select queue_id, 'TextMessage', 5, 2, "
                         f"{milliseconds if column == 'jms_delivery_time' else f'0, {milliseconds}'} "
-                        "from jmsql.queue where name = 'orders'".encode()
+                        "from jmsql_internal.queue where name = 'orders'".encode()
                     )
 
     def test_of_what_the_provider_says_of_a_message(self, plain: Plain, owner: psycopg.Connection[Any]) -> None:
         insert = (
-            "insert into jmsql.message (queue_id, message_type, inverse_priority, jms_delivery_mode, properties) "
-            "select queue_id, 'TextMessage', 5, 2, %s::jsonb from jmsql.queue where name = 'orders'"
+            "insert into jmsql_internal.message (queue_id, message_type, inverse_priority, jms_delivery_mode, "
+            "properties) "
+            "select queue_id, 'TextMessage', 5, 2, %s::jsonb from jmsql_internal.queue where name = 'orders'"
         )
         for properties in ('{"JMS_jmsql_DeadLetterReason": "x"}', '{"a": 1, "JMS_jmsql_OriginalDestination": "q"}'):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -343,8 +365,8 @@ class TestForgery:
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 receiver.execute(
-                    f"insert into jmsql.delivery (queue_id, inverse_priority, sequence, {column}) "
-                    f"select queue_id, inverse_priority, sequence, {value} from jmsql.message".encode()
+                    f"insert into jmsql_internal.delivery (queue_id, inverse_priority, sequence, {column}) "
+                    f"select queue_id, inverse_priority, sequence, {value} from jmsql_internal.message".encode()
                 )
 
     def test_of_others_connections(self, plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
@@ -353,18 +375,22 @@ class TestForgery:
         attacker = plain("receiver from all")
         mine = connect_by_hand(attacker)
         assert (
-            attacker.execute("update jmsql.connection set closing = true where connection_id <> %s", [mine]).rowcount
+            attacker.execute(
+                "update jmsql_internal.connection set closing = true where connection_id <> %s", [mine]
+            ).rowcount
             == 0
         )
-        assert attacker.execute("update jmsql.consumer set consumers = 0").rowcount == 0
+        assert attacker.execute("update jmsql_internal.consumer set consumers = 0").rowcount == 0
         for statement in (
-            "insert into jmsql.consumer (connection_id, queue_id, selector, consumers) values (%s, 1, '', 5)",
-            "insert into jmsql.connection (host, process_id, user_name) values (%s, 1, 'postgres')",
+            "insert into jmsql_internal.consumer (connection_id, queue_id, selector, consumers) values (%s, 1, '', 5)",
+            "insert into jmsql_internal.connection (host, process_id, user_name) values (%s, 1, 'postgres')",
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 attacker.execute(statement.encode(), [theirs])
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            attacker.execute("update jmsql.connection set heartbeat_at = 'infinity' where connection_id = %s", [mine])
+            attacker.execute(
+                "update jmsql_internal.connection set heartbeat_at = 'infinity' where connection_id = %s", [mine]
+            )
 
     def test_of_what_goes_through(self, plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
         send_texts(session, SECRETS, "a")
@@ -372,7 +398,7 @@ class TestForgery:
         for who, destination, sent in (("sender", secrets, 5), ("sender", orders, 2**63 - 1), ("sender", orders, -5)):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 plain(who).execute(
-                    "insert into jmsql.destination_traffic as t (destination_id, sent) values (%s, %s) "
+                    "insert into jmsql_internal.destination_traffic as t (destination_id, sent) values (%s, %s) "
                     "on conflict (destination_id) do update set sent = excluded.sent",
                     [destination, sent],
                 )
@@ -386,8 +412,8 @@ def test_a_client_identifier_is_taken_from_nobody_who_lives(
         thief = plain("receiver from all")
         mine = connect_by_hand(thief)
         with pytest.raises(psycopg.errors.UniqueViolation):
-            thief.execute("update jmsql.connection set client_id = 'mine' where connection_id = %s", [mine])
-    thief.execute("update jmsql.connection set client_id = 'mine' where connection_id = %s", [mine])
+            thief.execute("update jmsql_internal.connection set client_id = 'mine' where connection_id = %s", [mine])
+    thief.execute("update jmsql_internal.connection set client_id = 'mine' where connection_id = %s", [mine])
 
 
 def test_a_restricted_client_loses_and_doubles_nothing(
@@ -411,21 +437,21 @@ def test_a_restricted_client_loses_and_doubles_nothing(
                     elif mode is AcknowledgeMode.TRANSACTED and count % 5 == 4:
                         its_session.commit()
     assert received == sent
-    assert owner.execute("select count(*) from jmsql.message").fetchone() == (0,)
-    wait_for(lambda: owner.execute("select from jmsql.delivery").fetchall() == [])
+    assert owner.execute("select count(*) from jmsql_internal.message").fetchone() == (0,)
+    wait_for(lambda: owner.execute("select from jmsql_internal.delivery").fetchall() == [])
 
 
 def test_automatic_creation_holds_for_whoever_speaks_sql(
     plain: Plain, owner: psycopg.Connection[Any], url_of: Callable[[str], str]
 ) -> None:
-    owner.execute("update jmsql.configuration set automatic_creation = false")
+    owner.execute("update jmsql_internal.configuration set automatic_creation = false")
     try:
         for table in ("queue", "topic"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                plain("sender to all").execute(f"insert into jmsql.{table} (name) values ('mine')".encode())
+                plain("sender to all").execute(f"insert into jmsql_internal.{table} (name) values ('mine')".encode())
     finally:
-        owner.execute("update jmsql.configuration set automatic_creation = true")
-    plain("sender to all").execute("insert into jmsql.queue (name) values ('mine')")
+        owner.execute("update jmsql_internal.configuration set automatic_creation = true")
+    plain("sender to all").execute("insert into jmsql_internal.queue (name) values ('mine')")
     with Administration(url_of("sender to all")) as administration, pytest.raises(JMSSecurityException):
         administration.create_queue("another")
 
@@ -436,13 +462,13 @@ def test_a_subscription_whose_selector_is_none_keeps_nobody_from_publishing(
     subscriber = session.create_consumer(PRICES)
     for selector in ("((", "", "weight >"):
         plain("receiver from all").execute(
-            "insert into jmsql.subscription (topic_id, selector, durable, shared, no_local, name) "
-            "select topic_id, %s, true, true, false, %s from jmsql.topic where name = 'prices'",
+            "insert into jmsql_internal.subscription (topic_id, selector, durable, shared, no_local, name) "
+            "select topic_id, %s, true, true, false, %s from jmsql_internal.topic where name = 'prices'",
             [selector, f"forged {selector}"],
         )
     send_texts(session, PRICES, "a")
     assert texts_of(drain(subscriber)) == ["a"]
-    assert owner.execute("select count(*) from jmsql.message").fetchone() == (1,)  # "" chooses all
+    assert owner.execute("select count(*) from jmsql_internal.message").fetchone() == (1,)  # "" chooses all
 
 
 def test_nothing_waits_for_a_role_that_locks(plain: Plain, session: Session) -> None:
@@ -450,7 +476,7 @@ def test_nothing_waits_for_a_role_that_locks(plain: Plain, session: Session) -> 
     with attacker.transaction():
         for table in ("message", "delivery", "queue", "subscription", "connection", "removal"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege), attacker.transaction():
-                attacker.execute(f"lock table jmsql.{table} in access exclusive mode".encode())
+                attacker.execute(f"lock table jmsql_internal.{table} in access exclusive mode".encode())
         started = time.monotonic()
         send_texts(session, ORDERS, "a")
         assert texts_of(drain(session.create_consumer(ORDERS))) == ["a"]

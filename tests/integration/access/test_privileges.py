@@ -58,12 +58,15 @@ def database(request: pytest.FixtureRequest, jmsql_url: str) -> Iterator[psycopg
 @pytest.fixture
 def roles(database: psycopg.Connection[Any]) -> Iterator[dict[str, str]]:
     """A role of each kind."""
-    protected = "select oid::regclass::text from pg_class where relrowsecurity and relnamespace = 'jmsql'::regnamespace"
+    protected = (
+        "select oid::regclass::text from pg_class where relrowsecurity "
+        "and relnamespace = 'jmsql_internal'::regnamespace"
+    )
     before = database.execute(protected).fetchall()
-    database.execute("select jmsql.make_history_partition('2001-02-03')")
+    database.execute("select jmsql_internal.make_history_partition('2001-02-03')")
     with roles_of_each_kind(database) as names:
         yield names
-    database.execute("drop table jmsql.message_history_20010203; delete from jmsql.permission")
+    database.execute("drop table jmsql_internal.message_history_20010203; delete from jmsql_internal.permission")
     for (table,) in set(database.execute(protected).fetchall()) - set(before):
         database.execute(f"alter table {table} disable row level security".encode())
 
@@ -81,7 +84,8 @@ def privileges_on_tables(database: psycopg.Connection[Any], role: str) -> dict[s
                      order by a.attname)
         from pg_class c
         cross join unnest(%(privileges)s::text[]) with ordinality as p (privilege, number)
-        where c.relnamespace = 'jmsql'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f')
+        where c.relnamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)
+          and c.relkind in ('r', 'p', 'v', 'm', 'f')
         order by c.relname, p.number
         """,
         {
@@ -109,15 +113,16 @@ def privileges_on_others(database: psycopg.Connection[Any], role: str) -> dict[s
         """
         select 'sequence ' || c.relname, p.privilege, has_sequence_privilege(%(role)s, c.oid, p.privilege)
         from pg_class c cross join unnest(array['usage', 'select', 'update']) p (privilege)
-        where c.relnamespace = 'jmsql'::regnamespace and c.relkind = 'S'
+        where c.relnamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace) and c.relkind = 'S'
         union all
-        select 'function ' || replace(p.oid::regprocedure::text, 'jmsql.', '')
+        select 'function ' || regexp_replace(p.oid::regprocedure::text, 'jmsql(_internal)?[.]', '', 'g')
                    || case when p.prosecdef then ' (with its owner''s rights)' else '' end,
                'execute', has_function_privilege(%(role)s, p.oid, 'execute')
-        from pg_proc p where p.pronamespace = 'jmsql'::regnamespace
+        from pg_proc p where p.pronamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)
         union all
-        select 'schema', p.privilege, has_schema_privilege(%(role)s, 'jmsql', p.privilege)
-        from unnest(array['usage', 'create']) p (privilege)
+        select 'schema ' || n.nspname, p.privilege, has_schema_privilege(%(role)s, n.oid, p.privilege)
+        from pg_namespace n, unnest(array['usage', 'create']) p (privilege)
+        where n.nspname in ('jmsql', 'jmsql_internal')
         """,
         {"role": role},
     )
@@ -162,7 +167,10 @@ def test_nobody_but_administrators_locks_a_table_against_others(
     tables = [
         name
         for (name,) in database.execute(
-            "select relname from pg_class where relnamespace = 'jmsql'::regnamespace and relkind in ('r', 'p', 'v')"
+            """
+            select oid::regclass::text from pg_class
+            where relnamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace) and relkind in ('r', 'p', 'v')
+            """
         )
     ]
     for kind in KINDS:
@@ -172,7 +180,7 @@ def test_nobody_but_administrators_locks_a_table_against_others(
             database.execute(sql.SQL("set local role {}").format(sql.Identifier(roles[kind])))
             for table in tables:
                 for lock in LOCKS:
-                    statement = f"lock table jmsql.{table} in {lock} mode nowait"
+                    statement = f"lock table {table} in {lock} mode nowait"
                     with pytest.raises(psycopg.errors.InsufficientPrivilege), database.transaction():
                         database.execute(statement.encode())
 
@@ -183,7 +191,11 @@ def test_no_function_of_a_trigger_can_be_had_for_a_table_of_ones_own(
     functions = [
         name
         for (name,) in database.execute(
-            "select proname from pg_proc where pronamespace = 'jmsql'::regnamespace and prorettype = 'trigger'::regtype"
+            """
+            select oid::regproc::text from pg_proc
+            where pronamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)
+              and prorettype = 'trigger'::regtype
+            """
         )
     ]
     assert functions
@@ -192,6 +204,6 @@ def test_no_function_of_a_trigger_can_be_had_for_a_table_of_ones_own(
             database.execute(sql.SQL("set local role {}").format(sql.Identifier(roles[kind])))
             database.execute("create temporary table mine (queue_id integer)")
             for function in functions:
-                statement = f"create trigger t after insert on mine for each row execute function jmsql.{function}()"
+                statement = f"create trigger t after insert on mine for each row execute function {function}()"
                 with pytest.raises(psycopg.errors.InsufficientPrivilege), database.transaction():
                     database.execute(statement.encode())

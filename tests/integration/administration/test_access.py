@@ -87,12 +87,15 @@ def granted(administration: Administration, roles: dict[str, str]) -> dict[str, 
 @pytest.fixture(autouse=True)
 def row_security_is_off_again(jmsql_clean_url: str) -> Iterator[None]:
     """Leaves the tables to the next test as a migration does."""
-    protected = "select oid::regclass::text from pg_class where relrowsecurity and relnamespace = 'jmsql'::regnamespace"
+    protected = (
+        "select oid::regclass::text from pg_class where relrowsecurity "
+        "and relnamespace = 'jmsql_internal'::regnamespace"
+    )
     with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
         before = connection.execute(protected).fetchall()
     yield
     with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
-        connection.execute("delete from jmsql.permission")
+        connection.execute("delete from jmsql_internal.permission")
         for (table,) in set(connection.execute(protected).fetchall()) - set(before):
             connection.execute(f"alter table {table} disable row level security".encode())
 
@@ -120,11 +123,11 @@ class TestOnDestinations:
             its_session.create_consumer(PRICES)
         with psycopg.connect(url_of("producer"), autocommit=True) as plain:
             for relation in (*_TABLES_WITH_MESSAGES, "messages", "history"):
-                assert plain.execute(f"select * from jmsql.{relation}".encode()).fetchall() == []
+                assert plain.execute(f"select * from {relation}".encode()).fetchall() == []
             assert plain.execute("select sum(ready) from jmsql.queues").fetchone() == (0,)
             assert plain.execute("select sum(ready) from jmsql.subscriptions").fetchone() == (0,)
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                plain.execute("delete from jmsql.message")
+                plain.execute("delete from jmsql_internal.message")
         assert texts_of(drain(session.create_consumer(ORDERS))) == ["a", "b"] * 2
         assert receive_texts(kept, 2) == ["x" * 3000] * 2
         kept.close()
@@ -162,10 +165,10 @@ class TestOnDestinations:
         with psycopg.connect(url_of("browser"), autocommit=True) as plain:
             assert plain.execute("select queue, body from jmsql.messages").fetchall() == [("orders", "a")]
             for statement in (
-                "delete from jmsql.message",
-                "select from jmsql.message for update",
-                "update jmsql.message set text_body = 'b'",
-                "insert into jmsql.delivery (queue_id, inverse_priority, sequence, claim_id) values (1, 5, 1, 1)",
+                "delete from jmsql_internal.message",
+                "select from jmsql_internal.message for update",
+                "update jmsql_internal.message set text_body = 'b'",
+                "insert into jmsql_internal.delivery (queue_id, inverse_priority, sequence) values (1, 5, 1)",
             ):
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     plain.execute(statement.encode())
@@ -179,11 +182,12 @@ class TestOnDestinations:
             ConnectionFactory(url_of("stranger")).create_connection()
         with psycopg.connect(url_of("stranger"), autocommit=True) as plain:
             for (relation,) in plain.execute(
-                "select relname from pg_class where relnamespace = (select oid from pg_namespace "
-                "where nspname = 'jmsql') and relkind in ('r', 'v', 'p', 'S')"
+                "select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n "
+                "on n.oid = c.relnamespace "
+                "where n.nspname in ('jmsql', 'jmsql_internal') and c.relkind in ('r', 'v', 'p', 'S')"
             ).fetchall():
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                    plain.execute(f"select * from jmsql.{relation}".encode())
+                    plain.execute(f"select * from {relation}".encode())
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 plain.execute("select jmsql.create_queue('mine')")
 
@@ -197,17 +201,17 @@ class TestOnDestinations:
         for kind in ("consumer", "browser"):
             with psycopg.connect(url_of(kind), autocommit=True) as plain:
                 for relation in _TABLES_WITH_MESSAGES:
-                    assert plain.execute(f"select * from jmsql.{relation}".encode()).fetchall() == []
+                    assert plain.execute(f"select * from {relation}".encode()).fetchall() == []
                 assert plain.execute("select * from jmsql.messages").fetchall() == []
                 assert plain.execute("select sum(ready) from jmsql.queues").fetchone() == (0,)
         with psycopg.connect(url_of("consumer"), autocommit=True) as plain:
-            assert plain.execute("update jmsql.subscription set ended = true").rowcount == 0
-            assert plain.execute("update jmsql.queue set connection_id = null").rowcount == 0
+            assert plain.execute("update jmsql_internal.subscription set ended = true").rowcount == 0
+            assert plain.execute("update jmsql_internal.queue set connection_id = null").rowcount == 0
             for statement in (
-                "delete from jmsql.message",
-                "delete from jmsql.subscription",
-                "update jmsql.queue set deleted_at = now()",
-                "update jmsql.queue set paused = true",
+                "delete from jmsql_internal.message",
+                "delete from jmsql_internal.subscription",
+                "update jmsql_internal.queue set deleted_at = now()",
+                "update jmsql_internal.queue set paused = true",
             ):
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     plain.execute(statement.encode())
@@ -235,7 +239,7 @@ class TestOnDestinations:
         with psycopg.connect(url_of("consumer"), autocommit=True) as plain:
             for change in ("transaction_id = '1'", "text_body = 'b'"):
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                    plain.execute(f"update jmsql.message set {change}".encode())
+                    plain.execute(f"update jmsql_internal.message set {change}".encode())
 
     def test_durable_subscriptions_come_and_go(
         self, granted: dict[str, str], connect: Connect, session: Session
@@ -368,7 +372,7 @@ def test_requests_and_replies(granted: dict[str, str], connect: Connect, server:
     assert reply is not None
     assert reply.get_body(str) == "17.5"
     asking.close()
-    wait_for(lambda: server.rows("select count(*) from jmsql.topic where connection_id is not null") == [(0,)])
+    wait_for(lambda: server.rows("select count(*) from jmsql_internal.topic where connection_id is not null") == [(0,)])
 
 
 def test_dead_letters_go_where_the_role_may_not_send(
@@ -387,8 +391,9 @@ def test_dead_letters_go_where_the_role_may_not_send(
     assert receive_texts(session.create_consumer(dead), 1) == ["a"]
     send_texts(session, ORDERS, "b")
     condemn = """
-        insert into jmsql.delivery (queue_id, inverse_priority, sequence, dead_letter_queue_id)
-        select m.queue_id, m.inverse_priority, m.sequence, q.queue_id from jmsql.message m, jmsql.queue q
+        insert into jmsql_internal.delivery (queue_id, inverse_priority, sequence, dead_letter_queue_id)
+        select m.queue_id, m.inverse_priority, m.sequence, q.queue_id
+        from jmsql_internal.message m, jmsql_internal.queue q
         where q.name = %s"""
     with psycopg.connect(url_of("consumer"), autocommit=True) as plain:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -414,7 +419,7 @@ def test_upkeep_is_left_to_those_who_see_everything(
 ) -> None:
     connection.close()
     restricted = connect("consumer").create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
-    wait_for(lambda: server.rows("select count(*) from jmsql.connection") == [(1,)])
+    wait_for(lambda: server.rows("select count(*) from jmsql_internal.connection") == [(1,)])
     with ConnectionFactory(jmsql_clean_url).create_connection() as owners:
         sending = owners.create_session()
         with sending.create_producer(ORDERS) as producer:
@@ -422,7 +427,7 @@ def test_upkeep_is_left_to_those_who_see_everything(
             producer.delivery_delay = 0.1
             producer.send(sending.create_text_message("later"))
         assert receive_texts(restricted.create_consumer(ORDERS), 1) == ["later"]
-        wait_for(lambda: server.rows("select text_body from jmsql.message") == [("later",)])
+        wait_for(lambda: server.rows("select text_body from jmsql_internal.message") == [("later",)])
 
 
 def test_all_views_have_the_rights_of_who_asks(server: Server) -> None:
@@ -443,7 +448,7 @@ def test_all_tables_are_protected_or_known_not_to_need_it(granted: dict[str, str
     open_tables |= {"spark_attempt", "spark_staging", "spark_prepared", "spark_write"}
     open_tables |= {"spark_source", "spark_batch", "spark_cursor", "maintenance_task"}
     unprotected = server.rows(
-        "select relname from pg_class where relnamespace = 'jmsql'::regnamespace and relkind in ('r', 'p') "
-        "and not relispartition and not relrowsecurity"
+        "select relname from pg_class where not relispartition and not relrowsecurity and relkind in ('r', 'p') "
+        "and relnamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)"
     )
     assert {name for (name,) in unprotected} == open_tables

@@ -41,7 +41,7 @@ def test_a_factory_makes_connections_as_before(
 def test_a_factory_keeps_the_timings_that_are_not_the_defaults(
     administration: Administration, jmsql_factory: ConnectionFactory, server: Server
 ) -> None:
-    stored = "select object -> 'timings' from jmsql.binding where name = 'jms/factory'"
+    stored = "select object -> 'timings' from jmsql_internal.binding where name = 'jms/factory'"
     administration.bind("jms/factory", ConnectionFactory(jmsql_factory.url))
     assert server.rows(stored) == [(None,)]
     assert lookup("jms/factory", jmsql_factory) == ConnectionFactory(jmsql_factory.url)
@@ -65,7 +65,9 @@ def test_timings_that_this_release_does_not_take(
     administration: Administration, jmsql_factory: ConnectionFactory, server: Server, timings: str, complaint: str
 ) -> None:
     administration.bind("jms/factory", ConnectionFactory(jmsql_factory.url))
-    server.rows("update jmsql.binding set object = object || jsonb_build_object('timings', %s::jsonb)", timings)
+    server.rows(
+        "update jmsql_internal.binding set object = object || jsonb_build_object('timings', %s::jsonb)", timings
+    )
     with pytest.raises(JMSException, match=f"'jms/factory' is bound to a factory.*{complaint}.*bind it again"):
         lookup("jms/factory", jmsql_factory)
 
@@ -100,7 +102,7 @@ def test_no_password_is_stored(administration: Administration, server: Server) -
             control_url="postgresql://db/shop?user=app&password=entirely-secret",
         ),
     )
-    [(stored,)] = server.rows("select object::text from jmsql.binding")
+    [(stored,)] = server.rows("select object::text from jmsql_internal.binding")
     assert "secret" not in stored
     found = administration.bindings()["jms/factory"]
     assert isinstance(found, ConnectionFactory)

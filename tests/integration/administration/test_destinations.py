@@ -25,7 +25,7 @@ class TestOpening:
                 administration.create_queue("orders")
                 assert [each.destination for each in administration.destinations()] == ["orders"]
         with engine.connect() as connection:  # it is still the caller's
-            assert connection.scalar(sqlalchemy.text("select count(*) from jmsql.queue")) == 1
+            assert connection.scalar(sqlalchemy.text("select count(*) from jmsql_internal.queue")) == 1
         engine.dispose()
 
     def test_by_the_environment(self, jmsql_factory: ConnectionFactory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,9 +129,9 @@ class TestSettings:
         session.create_producer(topic).send(session.create_text_message("x"), time_to_live=0.01)
         wait_for(lambda: server.rows("select ready from jmsql.queues where queue = 'expired'") == [(2,)])
         administration.reset(topic, "expiry_queue")
-        server.rows("delete from jmsql.message")
+        server.rows("delete from jmsql_internal.message")
         session.create_producer(topic).send(session.create_text_message("x"), time_to_live=0.01)
-        wait_for(lambda: server.rows("select count(*) from jmsql.message") == [(0,)])
+        wait_for(lambda: server.rows("select count(*) from jmsql_internal.message") == [(0,)])
         early.close()
         late.close()
 
@@ -158,7 +158,7 @@ class TestDeleting:
             subscription.close()
         administration.delete(topic)
         assert [each.subscription for each in administration.subscriptions()] == ["kept"]
-        wait_for(lambda: server.rows("select text_body from jmsql.message") == [("b",)])
+        wait_for(lambda: server.rows("select text_body from jmsql_internal.message") == [("b",)])
 
     def test_what_is_not_there(self, administration: Administration) -> None:
         with pytest.raises(InvalidDestinationException, match='no queue "orders"'):

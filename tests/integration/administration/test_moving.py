@@ -174,7 +174,7 @@ class TestPurgingBySQL:
         server.rows("select jmsql.alter_destination('orders', '{\"history\": true}')")
         send_texts(session, queue, "a")
         assert server.rows("select jmsql.purge('orders')") == [(1,)]
-        assert server.rows("select text_body, outcome::text from jmsql.message_history") == [("a", "purged")]
+        assert server.rows("select text_body, outcome::text from jmsql_internal.message_history") == [("a", "purged")]
 
 
 class TestSendingBySQL:
@@ -264,7 +264,7 @@ class TestSendingBySQL:
         with pytest.raises(psycopg.DatabaseError) as refusal:
             server.rows(f"select jmsql.send('orders', 'a', {arguments})")
         assert refusal.value.sqlstate == "JMS03"
-        assert server.rows("select count(*) from jmsql.message") == [(0,)]
+        assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
 class TestDeletingWhatIsInUse:
@@ -301,7 +301,7 @@ class TestDeletingWhatIsInUse:
             administration.delete(queue)
         administration.delete(queue, force=True)
         message.acknowledge()
-        wait_for(lambda: server.rows("select count(*) from jmsql.message") == [(0,)])
+        wait_for(lambda: server.rows("select count(*) from jmsql_internal.message") == [(0,)])
 
     def test_a_topic_with_subscribers(self, administration: Administration, session: Session, server: Server) -> None:
         topic = Topic("prices")
@@ -322,8 +322,8 @@ def server_sees(server: Server, *queues: Queue) -> None:
             [
                 name
                 for (name,) in server.rows(
-                    "select q.name from jmsql.queue q where exists "
-                    "(select from jmsql.consumer c where c.queue_id = q.queue_id) order by q.name"
+                    "select q.name from jmsql_internal.queue q where exists "
+                    "(select from jmsql_internal.consumer c where c.queue_id = q.queue_id) order by q.name"
                 )
             ]
             == names

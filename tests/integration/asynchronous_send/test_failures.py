@@ -28,7 +28,7 @@ class TestFailures:
         gone, there = (session.create_producer(Queue(name)) for name in ("gone", "there"))
         there.send(TextMessage("held"), completion_listener=gate)
         assert gate.reached.wait(PATIENCE)
-        server.rows("delete from jmsql.queue where name = 'gone'")
+        server.rows("delete from jmsql_internal.queue where name = 'gone'")
         for text in numbers(4):
             (gone if int(text) % 2 else there).send(TextMessage(text), completion_listener=completions)
         gate.open.set()
@@ -82,7 +82,7 @@ class TestFailures:
     ) -> None:
         producer.send(TextMessage("first"), completion_listener=completions)
         wait_for(lambda: completions.told)
-        server.rows("alter table jmsql.message rename to elsewhere")
+        server.rows("alter table jmsql_internal.message rename to elsewhere")
         try:
             send_numbers(producer, 3, completions)
             producer.close()
@@ -113,4 +113,4 @@ def test_many_sessions_send_at_once(connection: Connection, queue: Queue, server
     for thread in threads:
         thread.join()
     assert [completions.sent for completions in all_completions] == [numbers(count)] * sessions
-    assert server.rows("select count(*) from jmsql.message") == [(count * sessions,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(count * sessions,)]

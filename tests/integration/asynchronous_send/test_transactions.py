@@ -43,7 +43,7 @@ class TestTransactions:
             producer.send(TextMessage("undone"), completion_listener=completions)
             savepoint.rollback()
         producer.send(TextMessage("done"), completion_listener=completions)
-        count = database.scalar(sqlalchemy.text("select count(*) from jmsql.message"))
+        count = database.scalar(sqlalchemy.text("select count(*) from jmsql_internal.message"))
         transacted.commit()
         assert count == 1
         assert completions.sent == ["undone", "done"]
@@ -69,7 +69,7 @@ class TestTransactions:
         self, transacted: Session, queue: Queue, completions: Completions, server: Server
     ) -> None:
         producer = transacted.create_producer(queue)
-        server.rows("delete from jmsql.queue")
+        server.rows("delete from jmsql_internal.queue")
         producer.send(TextMessage("hello"), completion_listener=completions)
         with pytest.raises(TransactionRolledBackException):
             transacted.commit()

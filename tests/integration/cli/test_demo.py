@@ -289,7 +289,7 @@ class TestReconciliation:
         with library.ConnectionFactory(jmsql_url).create_context() as context:
             context.create_producer().send(library.Queue("jmsql_demo.flights"), "left over")
         outcome = sabotaged("select 1")
-        database.execute("delete from jmsql.message where text_body = 'left over'")
+        database.execute("delete from jmsql_internal.message where text_body = 'left over'")
         assert outcome.exit_code == 1
         assert "1 message is left in the queue." in outcome.text
 
@@ -299,7 +299,7 @@ class TestReconciliation:
         with library.ConnectionFactory(jmsql_url).create_context() as context:
             context.create_producer().send(library.Topic("jmsql_demo.departures"), "left over")
         outcome = sabotaged("select 1")
-        database.execute("delete from jmsql.message where text_body = 'left over'")
+        database.execute("delete from jmsql_internal.message where text_body = 'left over'")
         assert outcome.exit_code == 1
         assert "1 message is left in the subscription 'departure board'." in outcome.text
 

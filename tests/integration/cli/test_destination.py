@@ -75,7 +75,10 @@ def test_a_queue_is_paused_and_resumed(jmsql: Command) -> None:
 @pytest.fixture
 def role(database: psycopg.Connection) -> Iterator[str]:
     """A role of its own, and the tables as a migration leaves them afterwards."""
-    protected = "select oid::regclass::text from pg_class where relrowsecurity and relnamespace = 'jmsql'::regnamespace"
+    protected = (
+        "select oid::regclass::text from pg_class where relrowsecurity "
+        "and relnamespace = 'jmsql_internal'::regnamespace"
+    )
     before = database.execute(protected).fetchall()
     name = f"jmsql_test_{secrets.token_hex(4)}"
     database.execute(f"create role {name}".encode())

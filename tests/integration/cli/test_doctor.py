@@ -22,8 +22,8 @@ from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command, Outcome
 
 INSERT = """
-    insert into jmsql.message (queue_id, inverse_priority, jms_delivery_mode, message_type)
-    select queue_id, 5, 2, 'Message' from jmsql.queue where name = 'orders'
+    insert into jmsql_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type)
+    select queue_id, 5, 2, 'Message' from jmsql_internal.queue where name = 'orders'
     """
 
 
@@ -135,30 +135,30 @@ def test_a_schema_of_another_version(jmsql: Command, database: psycopg.Connectio
 
 
 def test_autovacuum_that_was_turned_off_for_a_table(jmsql: Command, database: psycopg.Connection) -> None:
-    database.execute("alter table jmsql.message set (autovacuum_enabled = false)")
+    database.execute("alter table jmsql_internal.message set (autovacuum_enabled = false)")
     try:
         outcome = jmsql("doctor", "--json")
     finally:
-        database.execute("alter table jmsql.message reset (autovacuum_enabled)")
+        database.execute("alter table jmsql_internal.message reset (autovacuum_enabled)")
     assert outcome.exit_code == 1
     assert "reset (autovacuum_enabled)" in finding(outcome, "table message")["advice"]
     assert finding(outcome, "table delivery")["health"] == "ok"
 
 
 def test_tables_that_lost_the_pages_on_which_plans_count(jmsql: Command, database: psycopg.Connection) -> None:
-    database.execute("vacuum full jmsql.delivery")
+    database.execute("vacuum full jmsql_internal.delivery")
     plans = finding(jmsql("doctor", "--json"), "plans")
     assert plans["health"] == "note"
     assert plans["says"].startswith("delivery: fewer pages")
 
-    database.execute("select jmsql.restore_pages()")
+    database.execute("select jmsql_internal.restore_pages()")
     assert finding(jmsql("doctor", "--json"), "plans")["health"] == "ok"
 
 
 def test_expired_messages_that_nobody_removes(jmsql: Command, database: psycopg.Connection) -> None:
     jmsql("send", "orders", "x")
     two_minutes_ago = int(time.time() * 1000) - 120_000
-    database.execute("update jmsql.message set jms_expiration = %s", (two_minutes_ago,))
+    database.execute("update jmsql_internal.message set jms_expiration = %s", (two_minutes_ago,))
     upkeep = finding(jmsql("doctor", "--json"), "upkeep")
     assert upkeep["health"] == "note"
     assert upkeep["says"].startswith("1 message expired")
@@ -189,8 +189,8 @@ time.sleep(600)
 
 def test_a_role_that_does_not_see_others(jmsql: Command, database: psycopg.Connection, jmsql_clean_url: str) -> None:
     database.execute("create role jmsql_blind nologin")
-    database.execute("grant usage on schema jmsql to jmsql_blind")
-    database.execute("grant select on all tables in schema jmsql to jmsql_blind")
+    database.execute("grant usage on schema jmsql, jmsql_internal to jmsql_blind")
+    database.execute("grant select on all tables in schema jmsql, jmsql_internal to jmsql_blind")
     url = sqlalchemy.make_url(jmsql_clean_url).update_query_dict({"options": "-c role=jmsql_blind"})
     try:
         outcome = jmsql("doctor", "--json", url=url.render_as_string(hide_password=False))
@@ -244,20 +244,21 @@ def test_streaming_reads_that_have_stayed_behind(jmsql: Command, database: psyco
     database.execute("select jmsql.create_queue('orders')")
     [claiming] = database.execute(
         """with source as (
-               insert into jmsql.spark_source (queue_id) select queue_id from jmsql.queue where name = 'orders'
+               insert into jmsql_internal.spark_source (queue_id) select queue_id from jmsql_internal.queue
+               where name = 'orders'
                returning source_id)
-           insert into jmsql.spark_batch (source_id, batch, claim_id, messages, bytes)
+           insert into jmsql_internal.spark_batch (source_id, batch, claim_id, messages, bytes)
            select source_id, n, n, 20, 1 from source, generate_series(1, 2) as n returning source_id::text"""
     ).fetchmany(1)
     [reading] = database.execute(
-        """insert into jmsql.spark_cursor (
+        """insert into jmsql_internal.spark_cursor (
                destination, transaction_id, sequence, last_transaction_id, last_sequence, holds)
            values ('prices', '1', 0, '1', 0, true), (null, '1', 0, '1', 0, false) returning source_id::text"""
     ).fetchmany(1)
     assert findings(jmsql("doctor", "--json"), "streams") == []
 
-    database.execute("update jmsql.spark_batch set claimed_at = now() - interval '30 hours' where batch = 1")
-    database.execute("update jmsql.spark_cursor set used_at = now() - interval '50 hours'")
+    database.execute("update jmsql_internal.spark_batch set claimed_at = now() - interval '30 hours' where batch = 1")
+    database.execute("update jmsql_internal.spark_cursor set used_at = now() - interval '50 hours'")
     history, claims = findings(jmsql("doctor", "--json"), "streams")
     assert "the history of 'prices', and has not gone on for 50 hours" in history["says"]
     assert "40 messages of 'orders', and has not gone on for 30 hours" in claims["says"]
@@ -321,7 +322,7 @@ def test_a_prepared_write_of_spark_is_ended_only_as_its_driver_has_decided(
         )
     finally:
         database.execute(f"rollback prepared '{name}'".encode())
-        database.execute("drop schema if exists other cascade")
+        database.execute("drop schema if exists other, other_internal cascade")
 
     advice = [findings(outcome, "two-phase")[0]["advice"]]
     advice += [each["advice"] for each in findings(outcome, "vacuum") if name in each["says"]]

@@ -96,7 +96,7 @@ class TestDays:
         _handled(jmsql, "order")
         document = jmsql("history", "days", "--json").document
         partitions = [day["partition"] for day in document]
-        assert all(name.startswith("jmsql.message_history_2") for name in partitions)
+        assert all(name.startswith("jmsql_internal.message_history_2") for name in partitions)
         assert not document[-1]["settled"]
         assert document[-1]["day"] in jmsql("history", "days").text
 

@@ -21,7 +21,7 @@ ORDERS = library.Queue("orders")
 @pytest.fixture
 def empty_schema(database: psycopg.Connection) -> Iterator[str]:
     yield "jmsql_other"
-    database.execute("drop schema if exists jmsql_other cascade")
+    database.execute("drop schema if exists jmsql_other, jmsql_other_internal cascade")
 
 
 class TestMigrate:
@@ -105,7 +105,7 @@ class TestPurge:
             session.create_consumer(ORDERS).receive(timeout=5)
             session.recover()
         assert jmsql("purge", "orders", "--yes", "--json").document["deleted"] == 3
-        assert database.execute("select count(*) from jmsql.delivery").fetchone() == (0,)
+        assert database.execute("select count(*) from jmsql_internal.delivery").fetchone() == (0,)
 
     def test_delayed_messages_are_counted_and_deleted_too(
         self, jmsql: Command, jmsql_factory: library.ConnectionFactory
@@ -197,9 +197,9 @@ session.create_consumer(jmsql.Queue("never")).receive()
 
 
 def test_a_long_list_has_the_columns_of_a_short_one(jmsql: Command, database: psycopg.Connection) -> None:
-    database.execute("insert into jmsql.queue (name) select 'queue ' || n from generate_series(1, 499) as n")
+    database.execute("insert into jmsql_internal.queue (name) select 'queue ' || n from generate_series(1, 499) as n")
     short = jmsql("queues").text.splitlines()
-    database.execute("insert into jmsql.queue (name) values ('[bold]é'), ('queue 500')")
+    database.execute("insert into jmsql_internal.queue (name) values ('[bold]é'), ('queue 500')")
 
     long = jmsql("queues").text.splitlines()
 

@@ -50,7 +50,7 @@ class TestATopicAlone:
             jmsql("send", "topic://prices", "blue", "-p", "color=blue")
             output, errors = process.communicate(timeout=30)
         assert (process.returncode, output, errors) == (0, "blue\n", "")
-        wait_for(lambda: database.execute("select count(*) from jmsql.subscription").fetchone() == (0,))
+        wait_for(lambda: database.execute("select count(*) from jmsql_internal.subscription").fetchone() == (0,))
 
     def test_it_is_followed_until_it_is_interrupted(
         self, jmsql: Command, jmsql_clean_url: str, database: psycopg.Connection
@@ -63,7 +63,7 @@ class TestATopicAlone:
             process.wait(timeout=30)
         assert [line["body"] for line in lines] == ["17.5", "17.5"]
         assert process.returncode == 130
-        wait_for(lambda: database.execute("select count(*) from jmsql.subscription").fetchone() == (0,))
+        wait_for(lambda: database.execute("select count(*) from jmsql_internal.subscription").fetchone() == (0,))
 
     def test_a_timeout_ends_it(self, jmsql: Command) -> None:
         outcome = jmsql("receive", "topic://prices", "--timeout", "0.1")

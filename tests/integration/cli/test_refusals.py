@@ -140,7 +140,7 @@ def reader(url_with_password: sqlalchemy.URL) -> Iterator[tuple[psycopg.Connecti
         try:
             yield connection, url_with_password.set(username="reader", password="reading").render_as_string(False)
         finally:
-            connection.execute("drop schema if exists stock cascade")
+            connection.execute("drop schema if exists stock, stock_internal cascade")
             connection.execute("drop owned by reader cascade")
             connection.execute("drop role reader")
 

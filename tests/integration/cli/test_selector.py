@@ -16,7 +16,7 @@ BLUE = "color = 'blue'"
 def no_index_stays(database: psycopg.Connection) -> Iterator[None]:
     yield
     for (name,) in database.execute(
-        "select indexrelid::regclass::text from pg_index where indrelid = 'jmsql.message'::regclass "
+        "select indexrelid::regclass::text from pg_index where indrelid = 'jmsql_internal.message'::regclass "
         "and indexrelid::regclass::text like '%message_selector_%'"
     ).fetchall():
         database.execute(f"drop index {name}")

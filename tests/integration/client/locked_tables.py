@@ -17,4 +17,6 @@ LIMITS = pytest.mark.parametrize(
 def lock(connection: psycopg.Connection, *tables: str) -> None:
     """Lock tables against all others until the transaction ends."""
     for table in tables:
-        connection.execute(sql.SQL("lock table {} in access exclusive mode").format(sql.Identifier("jmsql", table)))
+        connection.execute(
+            sql.SQL("lock table {} in access exclusive mode").format(sql.Identifier("jmsql_internal", table))
+        )

@@ -13,7 +13,7 @@ from tests.texts import receive, receive_texts, send_texts
 @pytest.fixture
 def claiming(connection: Connection, server: Server) -> Session:
     """A session of a client that seems to have connected long ago; upkeep spares those that only just did."""
-    server.rows("update jmsql.connection set started_at = started_at - interval '1 minute'")
+    server.rows("update jmsql_internal.connection set started_at = started_at - interval '1 minute'")
     return connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
 
 
@@ -48,8 +48,8 @@ def test_claims_that_hold_are_acknowledged_beside_one_that_was_taken_away(
     assert receive_texts(consumer, 2) == ["a", "b"]
     message = receive(consumer)
     server.rows(
-        "update jmsql.delivery set claim_id = null, connection_id = null, claimed_at = null "
-        "where sequence = (select min(sequence) from jmsql.message)"
+        "update jmsql_internal.delivery set claim_id = null, connection_id = null, claimed_at = null "
+        "where sequence = (select min(sequence) from jmsql_internal.message)"
     )
     with pytest.raises(JMSException, match="1 of 3 messages could not be acknowledged"):
         message.acknowledge()
@@ -62,7 +62,7 @@ def test_given_back_claim_does_not_take_the_message_from_its_new_holder(
 ) -> None:
     send_texts(others, queue, "a")
     assert receive_texts(claiming.create_consumer(queue), 1) == ["a"]
-    server.rows("update jmsql.delivery set claim_id = null, connection_id = null, claimed_at = null")
+    server.rows("update jmsql_internal.delivery set claim_id = null, connection_id = null, claimed_at = null")
     taking = other_connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
     second = receive(taking.create_consumer(queue))
     claiming.recover()
@@ -70,4 +70,4 @@ def test_given_back_claim_does_not_take_the_message_from_its_new_holder(
     assert drain(others.create_consumer(queue)) == []
     second.acknowledge()
     assert server.rows("select count(*) from jmsql.messages") == [(0,)]
-    assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]

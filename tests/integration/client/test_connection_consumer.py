@@ -45,8 +45,8 @@ def test_every_message_is_delivered_once(
         heard.wait_for(60)
     assert sorted(heard.texts, key=int) == texts
     assert not any(message.jms_redelivered for message in heard.messages)
-    assert server.rows("select count(*) from jmsql.message") == [(0,)]
-    assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
 
 
 @MODES

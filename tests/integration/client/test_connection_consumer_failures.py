@@ -64,7 +64,7 @@ def test_failing_listener_undoes_what_its_session_has_not_settled(
     send_texts(others, queue, *"abc")
     with listening(connection, queue, lambda session: fail_on_the_second, mode=mode):
         connection.start()
-        wait_for(lambda: server.rows("select count(*) from jmsql.message") == [(0,)])
+        wait_for(lambda: server.rows("select count(*) from jmsql_internal.message") == [(0,)])
     assert calls == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("c", 1)]
 
 
@@ -146,7 +146,7 @@ def test_cut_in_the_middle_of_a_load_loses_nothing(
         assert server.terminate(SESSIONS)
         first.release()
         wait_for(lambda: set(heard.texts) == {"a", "b", "c"}, timeout=15)
-        wait_for(lambda: server.rows("select count(*) from jmsql.message") == [(0,)], timeout=15)
+        wait_for(lambda: server.rows("select count(*) from jmsql_internal.message") == [(0,)], timeout=15)
 
 
 def _work(url: str, mode_name: str) -> None:

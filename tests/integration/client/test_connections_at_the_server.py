@@ -42,7 +42,7 @@ def test_close_of_the_connection_ends_all(
     assert server.connections(SESSIONS) >= 1
     connection.close()
     wait_for(lambda: server.connections(CONTROL) + server.connections(SESSIONS) == 0)
-    assert server.rows("select count(*) from jmsql.connection") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.connection") == [(0,)]
     assert not [thread for thread in threading.enumerate() if thread not in other_threads]
 
 

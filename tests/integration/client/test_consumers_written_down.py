@@ -49,9 +49,11 @@ def test_a_killed_clients_consumers_go_with_it(
 ) -> None:
     [(gone,)] = server.rows(
         """with gone as (
-               insert into jmsql.connection (host, process_id, started_at)
+               insert into jmsql_internal.connection (host, process_id, started_at)
                values ('gone', 1, now() - interval '1 h') returning connection_id)
-           insert into jmsql.consumer (connection_id, queue_id, selector, consumers)
+           insert into jmsql_internal.consumer (connection_id, queue_id, selector, consumers)
            select connection_id, 1, '', 1 from gone returning connection_id"""
     )
-    wait_for(lambda: server.rows("select count(*) from jmsql.consumer where connection_id = %s", gone) == [(0,)])
+    wait_for(
+        lambda: server.rows("select count(*) from jmsql_internal.consumer where connection_id = %s", gone) == [(0,)]
+    )

@@ -168,7 +168,7 @@ class TestOrder:
             for number in range(count):
                 send(producer, str(number), LONG)
             session.commit()
-            server.rows("update jmsql.delayed_message set jms_delivery_time = 1")
+            server.rows("update jmsql_internal.delayed_message set jms_delivery_time = 1")
             consumer = session.create_consumer(queue)
             assert [received(consumer).text for _ in range(count)] == [str(number) for number in range(count)]
             session.commit()
@@ -204,7 +204,8 @@ class TestExpiry:
     ) -> None:
         expired = session.create_consumer(Queue("expired"))
         server.rows(
-            "update jmsql.queue set expiry_queue_id = (select queue_id from jmsql.queue where name = 'expired')"
+            "update jmsql_internal.queue set expiry_queue_id = (select queue_id "
+            "from jmsql_internal.queue where name = 'expired')"
         )
         producer.time_to_live = 0.1
         send(producer, "too late", LONG)
@@ -286,24 +287,24 @@ class TestTopics:
         send(session.create_producer(topic), "later", LONG)
         assert server.rows("select delayed from jmsql.subscriptions") == [(1,)]
         subscriber.close()
-        wait_for(lambda: server.rows("select from jmsql.delayed_message") == [])
-        wait_for(lambda: server.rows("select from jmsql.queue where name is null") == [])
+        wait_for(lambda: server.rows("select from jmsql_internal.delayed_message") == [])
+        wait_for(lambda: server.rows("select from jmsql_internal.queue where name is null") == [])
 
 
 class TestQueues:
     def test_queue_that_is_removed_takes_it_along(self, producer: MessageProducer, server: Server) -> None:
         send(producer, "later", LONG)
-        server.rows("delete from jmsql.queue")
-        assert server.rows("select from jmsql.delayed_message") == []
+        server.rows("delete from jmsql_internal.queue")
+        assert server.rows("select from jmsql_internal.delayed_message") == []
 
     def test_temporary_queue_takes_it_along(self, session: Session, server: Server) -> None:
         temporary = session.create_temporary_queue()
         send(session.create_producer(temporary), "later", LONG)
         temporary.delete()
-        wait_for(lambda: server.rows("select from jmsql.delayed_message") == [])
+        wait_for(lambda: server.rows("select from jmsql_internal.delayed_message") == [])
 
     def test_queue_that_is_missing_refuses_it(self, producer: MessageProducer, server: Server) -> None:
-        server.rows("delete from jmsql.queue")
+        server.rows("delete from jmsql_internal.queue")
         with pytest.raises(jmsql.InvalidDestinationException):
             send(producer, "later", LONG)
 
@@ -366,7 +367,7 @@ class TestEnlisted:
         with psycopg.connect(jmsql_clean_url) as database:
             jmsql.enlist(database).create_producer(delivery_delay=LONG).send(queue, "later")
             database.rollback()
-        assert server.rows("select from jmsql.delayed_message") == []
+        assert server.rows("select from jmsql_internal.delayed_message") == []
 
     async def test_it_is_sent_from_asynchronous_programs(
         self, jmsql_clean_url: str, consumer: MessageConsumer, queue: Queue

@@ -119,9 +119,9 @@ def superuser(strict_url: sqlalchemy.URL) -> Iterator[psycopg.Connection]:
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
         yield connection
         connection.execute(
-            f"revoke all on all tables in schema jmsql from {CLERK};"
-            f"revoke all on all sequences in schema jmsql from {CLERK};"
-            f"revoke all on schema jmsql from {CLERK};"
+            f"revoke all on all tables in schema jmsql, jmsql_internal from {CLERK};"
+            f"revoke all on all sequences in schema jmsql, jmsql_internal from {CLERK};"
+            f"revoke all on schema jmsql, jmsql_internal from {CLERK};"
             f"alter role {CLERK} connection limit -1"
         )
 
@@ -134,9 +134,9 @@ def clerk(strict_url: sqlalchemy.URL, superuser: psycopg.Connection) -> Connecti
 
 
 def grant(superuser: psycopg.Connection, tables: str) -> None:
-    superuser.execute(f"grant usage on schema jmsql to {CLERK}")
-    superuser.execute(f"grant {tables} on all tables in schema jmsql to {CLERK}")
-    superuser.execute(f"grant usage on all sequences in schema jmsql to {CLERK}")
+    superuser.execute(f"grant usage on schema jmsql, jmsql_internal to {CLERK}")
+    superuser.execute(f"grant {tables} on all tables in schema jmsql, jmsql_internal to {CLERK}")
+    superuser.execute(f"grant usage on all sequences in schema jmsql, jmsql_internal to {CLERK}")
 
 
 @CONNECT
@@ -171,7 +171,7 @@ def test_role_that_may_look_and_no_more(superuser: psycopg.Connection, clerk: Co
 
 def test_role_that_may_not_send(superuser: psycopg.Connection, clerk: ConnectionFactory) -> None:
     grant(superuser, "select, insert, update, delete")
-    superuser.execute(f"revoke insert, delete on jmsql.message from {CLERK}")
+    superuser.execute(f"revoke insert, delete on jmsql_internal.message from {CLERK}")
     with clerk.create_connection() as connection:
         connection.start()
         session, transacted = connection.create_session(), connection.create_session(transacted=True)
@@ -204,7 +204,7 @@ def full_disk(server: Server) -> Iterator[None]:
         "raise exception using errcode = 'disk_full', message = 'could not extend file: No space left on device'; "
         "end $$"
     )
-    server.rows("create trigger refuse before insert on jmsql.message execute function refuse()")
+    server.rows("create trigger refuse before insert on jmsql_internal.message execute function refuse()")
     yield
     server.rows("drop function refuse() cascade")
 
@@ -226,7 +226,7 @@ def test_disk_without_space(connection: Connection) -> None:
 def test_queue_that_was_deleted(connection: Connection, server: Server) -> None:
     session, transacted = connection.create_session(), connection.create_session(transacted=True)
     producer, second = session.create_producer(QUEUE), transacted.create_producer(QUEUE)
-    server.rows("delete from jmsql.queue where name = %s", QUEUE.name)
+    server.rows("delete from jmsql_internal.queue where name = %s", QUEUE.name)
     refused(lambda: producer.send(session.create_message()), InvalidDestinationException, None, "not exist: orders")
     second.send(session.create_message())
     with pytest.raises(TransactionRolledBackException, match="not exist: orders") as failure:

@@ -31,12 +31,15 @@ def mortal(session: Session, queue: Queue, server: Server, time_to_live: float) 
 
 def wait_until_expired(server: Server, message: Message) -> None:
     """Return when the message is past its time on the server."""
-    wait_for(lambda: server.rows("select jmsql.current_milliseconds() >= %s", message.jms_expiration) == [(True,)])
+    wait_for(
+        lambda: server.rows("select jmsql_internal.current_milliseconds() >= %s", message.jms_expiration) == [(True,)]
+    )
 
 
 def waiting_messages(server: Server, queue: Queue) -> int:
     count: int = server.rows(
-        "select count(*) from jmsql.message join jmsql.queue using (queue_id) where name = %s", queue.name
+        "select count(*) from jmsql_internal.message join jmsql_internal.queue using (queue_id) where name = %s",
+        queue.name,
     )[0][0]
     return count
 
@@ -93,7 +96,7 @@ def test_message_that_expired_meanwhile_does_not_come_again(
 
 def test_expired_message_is_destroyed(queue: Queue, server: Server, mortal: Message) -> None:
     wait_for(lambda: waiting_messages(server, queue) == 1)
-    assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
 
 
 @LIVES_A_SECOND
@@ -103,7 +106,8 @@ def test_expired_message_moves_to_the_expiry_queue(
     expired = Queue("expired")
     waiting = session.create_consumer(expired)
     server.rows(
-        "update jmsql.queue set expiry_queue_id = (select e.queue_id from jmsql.queue e where e.name = %s) "
+        "update jmsql_internal.queue set expiry_queue_id = (select e.queue_id "
+        "from jmsql_internal.queue e where e.name = %s) "
         "where name = %s",
         expired.name,
         queue.name,

@@ -61,13 +61,14 @@ def test_maintenance_goes_on_without_the_frozen_leader(
     [(frozen,)] = server.rows(LEADER)
     session = other_connection.create_session()
     with other_process(jmsql_clean_url) as victim:
-        killed = max(number for (number,) in server.rows("select connection_id from jmsql.connection"))
+        killed = max(number for (number,) in server.rows("select connection_id from jmsql_internal.connection"))
         server.rows("with q as (select jmsql.create_queue('held', '{}')) select from q")
         send_texts(session, Queue("held"), "held")
         server.rows(
-            "insert into jmsql.delivery (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at) "
-            "select queue_id, inverse_priority, sequence, nextval('jmsql.claim_sequence'), %s, now() "
-            "from jmsql.message",
+            "insert into jmsql_internal.delivery (queue_id, inverse_priority, sequence, claim_id, "
+            "connection_id, claimed_at) "
+            "select queue_id, inverse_priority, sequence, nextval('jmsql_internal.claim_sequence'), %s, now() "
+            "from jmsql_internal.message",
             killed,
         )
         os.kill(leader.pid, signal.SIGSTOP)
@@ -80,7 +81,7 @@ def test_maintenance_goes_on_without_the_frozen_leader(
         producer.send(session.create_text_message("delayed"))
     assert receive(session.create_consumer(queue)).get_body(str) == "delayed"
     assert receive_texts(session.create_consumer(Queue("held")), 1) == ["held"]
-    wait_for(lambda: server.rows("select count(*) from jmsql.message") == [(0,)], BOUND)
+    wait_for(lambda: server.rows("select count(*) from jmsql_internal.message") == [(0,)], BOUND)
     assert time.monotonic() - frozen_at < BOUND
     [(successor,)] = server.rows(LEADER)
     assert successor != frozen
@@ -88,7 +89,7 @@ def test_maintenance_goes_on_without_the_frozen_leader(
     send_texts(session, queue, "a")
     assert receive_texts(session.create_consumer(queue), 1) == ["a"]
     assert server.rows(LEADER) == [(successor,)]
-    assert server.rows("select jmsql.is_connected(%s)", frozen) == [(True,)]
+    assert server.rows("select jmsql_internal.is_connected(%s)", frozen) == [(True,)]
 
 
 def test_transaction_in_which_a_control_connection_freezes_ends(
@@ -99,7 +100,7 @@ def test_transaction_in_which_a_control_connection_freezes_ends(
         AdvisoryLock(Timings(idle_in_transaction_timeout=0.5)).begin(runner(frozen, "jmsql"), 0)
         send_texts(session, queue, "a")
         frozen.execute("begin")
-        frozen.execute("select from jmsql.message for update")
+        frozen.execute("select from jmsql_internal.message for update")
         assert receive_texts(session.create_consumer(queue), 1) == ["a"]
 
 
@@ -107,8 +108,8 @@ def test_lock_that_somebody_keeps_holds_up_no_control_connection_for_long(
     connection: Connection, server: Server, blocker: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     wait_for(lambda: server.rows(LEADER))
-    before = server.rows("select connection_id from jmsql.connection")
-    blocker.execute("lock table jmsql.body in access exclusive mode")
+    before = server.rows("select connection_id from jmsql_internal.connection")
+    blocker.execute("lock table jmsql_internal.body in access exclusive mode")
     wait_for(lambda: "looked after a little later" in caplog.text, BOUND)
     wait_for(lambda: server.rows(LEADER) == [], BOUND)
     blocker.rollback()

@@ -17,7 +17,7 @@ from tests.integration.client.server import CONTROL, Server
 from tests.integration.client.test_wake_up import jmsql_timings  # noqa: F401 - a fixture
 from tests.texts import receive_texts, send_texts, texts_of
 
-OWN_ROW = "select connection_id from jmsql.connection order by connection_id"
+OWN_ROW = "select connection_id from jmsql_internal.connection order by connection_id"
 PAYLOADS = [
     *("x", "", " ", "1 x", "1 2 x", "1 2 3 4", "1 2 3 4 5", "\x01\x7f\x1b", "٣", "🐇", "1_0", "NaN", "' or 1=1"),
     *("9" * 7999, "-1", "1 99 1", "1 -1 1", "1 0 -1", "99999999999", f"1 {2**64}", f"1 0 {2**64}"),
@@ -54,7 +54,7 @@ def test_malformed_payloads_are_ignored(
     assert receiving.result() == ["b"]
     held.acknowledge()
     assert receive_texts(session.create_consumer(queue), 0) == []
-    assert server.rows("select count(*) from jmsql.message") == [(0,)], "the claims are still the client's"
+    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)], "the claims are still the client's"
     assert server.rows(OWN_ROW) == before
     assert told == []
 
@@ -66,7 +66,7 @@ def test_well_formed_payloads_that_no_client_sent_do_no_harm(
     send_texts(others, queue, "a", "b", "c")
     consumer = session.create_consumer(queue)
     assert receive_texts(consumer, 1) == ["a"]
-    ((queue_id,),) = server.rows("select queue_id from jmsql.queue where name = 'orders'")
+    ((queue_id,),) = server.rows("select queue_id from jmsql_internal.queue where name = 'orders'")
     for key in ("", " 0 0", f" 0 {2**63 - 1}", " 9 1", f" {-(2**63)}", " 1"):
         stranger.execute("select pg_notify('jmsql', %s)", [f"{queue_id}{key}"])
     assert receive_texts(consumer, 2) == ["b", "c"]

@@ -34,7 +34,7 @@ def send(session: Session, producer: MessageProducer, text: str, queue: Queue | 
 
 
 def remove(server: Server, queue: Queue) -> None:
-    server.rows("delete from jmsql.queue where name = %s", queue.name)
+    server.rows("delete from jmsql_internal.queue where name = %s", queue.name)
 
 
 @MODES
@@ -46,7 +46,7 @@ def test_consumer_of_a_removed_queue_receives_nothing_more(
     consumer = mode_session.create_consumer(queue)
     remove(server, queue)
     assert drain(consumer) == []
-    assert server.rows("select count(*) from jmsql.message") == [(1,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(1,)]
 
 
 def test_state_of_deliveries_goes_with_the_queue(
@@ -56,9 +56,9 @@ def test_state_of_deliveries_goes_with_the_queue(
     claiming = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
     receive_texts(claiming.create_consumer(queue), 2)
     claiming.recover()
-    assert server.rows("select count(*) from jmsql.delivery") == [(2,)]
+    assert server.rows("select count(*) from jmsql_internal.delivery") == [(2,)]
     remove(server, queue)
-    assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
 
 
 @MODES

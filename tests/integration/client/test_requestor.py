@@ -151,7 +151,7 @@ class TestClosing:
         requestor = QueueRequestor(session, queue)
         (session if first == "session" else connection).close()
         requestor.close()
-        names = "select name from jmsql.queue where name like 'temporary-%'"
+        names = "select name from jmsql_internal.queue where name like 'temporary-%'"
         wait_for(lambda: database.execute(names).fetchall() == [])
 
 

@@ -304,7 +304,7 @@ def test_messages_of_a_shared_transaction_are_inserted_together(session: Session
     database.execute(text("select 1"))
     send(session, *map(str, range(50)))
     session.commit()
-    assert server.rows("select count(*) from jmsql.message group by cmin::text") == [(50,), (50,)]
+    assert server.rows("select count(*) from jmsql_internal.message group by cmin::text") == [(50,), (50,)]
 
 
 def test_a_commit_does_not_acknowledge_what_was_taken_away(
@@ -314,7 +314,7 @@ def test_a_commit_does_not_acknowledge_what_was_taken_away(
     consumer = session.create_consumer(QUEUE)
     assert consumer.receive(0) is not None
     # What no other transaction can do while it is locked, this one does itself, before the session deletes it.
-    session._state.database.sqlalchemy.execute(text("delete from jmsql.message"))
+    session._state.database.sqlalchemy.execute(text("delete from jmsql_internal.message"))
     send(session, "its consequence")
     with pytest.raises(TransactionRolledBackException, match="1 of 1 messages were taken away"):
         session.commit()

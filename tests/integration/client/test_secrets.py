@@ -156,7 +156,7 @@ def test_missing_schema_is_told_without_it(secret_factory: ConnectionFactory) ->
 def test_credentials_given_replace_those_of_the_url(factory: ConnectionFactory, keeper: str, server: Server) -> None:
     url = with_parameters(str(factory.url), user="nobody", password="wrong")
     with ConnectionFactory(url, schema=factory.schema).create_connection(keeper, SECRET) as connection:
-        assert server.rows("select distinct user_name from jmsql.connection") == [(keeper,)]
+        assert server.rows("select distinct user_name from jmsql_internal.connection") == [(keeper,)]
         assert "nobody" not in repr(connection)
 
 

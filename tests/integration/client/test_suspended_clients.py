@@ -41,14 +41,17 @@ def suspended(connection: Connection, server: Server) -> Iterator[None]:
     assert stands.wait(30)
     wait_for(lambda: not control.is_certain)
     if control._pooled:
-        late = "update jmsql.connection set heartbeat_at = heartbeat_at - interval '1 hour' where connection_id = %s"
+        late = (
+            "update jmsql_internal.connection set heartbeat_at = heartbeat_at - interval '1 hour' "
+            "where connection_id = %s"
+        )
         server.rows(late, control.connection_id)
     else:
-        server.rows("update jmsql.connection set started_at = started_at - interval '1 minute'")
+        server.rows("update jmsql_internal.connection set started_at = started_at - interval '1 minute'")
         server.rows("select pg_terminate_backend(%s, 10000)", control._connection.info.backend_pid)
     number = control.connection_id
-    wait_for(lambda: not server.rows("select from jmsql.connection where connection_id = %s", number), 30)
-    wait_for(lambda: not server.rows("select from jmsql.delivery where connection_id = %s", number), 30)
+    wait_for(lambda: not server.rows("select from jmsql_internal.connection where connection_id = %s", number), 30)
+    wait_for(lambda: not server.rows("select from jmsql_internal.delivery where connection_id = %s", number), 30)
     try:
         yield
     finally:

@@ -106,7 +106,7 @@ def test_a_topic_counts_what_is_published_and_each_subscription_what_is_received
     with factory.create_connection() as connection:
         for name in ("audit", "desk"):
             connection.create_session().unsubscribe(name)
-    wait_for(lambda: server.rows("select count(*) from jmsql.destination_traffic") == [(1,)])
+    wait_for(lambda: server.rows("select count(*) from jmsql_internal.destination_traffic") == [(1,)])
 
 
 def test_what_cannot_be_written_down_is_kept(
@@ -115,7 +115,7 @@ def test_what_cannot_be_written_down_is_kept(
     session = connection.create_session()
     send(session, queue, 1)
     wait_for(lambda: traffic(server, "orders"))
-    server.rows("alter table jmsql.destination_traffic rename to elsewhere")
+    server.rows("alter table jmsql_internal.destination_traffic rename to elsewhere")
     try:
         send(session, queue, 1)
         wait_for(lambda: "What goes through is written down" in caplog.text, 10.0)

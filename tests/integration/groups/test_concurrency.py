@@ -119,4 +119,4 @@ def test_consumers_that_compete_and_fail(jmsql_factory: ConnectionFactory, serve
             for worker in workers:
                 worker.result()
     assert observer.violations == [], f"seed {seed}"
-    assert server.rows("select count(*) from jmsql.message") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]

@@ -26,7 +26,7 @@ IMMEDIATELY_DEAD = RedeliveryPolicy(maximum_deliveries=1)
 
 def make_due(server: Server) -> None:
     """Let the delay of all messages that wait be over."""
-    server.rows("update jmsql.delivery set next_attempt = now() where next_attempt is not null")
+    server.rows("update jmsql_internal.delivery set next_attempt = now() where next_attempt is not null")
 
 
 def test_the_group_waits_for_a_message_that_waits_for_its_next_attempt(
@@ -115,7 +115,7 @@ def test_a_claim_that_has_run_out_of_time_frees_the_group(
     other = open_session(AcknowledgeMode.CLIENT).create_consumer(queue)
     assert drain(other) == []
 
-    server.rows("update jmsql.delivery set claim_expires_at = now()")
+    server.rows("update jmsql_internal.delivery set claim_expires_at = now()")
 
     assert receive_places(other, 2) == [("a", 1), ("a", 2)]
 
@@ -215,9 +215,10 @@ def test_messages_made_by_sql_are_in_groups(others: Session, holder: Receiver, o
     others.create_producer(Queue("orders"))
     for number in (1, 2):
         server.rows(
-            "insert into jmsql.message (queue_id, inverse_priority, jms_delivery_mode, message_type, properties) "
+            "insert into jmsql_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type, "
+            "properties) "
             "select queue_id, 5, 2, 'Message', jsonb_build_object('JMSXGroupID', 'a', 'number', %s::int) "
-            "from jmsql.queue where name = 'orders'",
+            "from jmsql_internal.queue where name = 'orders'",
             number,
         )
     assert receive_places(holder.consumer, 1) == [("a", 1)]

@@ -47,7 +47,7 @@ def set_clock(database: psycopg.Connection[Any]) -> Iterator[SetClock]:
     def set_clock(time: datetime | None) -> None:
         moment = "clock_timestamp()" if time is None else f"timestamptz '{time.astimezone(UTC).isoformat()}'"
         database.execute(
-            f"create or replace function jmsql.history_clock() returns timestamptz language sql volatile "
+            f"create or replace function jmsql_internal.history_clock() returns timestamptz language sql volatile "
             f"return {moment}".encode()
         )
 

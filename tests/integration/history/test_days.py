@@ -38,10 +38,10 @@ def _sql(connection: psycopg.Connection[Any], statement: str) -> None:
 
 
 KEEP = """
-    with m as materialized (select ctid from jmsql.message order by sequence limit 1 for update skip locked),
+    with m as materialized (select ctid from jmsql_internal.message order by sequence limit 1 for update skip locked),
     history as materialized (
-        select jmsql.keep_history(array(select ctid from m), null, 'acknowledged', null))
-    delete from jmsql.message where ctid = any(array(select ctid from m)) and (select true from history)
+        select jmsql_internal.keep_history(array(select ctid from m), null, 'acknowledged', null))
+    delete from jmsql_internal.message where ctid = any(array(select ctid from m)) and (select true from history)
     """
 
 
@@ -68,10 +68,10 @@ def test_midnight_begins_a_new_partition(
     set_clock(MIDNIGHT)
     _keep(jmsql_factory, orders, "after")
 
-    statement = "select tableoid::regclass::text from jmsql.message_history order by acknowledged_at"
+    statement = "select tableoid::regclass::text from jmsql_internal.message_history order by acknowledged_at"
     assert database.execute(statement).fetchall() == [
-        ("jmsql.message_history_20300310",),
-        ("jmsql.message_history_20300311",),
+        ("jmsql_internal.message_history_20300310",),
+        ("jmsql_internal.message_history_20300311",),
     ]
     since_midnight = administration.history.messages(orders, since=MIDNIGHT)
     assert [past.message.get_body(str) for past in since_midnight] == ["after"]
@@ -112,7 +112,7 @@ def test_two_who_need_a_new_day_at_once_make_it_once(
         _sql(first, KEEP)
         thread = threading.Thread(target=lambda: _sql(second, KEEP))
         thread.start()
-        waiting = "select from pg_locks where not granted and relation = 'jmsql.message_history'::regclass"
+        waiting = "select from pg_locks where not granted and relation = 'jmsql_internal.message_history'::regclass"
         wait_for(lambda: database.execute(waiting).fetchone() is not None)
         first.commit()
         thread.join()
@@ -265,7 +265,7 @@ def test_streaming_reads_that_have_not_passed_a_day_are_known(
     _keep(jmsql_factory, orders, "a")
     (day,) = administration.history.days()
     added = database.execute(
-        """insert into jmsql.spark_cursor (transaction_id, sequence, last_transaction_id, last_sequence, holds)
+        """insert into jmsql_internal.spark_cursor (transaction_id, sequence, last_transaction_id, last_sequence, holds)
            values ('3', 0, '3', 0, true), (pg_current_xact_id(), 0, '3', 0, true), ('3', 0, '3', 0, false)
            returning source_id::text"""
     ).fetchall()
@@ -361,8 +361,8 @@ def test_nobody_but_the_owner_prunes(
     HistoryPartitions(PsycopgDriver(database), "jmsql", patience=1).make_ahead()
     set_clock(NOON + timedelta(days=30))
     role = f"jmsql_reader_{id(database)}"
-    _sql(database, f"create role {role}; grant usage on schema jmsql to {role}")
-    _sql(database, f"grant select on all tables in schema jmsql to {role}; set role {role}")
+    _sql(database, f"create role {role}; grant usage on schema jmsql, jmsql_internal to {role}")
+    _sql(database, f"grant select on all tables in schema jmsql, jmsql_internal to {role}; set role {role}")
     try:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             list(HistoryPartitions(PsycopgDriver(database), "jmsql", patience=1).apply_retention())
@@ -376,7 +376,7 @@ def test_days_can_be_chosen_whatever_the_plan(database: psycopg.Connection[Any],
     # A plan may check the condition on more relations than the days' partitions; their names end with no day.
     set_clock(datetime(2030, 1, 9, 12, tzinfo=UTC))
     for ago in range(3):
-        database.execute("select jmsql.make_history_partition('2030-01-09'::date - %s::integer)", [ago])
+        database.execute("select jmsql_internal.make_history_partition('2030-01-09'::date - %s::integer)", [ago])
     with database.transaction():
         for setting in filter(None, off.split(", ")):
             database.execute(f"set local {setting} = off".encode())

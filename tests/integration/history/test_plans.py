@@ -20,13 +20,14 @@ LONG = 20_000
 BATCH = 100
 
 FILL = f"""
-    insert into {SCHEMA}.message (queue_id, inverse_priority, jms_delivery_mode, message_type, text_body, sequence)
+    insert into {SCHEMA}_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type, text_body,
+        sequence)
         select 1, {PRIORITY}, 2, 'TextMessage', repeat('x', 200), n from generate_series(1, {LONG}) as n;
-    insert into {SCHEMA}.delivery (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
+    insert into {SCHEMA}_internal.delivery (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
         select 1, {PRIORITY}, n, 7, 1, now() from generate_series(1, {LONG // 2}) as n;
     """
-EMPTY = f"delete from {SCHEMA}.message; delete from {SCHEMA}.delivery"
-VACUUM = f"vacuum (analyze) {SCHEMA}.message, {SCHEMA}.delivery, {SCHEMA}.queue"
+EMPTY = f"delete from {SCHEMA}_internal.message; delete from {SCHEMA}_internal.delivery"
+VACUUM = f"vacuum (analyze) {SCHEMA}_internal.message, {SCHEMA}_internal.delivery, {SCHEMA}_internal.queue"
 
 
 @pytest.fixture(params=["long", "analyzed when empty"])
@@ -34,15 +35,15 @@ def connection(request: pytest.FixtureRequest, jmsql_url: str) -> Iterator[psyco
     """A connection to a schema with a long queue that keeps history, planned for at two moments of its life."""
     jmsql.migrate(jmsql_url, SCHEMA)
     with psycopg.connect(jmsql_url, autocommit=True) as connection:
-        connection.execute(f"insert into {SCHEMA}.queue (name, history) values ('orders', true)")
+        connection.execute(f"insert into {SCHEMA}_internal.queue (name, history) values ('orders', true)")
         if request.param != "long":
             connection.execute(FILL)
             connection.execute(EMPTY)
             connection.execute(VACUUM)
         connection.execute(FILL)
-        connection.execute(f"select {SCHEMA}.make_history_partition((now() at time zone 'UTC')::date)")
+        connection.execute(f"select {SCHEMA}_internal.make_history_partition((now() at time zone 'UTC')::date)")
         yield connection
-        connection.execute(f"drop schema {SCHEMA} cascade")
+        connection.execute(f"drop schema {SCHEMA}, {SCHEMA}_internal cascade")
 
 
 def _buffers(plan: Plan) -> int:
@@ -81,7 +82,7 @@ def test_acknowledging_claims(connection: psycopg.Connection[Any]) -> None:
 
 def test_deleting_what_a_transaction_has_locked(connection: psycopg.Connection[Any]) -> None:
     rows = connection.execute(
-        f"select ctid::text from {SCHEMA}.message order by sequence desc limit {BATCH}"
+        f"select ctid::text from {SCHEMA}_internal.message order by sequence desc limit {BATCH}"
     ).fetchall()
     parameters: dict[str, object] = {
         "addresses": [address for (address,) in rows],

@@ -89,7 +89,7 @@ def test_what_is_acknowledged_is_recorded(
     assert database.execute(ENTRIES).fetchall() == [
         (body, "acknowledged", 1, "orders", "queue", True) for body in BODIES
     ]
-    assert database.execute("select count(*) from jmsql.message").fetchone() == (0,)
+    assert database.execute("select count(*) from jmsql_internal.message").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("consume", list(WAYS.values()), ids=list(WAYS))
@@ -101,7 +101,7 @@ def test_a_queue_without_history_leaves_none(
 
     consume(jmsql_factory, plain)
 
-    assert database.execute("select count(*) from jmsql.message").fetchone() == (0,)
+    assert database.execute("select count(*) from jmsql_internal.message").fetchone() == (0,)
     assert database.execute(ENTRIES).fetchall() == []
 
 
@@ -197,7 +197,7 @@ def test_what_expires_is_recorded(
     with jmsql_factory.create_connection() as connection:
         session = connection.create_session()
         session.create_producer(orders).send(session.create_text_message("late"), time_to_live=0.01)
-        wait_for(lambda: database.execute("select count(*) from jmsql.message").fetchone() == (0,))
+        wait_for(lambda: database.execute("select count(*) from jmsql_internal.message").fetchone() == (0,))
 
     assert database.execute(ENTRIES).fetchall() == [("late", "expired", 0, "orders", "queue", False)]
 
@@ -311,10 +311,14 @@ class TestTopics:
             for consumer in consumers:
                 assert consumer.receive(timeout=5) is not None
             # The upkeep takes a look at every body: one that nobody needs any more is gone.
-            database.execute("insert into jmsql.body (text_body) values ('unused')")
-            wait_for(lambda: database.execute("select from jmsql.body where text_body = 'unused'").fetchone() is None)
-            assert database.execute("select count(*) from jmsql.body").fetchone() == (1,)
+            database.execute("insert into jmsql_internal.body (text_body) values ('unused')")
+            wait_for(
+                lambda: (
+                    database.execute("select from jmsql_internal.body where text_body = 'unused'").fetchone() is None
+                )
+            )
+            assert database.execute("select count(*) from jmsql_internal.body").fetchone() == (1,)
             assert [past.message.get_body(str) for past in administration.history.messages(prices)] == [large] * 2
 
-            database.execute("delete from jmsql.message_history")
-            wait_for(lambda: database.execute("select count(*) from jmsql.body").fetchone() == (0,))
+            database.execute("delete from jmsql_internal.message_history")
+            wait_for(lambda: database.execute("select count(*) from jmsql_internal.body").fetchone() == (0,))

@@ -125,7 +125,7 @@ def test_a_message_of_a_topic_is_sent_once_whatever_subscriptions_had_it(
     assert administration.history.replay(prices, AGAIN, since=since, subscription="other") == 0
     assert administration.history.replay("prices", AGAIN, since=since) == 0, "that would be a queue"
     # What was replayed needs the history's body no longer.
-    database.execute("delete from jmsql.message_history; delete from jmsql.body")
+    database.execute("delete from jmsql_internal.message_history; delete from jmsql_internal.body")
     assert _texts(_received(jmsql_factory)) == [large, "18.0"] * 2
 
 
@@ -188,7 +188,7 @@ def test_thousands_go_in_steps(
     )
 
     assert reports == [(5_000, 12_000), (10_000, 12_000), (12_000, 12_000)]
-    bodies = database.execute("select text_body from jmsql.message order by sequence").fetchall()
+    bodies = database.execute("select text_body from jmsql_internal.message order by sequence").fetchall()
     assert [body for (body,) in bodies] == list(map(str, range(12_000)))
 
 

@@ -70,7 +70,7 @@ def test_the_age_of_the_oldest(registry: CollectorRegistry, connection: jmsql.Co
     session.create_producer(jmsql.Queue("orders")).send(session.create_message())
     url = sqlalchemy.make_url(jmsql_clean_url).set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(url) as database:
-        database.execute("update jmsql.message set jms_timestamp = jms_timestamp - 90000")
+        database.execute("update jmsql_internal.message set jms_timestamp = jms_timestamp - 90000")
     age = registry.get_sample_value("jmsql_oldest_message_age_seconds", labels("orders"))
     assert age is not None
     assert 90 <= age < 150

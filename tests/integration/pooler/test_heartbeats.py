@@ -30,9 +30,10 @@ from tests.leadership import LEADER
 from tests.texts import receive, receive_texts, send_texts
 
 TOPIC = Topic("news")
-HEARTBEATS = "select connection_id, heartbeat_at from jmsql.connection order by connection_id"
+HEARTBEATS = "select connection_id, heartbeat_at from jmsql_internal.connection order by connection_id"
 MISS = """
-    update jmsql.connection set heartbeat_at = heartbeat_at - jmsql.heartbeat_timeout() where connection_id = any(%s)
+    update jmsql_internal.connection set heartbeat_at = heartbeat_at - jmsql_internal.heartbeat_timeout()
+    where connection_id = any(%s)
     """
 
 
@@ -63,9 +64,9 @@ def test_heartbeats_go_on_while_nothing_happens(factory: ConnectionFactory, serv
 def test_client_with_heartbeats_is_shown_as_connected(connection: Connection, server: Server) -> None:
     is_connected = "select connected from jmsql.clients"
     assert server.rows(is_connected) == [(True,)]
-    server.rows("update jmsql.connection set heartbeat_at = now() - interval '14 seconds'")
+    server.rows("update jmsql_internal.connection set heartbeat_at = now() - interval '14 seconds'")
     assert server.rows(is_connected) == [(True,)]
-    server.rows("update jmsql.connection set heartbeat_at = now() - interval '15 seconds'")
+    server.rows("update jmsql_internal.connection set heartbeat_at = now() - interval '15 seconds'")
     assert server.rows(is_connected) == [(False,)]
 
 
@@ -244,7 +245,7 @@ def test_maintenance_is_left_to_a_client_that_has_a_server_process_of_its_own(
     connection: Connection, jmsql_clean_url: str, server: Server
 ) -> None:
     wait_for(lambda: server.rows(LEADER))
-    direct = "select connection_id from jmsql.connection where heartbeat_at is null"
+    direct = "select connection_id from jmsql_internal.connection where heartbeat_at is null"
     with ConnectionFactory(jmsql_clean_url).create_connection():
         wait_for(lambda: server.rows(LEADER) == server.rows(direct) != [])
 

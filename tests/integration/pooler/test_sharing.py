@@ -116,7 +116,7 @@ def test_each_message_comes_once(
         producer.result(timeout=60)
     texts = consumers.texts()
     assert texts == Counter(f"{number} {message}" for number in range(CLIENTS) for message in range(MESSAGES))
-    assert server.rows("select from jmsql.message") == []
+    assert server.rows("select from jmsql_internal.message") == []
     poolers = "select count(*) from pg_stat_activity where datname = current_database() and usename like 'pooler%%'"
     assert server.rows(poolers)[0][0] <= size
 
@@ -188,7 +188,7 @@ def test_schema_is_installed_through_a_pooler(jmsql_factory: ConnectionFactory) 
     try:
         with engine.begin() as database:
             assert current_version(database, "another") == newest_version()
-            database.exec_driver_sql("drop schema another cascade")
+            database.exec_driver_sql("drop schema another, another_internal cascade")
     finally:
         engine.dispose()
 
@@ -233,7 +233,7 @@ def test_environment_names_both_ways(
     assert jmsql_factory.url is not None
     monkeypatch.setenv("JMSQL_URL", jmsql_factory.url)
     monkeypatch.setenv("JMSQL_CONTROL_URL", jmsql_clean_url)
-    with_heartbeats = "select heartbeat_at is not null from jmsql.connection"
+    with_heartbeats = "select heartbeat_at is not null from jmsql_internal.connection"
     for factory in (ConnectionFactory(), ConnectionFactory(jmsql_factory.url)):
         with factory.create_connection():
             assert server.rows(with_heartbeats) == [(False,)]

@@ -65,14 +65,14 @@ def test_a_listener_keeps_its_message_for_as_long_as_it_runs_and_no_transaction_
     mode_session.create_consumer(queue).message_listener = listen
     send_texts(others, queue, "a")
     wait_for(lambda: heard)
-    extended = f"select claim_expires_at > claimed_at + interval '{3 * LIMIT} seconds' from jmsql.delivery"
+    extended = f"select claim_expires_at > claimed_at + interval '{3 * LIMIT} seconds' from jmsql_internal.delivery"
     wait_for(lambda: server.rows(extended.encode()) == [(True,)], PATIENCE)  # type: ignore[arg-type] # no literal
     transactions = "select state from pg_stat_activity where application_name = %s and xact_start is not null"
     assert server.rows(transactions, SESSIONS) == [], "of the sessions' connections, none has a transaction open"
     is_enough.set()
     mode_session.close()
     assert heard == [1]
-    assert server.rows("select count(*) from jmsql.message") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
 def test_a_program_that_receives_can_keep_its_claims_too(
@@ -83,10 +83,10 @@ def test_a_program_that_receives_can_keep_its_claims_too(
     send_texts(others, queue, "a")
     message = receive(session.create_consumer(queue))
     with session.keeping_claims():
-        extended = "select claim_expires_at > claimed_at + interval '3 seconds' from jmsql.delivery"
+        extended = "select claim_expires_at > claimed_at + interval '3 seconds' from jmsql_internal.delivery"
         wait_for(lambda: server.rows(extended) == [(True,)], PATIENCE)
     message.acknowledge()
-    assert server.rows("select count(*) from jmsql.message") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
 def test_a_process_that_hangs_loses_its_message_to_another(
@@ -104,7 +104,7 @@ def test_a_process_that_hangs_loses_its_message_to_another(
             assert message.get_int_property("JMSXDeliveryCount") == 2
         finally:
             client.thaw()
-    assert server.rows("select count(*) from jmsql.message") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
 def test_with_a_time_limit_messages_are_claimed_one_at_a_time(
@@ -116,7 +116,7 @@ def test_with_a_time_limit_messages_are_claimed_one_at_a_time(
     consumer = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT).create_consumer(queue)
     messages = [receive(consumer) for _ in range(10)]
     assert texts_of(messages) == texts[:10]
-    assert server.rows("select count(*) from jmsql.delivery") == [(10,)]
+    assert server.rows("select count(*) from jmsql_internal.delivery") == [(10,)]
     messages[-1].acknowledge()
 
 

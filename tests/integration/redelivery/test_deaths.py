@@ -41,7 +41,7 @@ def test_each_death_counts_and_poison_goes_to_the_dead_letter_queue(
     held = "select queue, delivery_count from jmsql.messages where body = 'poison' and state = 'ready' order by queue"
     counted = sorted((order.queue, 1) for order in ORDERS)
     wait_for(lambda: server.rows(held) == counted, 20)
-    assert server.rows("select distinct error_count from jmsql.delivery") == [(0,)]  # nothing was raised
+    assert server.rows("select distinct error_count from jmsql_internal.delivery") == [(0,)]  # nothing was raised
     for order in ORDERS:
         with others.create_browser(Queue(order.queue)) as browser:
             poison, good = browser
@@ -58,7 +58,7 @@ def test_each_death_counts_and_poison_goes_to_the_dead_letter_queue(
         left = drain(others.create_consumer(Queue(order.queue)))
         assert texts_of(left) == ["good"]
         assert not left[0].jms_redelivered
-    assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
 
 
 def test_what_was_fetched_with_a_poison_message_is_blamed_at_most_once(
@@ -102,5 +102,5 @@ def test_a_transaction_that_lost_its_connection_counts(
     again = receive(consumer)
     assert again.get_int_property("JMSXDeliveryCount") == 2
     session.commit()
-    assert server.rows("select count(*) from jmsql.message") == [(0,)]
-    assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]

@@ -11,7 +11,7 @@ from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive, send_texts
 
-PAUSE = "select next_attempt, delivery_count from jmsql.delivery"
+PAUSE = "select next_attempt, delivery_count from jmsql_internal.delivery"
 
 
 def give_back(session: Session, error: str | None) -> None:
@@ -41,10 +41,10 @@ def test_there_is_none_after_the_first_error_however_often_the_message_came_back
         receive(consumer)
         before = server.rows("select clock_timestamp()")[0][0]
         give_back(mode_session, "again")
-        [(next_attempt, after)] = server.rows("select next_attempt, clock_timestamp() from jmsql.delivery")
+        [(next_attempt, after)] = server.rows("select next_attempt, clock_timestamp() from jmsql_internal.delivery")
         pause = timedelta(seconds=expected)
         assert before + pause <= next_attempt <= after + pause
-        server.rows("update jmsql.delivery set next_attempt = null returning 1")  # nobody is to wait for it
+        server.rows("update jmsql_internal.delivery set next_attempt = null returning 1")  # nobody is to wait for it
         consumer.close()
         consumer = mode_session.create_consumer(queue)
 
@@ -64,7 +64,7 @@ def test_a_listener_gets_a_message_again_at_once_after_its_first_error(
         counts.append(message.get_int_property("JMSXDeliveryCount"))
         if len(counts) == 1:
             raise RuntimeError("first")
-        pauses.extend(server.rows("select error_count from jmsql.delivery"))
+        pauses.extend(server.rows("select error_count from jmsql_internal.delivery"))
 
     session = connection.create_session()
     session.create_consumer(queue).message_listener = fail_once
@@ -85,7 +85,7 @@ def test_each_message_of_a_transaction_has_its_own_errors(
     receive(consumer)
     receive(consumer)
     give_back(mode_session, "of both")
-    assert server.rows("select error_count, next_attempt is null from jmsql.delivery order by sequence") == [
+    assert server.rows("select error_count, next_attempt is null from jmsql_internal.delivery order by sequence") == [
         (2, False),
         (1, True),
     ]

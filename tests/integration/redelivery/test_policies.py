@@ -87,8 +87,8 @@ def test_each_failed_delivery_counts_until_the_message_is_dead(
     assert sent.jms_timestamp - 1000 <= dead.get_long_property("JMS_jmsql_FirstFailure")
     assert dead.get_long_property("JMS_jmsql_FirstFailure") <= dead.get_long_property("JMS_jmsql_DeadLetterTime")
     assert dead.get_long_property("JMS_jmsql_DeadLetterTime") < now + 1000
-    assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
-    assert server.rows("select count(*) from jmsql.message") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
 def test_dead_letters_are_chosen_by_selectors_and_seen_in_sql(
@@ -284,8 +284,8 @@ def test_deliveries_that_end_well_leave_nothing_behind(
     for number in range(5):
         assert receive_texts(consumer, 50) == texts[50 * number : 50 * (number + 1)]
         session.commit()
-    assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
-    assert server.rows("select count(*) from jmsql.message") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
 def test_what_a_transaction_has_fetched_and_not_delivered_does_not_count(
@@ -300,7 +300,7 @@ def test_what_a_transaction_has_fetched_and_not_delivered_does_not_count(
     session.rollback()
     assert [count(message) for message in (receive(consumer) for _ in texts)] == [2] * 40 + [1] * 60
     session.commit()
-    assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
 
 
 def test_a_session_in_the_callers_transaction_has_no_policy(jmsql_clean_url: str, queue: Queue) -> None:
@@ -318,8 +318,9 @@ def test_no_view_shows_a_time_that_languages_cannot_read_while_a_message_is_buri
     send_texts(others, queue, "dead")
     server.rows("begin")  # so that nobody else buries it
     server.rows(
-        "insert into jmsql.delivery (queue_id, inverse_priority, sequence, delivery_count, next_attempt, "
-        "dead_letter_queue_id) select queue_id, inverse_priority, sequence, 1, 'infinity', 0 from jmsql.message"
+        "insert into jmsql_internal.delivery (queue_id, inverse_priority, sequence, delivery_count, next_attempt, "
+        "dead_letter_queue_id) select queue_id, inverse_priority, sequence, 1, 'infinity', 0 "
+        "from jmsql_internal.message"
     )
     assert server.rows("select state, next_attempt from jmsql.messages") == [("waiting", None)]
     server.rows("rollback")

@@ -59,7 +59,7 @@ def test_dead_letters_go_back_as_they_were_and_count_as_new(
     assert set(again.property_names) == {"colour", "size", "JMSXDeliveryCount"}
     assert again.get_byte_property("size") == 3
     assert administration.retry() == ({}, 0), "doing it again does no harm"
-    assert server.rows("select count(*) from jmsql.message") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
 def test_some_go_back_by_selector_or_number(
@@ -194,6 +194,6 @@ def test_nothing_is_lost_or_doubled_when_many_bury_at_once(
         "select count(*), count(distinct body), min(deliveries), max(deliveries) from jmsql.dead_letters"
     )
     assert rows == [(count, count, 2, 2)]
-    assert server.rows("select count(*) from jmsql.message") == [(count,)]
-    assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(count,)]
+    assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
     assert administration.retry().returned == {"queue://orders": count}

@@ -88,5 +88,5 @@ def test_deliveries_that_a_crash_of_the_server_has_ended_count(directory: Path) 
                 assert again.jms_redelivered
                 assert again.get_int_property("JMSXDeliveryCount") == 2
                 session.commit()
-            assert administrator.execute("select count(*) from jmsql.message").fetchall() == [(0,)]
+            assert administrator.execute("select count(*) from jmsql_internal.message").fetchall() == [(0,)]
             clients.close()

@@ -24,7 +24,8 @@ class MessageTable:
         """Write a message as a row, as a producer does."""
         encoded = message.encode()
         self.connection.execute(
-            f'insert into "{self.schema}".message (queue_id, message_type, inverse_priority, jms_delivery_mode,'
+            f'insert into "{self.schema}_internal".message (queue_id, message_type, inverse_priority, '
+            "jms_delivery_mode,"
             " jms_message_id, jms_timestamp, jms_correlation_id, jms_type, properties, property_types)"
             " values (1, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             (
@@ -44,7 +45,7 @@ class MessageTable:
         """Write a row with properties that no producer would write."""
         text = properties if isinstance(properties, str) else json.dumps(properties)
         self.connection.execute(
-            f'insert into "{self.schema}".message'
+            f'insert into "{self.schema}_internal".message'
             " (queue_id, message_type, inverse_priority, jms_delivery_mode, properties)"
             " values (1, 'Message', 5, 2, %s)",
             (text,),
@@ -58,7 +59,7 @@ class MessageTable:
 
     def evaluate_sql(self, sql: SelectorSQL) -> list[bool | None]:
         """What a condition says of each row, in the order of their insertion."""
-        query = f'select {sql.condition} from "{self.schema}".message m where queue_id = 1 order by sequence'
+        query = f'select {sql.condition} from "{self.schema}_internal".message m where queue_id = 1 order by sequence'
         return [row[0] for row in self.connection.execute(query, sql.parameters)]
 
 

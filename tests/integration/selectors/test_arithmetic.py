@@ -42,7 +42,7 @@ def pairs_near_limits(count: int) -> Iterator[tuple[float, float]]:
 def test_edges_calculate_as_in_java(message_table: MessageTable, operator: ArithmeticOperator) -> None:
     pairs = [*product(EDGES, EDGES), *pairs_near_limits(10_000)]
     query = (
-        f'select "{message_table.schema}".selector_arithmetic(%s, a::jsonb, b::jsonb)::text'
+        f'select "{message_table.schema}_internal".selector_arithmetic(%s, a::jsonb, b::jsonb)::text'
         " from unnest(%s::text[], %s::text[]) with ordinality as pair(a, b, number) order by number"
     )
     left, right = ([json_value(pair[side]) for pair in pairs] for side in (0, 1))
@@ -60,7 +60,7 @@ def test_edges_compare_as_in_java(message_table: MessageTable) -> None:
     values: tuple[bool | float | str, ...] = (*EDGES, True, False, "", "a", "1")
     pairs = list(product(values, values))
     query = (
-        f'select "{message_table.schema}".selector_compare(a::jsonb, b::jsonb)'
+        f'select "{message_table.schema}_internal".selector_compare(a::jsonb, b::jsonb)'
         " from unnest(%s::text[], %s::text[]) with ordinality as pair(a, b, number) order by number"
     )
     left, right = ([json_value(pair[side]) for pair in pairs] for side in (0, 1))

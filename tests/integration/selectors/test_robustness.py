@@ -111,7 +111,7 @@ def test_a_condition_can_be_prepared(message_table: MessageTable) -> None:
         placeholders = {name: f"${position}" for position, name in enumerate(sql.parameters, 1)}
         statement = f"prepare p{number} as select from message m where {sql.condition % placeholders}"
         with message_table.connection.transaction():
-            message_table.connection.execute(f'set local search_path = "{message_table.schema}"')
+            message_table.connection.execute(f'set local search_path = "{message_table.schema}_internal"')
             message_table.connection.execute(statement)
 
 
@@ -140,6 +140,6 @@ def test_an_index_on_a_property_serves_an_equality(message_table: MessageTable) 
         selector = Selector.parse(text)
         assert selector is not None
         sql = selector.to_sql(message_table.schema)
-        query = f'explain select from "{message_table.schema}".message m where {sql.condition}'
+        query = f'explain select from "{message_table.schema}_internal".message m where {sql.condition}'
         plan = "\n".join(row[0] for row in connection.execute(query, sql.parameters))
         assert "Index Cond" in plan, plan

@@ -28,7 +28,7 @@ def plan(
     request: pytest.FixtureRequest, jmsql_factory: jmsql.ConnectionFactory, server: Server
 ) -> Callable[..., object]:
     """Plans a read or a write of the queue `orders`."""
-    server.rows("insert into jmsql.queue (name) values ('orders')")
+    server.rows("insert into jmsql_internal.queue (name) values ('orders')")
     chosen = PLANS[request.param]
     return lambda **options: chosen(Options.read({"queue": "orders", **options}))
 

@@ -34,7 +34,7 @@ KINDS: dict[str, DataType] = {
 
 # Three days, fifty queues, twenty messages a transaction, but for a transaction with a tenth of it all.
 FILL = """
-    insert into jmsql.message_history (
+    insert into jmsql_internal.message_history (
         acknowledged_at, transaction_id, sequence, queue_id, delivery_count, message_type, outcome, inverse_priority,
         jms_delivery_mode, is_topic, destination, text_body)
     select timestamptz '2026-03-01 00:00+00' + n * interval '2.5 s',
@@ -53,14 +53,15 @@ def url(jmsql_clean_url: str, server: Server, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture
 def long_history(server: Server) -> Iterator[None]:
     for day in range(3):
-        server.rows("select jmsql.make_history_partition(date '2026-03-01' + %s::integer)", day)
+        server.rows("select jmsql_internal.make_history_partition(date '2026-03-01' + %s::integer)", day)
     server.rows(FILL)
-    server.rows("vacuum analyze jmsql.message_history")
+    server.rows("vacuum analyze jmsql_internal.message_history")
     yield
     # While it runs, no day can be dropped.
     server.terminate("jmsql-spark-keeping-a-snapshot")
     server.rows(
-        "drop table jmsql.message_history_20260301, jmsql.message_history_20260302, jmsql.message_history_20260303"
+        "drop table jmsql_internal.message_history_20260301, jmsql_internal.message_history_20260302, "
+        "jmsql_internal.message_history_20260303"
     )
 
 
@@ -203,7 +204,7 @@ def test_range_of_time_is_divided_so_that_each_row_is_in_one_part(url: str) -> N
 
         def found(origin: HistoryOrigin, condition: SelectedStatement) -> list[int]:
             chosen = origin.condition()
-            text = f"select m.sequence from jmsql.message_history m where {condition.text} {chosen.text}"
+            text = f"select m.sequence from jmsql_internal.message_history m where {condition.text} {chosen.text}"
             return [row[0] for row in cursor.execute(text, {**condition.parameters, **chosen.parameters})]
 
         for span, name in itertools.product(spans, (None, "queue7")):
@@ -217,14 +218,19 @@ def test_range_of_time_is_divided_so_that_each_row_is_in_one_part(url: str) -> N
 def test_all_tasks_see_the_moment_of_planning_and_no_day_is_dropped_meanwhile(server: Server) -> None:
     source = reader("sequence", partitions="3")
     partitions = source.partitions()
-    server.rows("delete from jmsql.message_history where sequence < 1000")
+    server.rows("delete from jmsql_internal.message_history where sequence < 1000")
     server.rows("set lock_timeout = '200ms'")
     with pytest.raises(psycopg.errors.LockNotAvailable):
-        server.rows("alter table jmsql.message_history detach partition jmsql.message_history_20260301 concurrently")
+        server.rows(
+            "alter table jmsql_internal.message_history detach partition "
+            "jmsql_internal.message_history_20260301 concurrently"
+        )
     assert len(rows(source, *partitions)) == ROWS
     server.terminate("jmsql-spark-keeping-a-snapshot")
     server.rows("set lock_timeout = 0")
-    server.rows("alter table jmsql.message_history detach partition jmsql.message_history_20260301 finalize")
+    server.rows(
+        "alter table jmsql_internal.message_history detach partition jmsql_internal.message_history_20260301 finalize"
+    )
 
 
 def test_row_security_shows_what_the_role_may_browse(

@@ -28,17 +28,20 @@ ALL = ReadAllAvailable()
 Offset = dict[str, Any]
 
 RECORD = """
-    insert into jmsql.message_history (
+    insert into jmsql_internal.message_history (
         acknowledged_at, sequence, queue_id, delivery_count, message_type, outcome, inverse_priority,
         jms_delivery_mode, is_topic, destination, text_body)
-    select {moment}, nextval('jmsql.message_sequence'), 1, 1, 'TextMessage', 'acknowledged', 5, 2, false, %s, body
+    select {moment}, nextval('jmsql_internal.message_sequence'), 1, 1, 'TextMessage', 'acknowledged', 5, 2, false, %s,
+        body
     from unnest(%s::text[]) with ordinality as b (body, n) order by n"""
 
 
 @pytest.fixture(autouse=True)
 def url(jmsql_clean_url: str, server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)
-    server.rows("select jmsql.make_history_partition((jmsql.history_clock() at time zone 'UTC')::date)")
+    server.rows(
+        "select jmsql_internal.make_history_partition((jmsql_internal.history_clock() at time zone 'UTC')::date)"
+    )
     server.rows("select jmsql.create_queue('orders', '{\"history\": true}')")
     return jmsql_clean_url
 
@@ -59,7 +62,7 @@ def everywhere(**options: str) -> HistoryStreamReader:
 
 def record(connection: psycopg.Connection[Any], *bodies: str, queue: str = "orders", days_ago: int = 0) -> None:
     """Have messages in the history, with the transaction of the connection."""
-    moment = f"jmsql.history_clock() - interval '{days_ago} days'"
+    moment = f"jmsql_internal.history_clock() - interval '{days_ago} days'"
     connection.execute(RECORD.format(moment=moment).encode(), (queue, list(bodies)))
 
 
@@ -182,7 +185,9 @@ def test_available_now_leaves_what_comes_later(history: psycopg.Connection[Any])
 
 
 def test_stream_starts_where_it_is_told(history: psycopg.Connection[Any], server: Server) -> None:
-    server.rows("select jmsql.make_history_partition((jmsql.history_clock() at time zone 'UTC')::date - 1)")
+    server.rows(
+        "select jmsql_internal.make_history_partition((jmsql_internal.history_clock() at time zone 'UTC')::date - 1)"
+    )
     record(history, "yesterday", days_ago=1)
     record(history, "today")
     moment = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5)
@@ -199,7 +204,7 @@ def test_stream_starts_where_it_is_told(history: psycopg.Connection[Any], server
 
 def test_selector_chooses(history: psycopg.Connection[Any], server: Server) -> None:
     record(history, "a", "b")
-    server.rows("update jmsql.message_history set properties = '{\"color\": \"blue\"}' where text_body = 'b'")
+    server.rows("update jmsql_internal.message_history set properties = '{\"color\": \"blue\"}' where text_body = 'b'")
     with driver(selector="color = 'blue'") as reader:
         start = reader.initialOffset()
         assert read(reader, start, reader.latestOffset(start, ALL)) == ["b"]
@@ -273,17 +278,17 @@ def test_restored_database_is_noticed(history: psycopg.Connection[Any], server: 
         first = reader.latestOffset(start, ALL)
         assert read(reader, start, first) == ["a"]
         reader.commit(first)
-        server.rows("create table public.backup as table jmsql.spark_cursor")
+        server.rows("create table public.backup as table jmsql_internal.spark_cursor")
         record(history, "b")
         reader.stop()
         second = reader.latestOffset(first, ALL)
         assert read(reader, first, second) == ["b"]
         reader.commit(second)
     # As in a backup that was made after the first batch.
-    server.rows("delete from jmsql.spark_cursor")
-    server.rows("insert into jmsql.spark_cursor table public.backup")
+    server.rows("delete from jmsql_internal.spark_cursor")
+    server.rows("insert into jmsql_internal.spark_cursor table public.backup")
     server.rows("drop table public.backup")
-    server.rows("delete from jmsql.message_history where text_body = 'b'")
+    server.rows("delete from jmsql_internal.message_history where text_body = 'b'")
     record(history, "c")
     with driver() as reader:
         with pytest.raises(jmsql.JMSException, match=r"it was restored, or is another. .*failOnDataLoss"):
@@ -304,7 +309,7 @@ def test_rows_that_vanish_from_a_batch_are_told_unless_that_is_allowed(
         start = reader.initialOffset()
         end = reader.latestOffset(start, ALL)
         (partition,) = reader.partitions(start, end)
-        server.rows("delete from jmsql.message_history where text_body = 'a'")
+        server.rows("delete from jmsql_internal.message_history where text_body = 'a'")
         with pytest.raises(jmsql.JMSException, match="1 rows of a batch were removed"):
             list(reader.read(partition))
         with pytest.raises(jmsql.JMSException, match=r"1 of the 2 rows of a batch are gone.*failOnDataLoss"):
@@ -322,7 +327,9 @@ def old_days(history: psycopg.Connection[Any], server: Server) -> Iterator[None]
     server.rows(SUSPEND_MAINTENANCE)
     for ago in (9, 8):
         server.rows(
-            "select jmsql.make_history_partition((jmsql.history_clock() at time zone 'UTC')::date - %s::integer)", ago
+            "select jmsql_internal.make_history_partition((jmsql_internal.history_clock() at time zone "
+            "'UTC')::date - %s::integer)",
+            ago,
         )
         record(history, f"{ago} days ago", days_ago=ago)
         record(history, "other", queue="others", days_ago=ago)
@@ -334,7 +341,7 @@ def old_days(history: psycopg.Connection[Any], server: Server) -> Iterator[None]
 
 
 def left(server: Server) -> list[str]:
-    return [body for (body,) in server.rows("select text_body from jmsql.message_history order by sequence")]
+    return [body for (body,) in server.rows("select text_body from jmsql_internal.message_history order by sequence")]
 
 
 @pytest.mark.usefixtures("old_days")
@@ -384,10 +391,10 @@ def test_read_that_spark_has_never_noted_holds_nothing(history: psycopg.Connecti
         reader.latestOffset(reader.initialOffset(), ALL)
     list(HistoryPartitions(PsycopgDriver(history), "jmsql", patience=1.0).apply_retention())
     assert left(server) == []
-    server.rows("update jmsql.spark_cursor set used_at = now() - interval '2 days'")
+    server.rows("update jmsql_internal.spark_cursor set used_at = now() - interval '2 days'")
     with driver() as reader:
         reader.initialOffset()
-    assert server.rows("select count(*) from jmsql.spark_cursor") == [(1,)]
+    assert server.rows("select count(*) from jmsql_internal.spark_cursor") == [(1,)]
     assert server.rows("select count(*) from jmsql.spark_sources") == [(0,)]
 
 

@@ -23,7 +23,7 @@ from jmsql.testing import wait_for
 from jmsql.timings import Timings
 from tests.leadership import LEADER
 
-REQUESTED = "select name from jmsql.maintenance_task order by name"
+REQUESTED = "select name from jmsql_internal.maintenance_task order by name"
 PREPARED = "select gid from pg_prepared_xacts where starts_with(gid, 'jmsql-spark-')"
 
 LEADING_CLIENT = """
@@ -102,7 +102,7 @@ def test_client_that_has_never_loaded_spark_finishes_what_its_tasks_have_prepare
         task.commit()
         PreparedWrites(driver, "jmsql").prepare(attempt)
     assert len(connection.execute(PREPARED).fetchall()) == 1
-    connection.execute("delete from jmsql.spark_attempt")  # as its driver does, which then dies
+    connection.execute("delete from jmsql_internal.spark_attempt")  # as its driver does, which then dies
     wait_for(lambda: connection.execute(PREPARED).fetchall() == [])
     assert "jmsql.spark.writing.prepared" in modules_in_the_end(leader)
 

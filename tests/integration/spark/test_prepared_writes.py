@@ -20,7 +20,7 @@ from jmsql.spark.writing.prepared import PreparedAttempts, PreparedWrites
 from jmsql.spark.writing.staging import Attempt, Place, StagedMessages
 from jmsql.spark.writing.writer import BatchWriter
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import Schema
 from jmsql.store.lookup import queue_id
 from jmsql.store.runner import runner
 from jmsql.testing import wait_for
@@ -28,7 +28,7 @@ from tests.integration.client.server import Server
 
 ORDERS = Place("queue://orders", is_delayed=False)
 PREPARED = "select gid from pg_prepared_xacts where starts_with(gid, 'jmsql-spark-')"
-LEFT = "select (select count(*) from jmsql.spark_attempt), (select count(*) from jmsql.spark_prepared), (select count(*) from jmsql.spark_staging)"  # noqa: E501
+LEFT = "select (select count(*) from jmsql_internal.spark_attempt), (select count(*) from jmsql_internal.spark_prepared), (select count(*) from jmsql_internal.spark_staging)"  # noqa: E501
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ def task(url: str, *places: Place, messages: int = 10, properties: str | None = 
         connection.commit()
         for place in places:
             connection.execute(
-                "insert into jmsql.spark_staging (attempt_id, position, inverse_priority, jms_delivery_mode, "
+                "insert into jmsql_internal.spark_staging (attempt_id, position, inverse_priority, jms_delivery_mode, "
                 "destination, jms_delivery_time, message_type, properties, text_body) select %s, nextval("
-                "'jmsql.claim_sequence'), 5, 2, %s, case when %s then 1 end, 'TextMessage', %s, n::text "
+                "'jmsql_internal.claim_sequence'), 5, 2, %s, case when %s then 1 end, 'TextMessage', %s, n::text "
                 "from generate_series(1, %s) as n",
                 (attempt_id, place.destination, place.is_delayed, properties, messages),
             )
@@ -76,7 +76,7 @@ def prepare(jmsql_clean_url: str, server: Server) -> Callable[..., Attempt]:
     def prepare(*places: Place, messages: int = 10, properties: str | None = None) -> Attempt:
         for place in places:
             if place.is_queue:
-                server.rows("insert into jmsql.queue (name) values (%s) on conflict do nothing", place.name)
+                server.rows("insert into jmsql_internal.queue (name) values (%s) on conflict do nothing", place.name)
         with task(jmsql_clean_url, *places, messages=messages, properties=properties) as attempt:
             pass
         return attempt
@@ -95,7 +95,7 @@ def finish(connection: psycopg.Connection, *attempts: Attempt) -> None:
 
 
 def bodies(server: Server) -> list[str]:
-    return [body for (body,) in server.rows("select text_body from jmsql.message order by sequence")]
+    return [body for (body,) in server.rows("select text_body from jmsql_internal.message order by sequence")]
 
 
 TEN = [str(number) for number in range(1, 11)]
@@ -187,8 +187,8 @@ def test_upkeep_commits_what_was_decided_and_rolls_back_what_nobody_knows(
     prepare: Callable[..., Attempt],
 ) -> None:
     decided, waiting, orphan = prepare(ORDERS), prepare(ORDERS), prepare(ORDERS)
-    server.rows("delete from jmsql.spark_attempt where attempt_id = %s", orphan.attempt_id)
-    server.rows("update jmsql.spark_attempt set write_id = 'other' where attempt_id = %s", waiting.attempt_id)
+    server.rows("delete from jmsql_internal.spark_attempt where attempt_id = %s", orphan.attempt_id)
+    server.rows("update jmsql_internal.spark_attempt set write_id = 'other' where attempt_id = %s", waiting.attempt_id)
     decide(connection, decided)
     request_maintenance(PsycopgDriver(connection), "jmsql", two_phase_commit=True)
     with jmsql_factory.create_context() as context:
@@ -196,7 +196,7 @@ def test_upkeep_commits_what_was_decided_and_rolls_back_what_nobody_knows(
         assert [consumer.receive_body(str, timeout=10) for _ in TEN] == TEN
         wait_for(lambda: len(server.rows(PREPARED)) == 1)
         # Nobody comes to decide it within a day.
-        server.rows("update jmsql.spark_attempt set started_at = now() - interval '25 hours'")
+        server.rows("update jmsql_internal.spark_attempt set started_at = now() - interval '25 hours'")
         wait_for(lambda: server.rows(PREPARED) == [])
         assert consumer.receive(0) is None
     assert server.rows(LEFT) == [(0, 0, 0)]
@@ -208,13 +208,13 @@ def test_write_fails_if_something_prepared_is_gone(
 ) -> None:
     attempts = prepare(ORDERS), prepare(ORDERS, messages=5)
     if loss == "attempt":
-        server.rows("delete from jmsql.spark_attempt where attempt_id = %s", attempts[1].attempt_id)
+        server.rows("delete from jmsql_internal.spark_attempt where attempt_id = %s", attempts[1].attempt_id)
     else:
         ((name,),) = server.rows(PREPARED + " and gid like %s", f"%-{attempts[1].attempt_id}")
         connection.execute(f"rollback prepared '{name}'".encode())
     with pytest.raises(JMSException, match=r"5 of 15 messages .* are gone.*run the write again"):
         decide(connection, *attempts)
-    assert server.rows("select count(*) from jmsql.spark_write") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.spark_write") == [(0,)]
     PreparedWrites(PsycopgDriver(connection), "jmsql").forget(attempts, "w")
     finish(connection)
     assert bodies(server) == []
@@ -292,8 +292,8 @@ def role(jmsql_clean_url: str) -> Iterator[str]:
     with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
         for statement in (
             f"create role {name}",
-            f"grant usage on schema jmsql to {name}",
-            f"grant all on all tables in schema jmsql to {name}",
+            f"grant usage on schema jmsql, jmsql_internal to {name}",
+            f"grant all on all tables in schema jmsql, jmsql_internal to {name}",
         ):
             connection.execute(statement.encode())
         yield name
@@ -340,4 +340,4 @@ def test_transactions_of_other_schemas_are_left_alone(connection: psycopg.Connec
         assert len(connection.execute(PREPARED).fetchall()) == 1
         assert not PreparedAttempts(other).finish(PsycopgDriver(connection))
     finally:
-        connection.execute(f"drop schema {quote_identifier(other)} cascade".encode())
+        connection.execute(f"drop schema {Schema(other)}, {Schema(other).internal} cascade".encode())

@@ -65,13 +65,13 @@ def copy(task: psycopg.Connection, url: str, *batches: Sequence[dict[str, Any]])
 def test_messages_are_those_that_a_client_would_have_sent(
     task: psycopg.Connection, jmsql_clean_url: str, jmsql_factory: jmsql.ConnectionFactory, server: Server
 ) -> None:
-    before = server.rows("select jmsql.current_milliseconds()")[0][0]
+    before = server.rows("select jmsql_internal.current_milliseconds()")[0][0]
     first = {"text_body": "two kites \u00e9\0", "properties": [("color", "blue")], "correlation_id": "c\0"}
     rest = copy(task, jmsql_clean_url, [first, {"json_body": '{"a": 5000000000}'}], [{"bytes_body": b"\0\1"}, {}])
     assert rest == []
-    assert server.rows("select count(*) from jmsql.message") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
     task.commit()
-    after = server.rows("select jmsql.current_milliseconds()")[0][0]
+    after = server.rows("select jmsql_internal.current_milliseconds()")[0][0]
     with jmsql_factory.create_context() as context:
         consumer = context.create_consumer(context.create_queue("orders"))
         text, mapped, binary, plain = (consumer.receive(timeout=10) for _ in range(4))
@@ -106,7 +106,7 @@ def test_rows_go_to_their_queues_in_their_order_by_priority(
 def test_groups_are_noted(task: psycopg.Connection, jmsql_clean_url: str, server: Server) -> None:
     copy(task, jmsql_clean_url, [{"text_body": "a", "properties": [("JMSXGroupID", "g")]}])
     task.commit()
-    assert server.rows("select count(*) from jmsql.grouped_queue") == [(1,)]
+    assert server.rows("select count(*) from jmsql_internal.grouped_queue") == [(1,)]
 
 
 def test_what_goes_to_topics_or_later_remains(task: psycopg.Connection, jmsql_clean_url: str, server: Server) -> None:

@@ -20,12 +20,12 @@ def test_snapshot_stays_while_it_is_used_and_goes_then(
 ) -> None:
     monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)
     snapshot = keep_snapshot(Database(), timeout=2.0)
-    server.rows("insert into jmsql.queue (name) values ('later')")
+    server.rows("insert into jmsql_internal.queue (name) values ('later')")
     url = with_parameters(jmsql_clean_url, application_name=f"jmsql-spark-{reader_name(snapshot)}")
     with psycopg.connect(url) as reader:
         reader.execute("set transaction isolation level repeatable read")
         reader.execute(f"set transaction snapshot '{snapshot}'")
-        assert reader.execute("select count(*) from jmsql.queue").fetchone() == (0,)
+        assert reader.execute("select count(*) from jmsql_internal.queue").fetchone() == (0,)
         with pytest.raises(AssertionError):
             wait_for(lambda: server.connections(keeper) == 0, timeout=3.0)
     wait_for(lambda: server.connections(keeper) == 0, timeout=30)

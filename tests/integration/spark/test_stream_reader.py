@@ -74,8 +74,9 @@ def receive(context: jmsql.JMSContext, count: int) -> list[str | None]:
 def left(server: Server) -> tuple[int, int, int]:
     """How many messages, claims and batches there are."""
     ((messages, claims, batches),) = server.rows(
-        "select (select count(*) from jmsql.message), "
-        "(select count(*) from jmsql.delivery where claim_id is not null), (select count(*) from jmsql.spark_batch)"
+        "select (select count(*) from jmsql_internal.message), "
+        "(select count(*) from jmsql_internal.delivery where claim_id is not null), (select count(*) "
+        "from jmsql_internal.spark_batch)"
     )
     return messages, claims, batches
 
@@ -111,7 +112,7 @@ def test_batch_is_read_as_often_as_asked_also_by_the_next_driver(context: jmsql.
         end = reader.latestOffset(start, ALL)
         assert sorted(read(reader, start, end)) == [*"abcdefg"]
     send(context, "h")
-    server.rows("delete from jmsql.connection")
+    server.rows("delete from jmsql_internal.connection")
     with driver(partitions="2") as reader:
         assert [sorted(read(reader, start, end)) for _ in range(2)] == [[*"abcdefg"]] * 2
         last = reader.latestOffset(end, ALL)
@@ -232,7 +233,7 @@ def test_available_now_leaves_what_is_sent_later(context: jmsql.JMSContext, serv
 @pytest.mark.parametrize("bound", ["latest", "id", "timestamp"])
 def test_new_read_starts_where_it_is_told(context: jmsql.JMSContext, server: Server, bound: str) -> None:
     send(context, "a")
-    server.rows("update jmsql.message set jms_timestamp = jms_timestamp - 60000")
+    server.rows("update jmsql_internal.message set jms_timestamp = jms_timestamp - 60000")
     where = "latest"
     if bound != "latest":
         send(context, "b")
@@ -248,7 +249,7 @@ def test_new_read_starts_where_it_is_told(context: jmsql.JMSContext, server: Ser
 
 def test_backlog_is_reported(context: jmsql.JMSContext, server: Server) -> None:
     send(context, "a", "b", "c")
-    server.rows("update jmsql.message set jms_timestamp = jms_timestamp - 60000")
+    server.rows("update jmsql_internal.message set jms_timestamp = jms_timestamp - 60000")
     with driver() as reader:
         assert reader.reportLatestOffset() is None
         start = reader.initialOffset()
@@ -292,7 +293,7 @@ def test_what_is_acknowledged_is_counted(context: jmsql.JMSContext, server: Serv
 
 def test_history_is_kept(context: jmsql.JMSContext, server: Server) -> None:
     send(context, "a")
-    server.rows("update jmsql.queue set history = true")
+    server.rows("update jmsql_internal.queue set history = true")
     with driver() as reader:
         start = reader.initialOffset()
         end = reader.latestOffset(start, ALL)
@@ -307,10 +308,12 @@ def test_messages_that_vanish_are_told_unless_that_is_allowed(context: jmsql.JMS
         start = reader.initialOffset()
         end = reader.latestOffset(start, ALL)
         (partition,) = reader.partitions(start, end)
-        server.rows("delete from jmsql.message where text_body = 'a'")
+        server.rows("delete from jmsql_internal.message where text_body = 'a'")
         with pytest.raises(jmsql.JMSException, match="1 messages of the batch are gone"):
             list(reader.read(partition))
-        server.rows("delete from jmsql.delivery where sequence = (select min(sequence) from jmsql.delivery)")
+        server.rows(
+            "delete from jmsql_internal.delivery where sequence = (select min(sequence) from jmsql_internal.delivery)"
+        )
         with pytest.raises(jmsql.JMSException, match=r"1 messages of batch 1 are gone.*failOnDataLoss"):
             reader.partitions(start, end)
         with pytest.raises(jmsql.JMSException, match=r"Batch 7 is in the checkpoint and not in the database"):
@@ -447,14 +450,16 @@ def test_stream_stays_the_active_consumer_when_its_connection_was_lost(
         start = reader.initialOffset()
         first = reader.latestOffset(start, ALL)
         ((former, _),) = server.rows(
-            "select s.connection_id, pg_terminate_backend(c.server_process_id, 10000) from jmsql.subscriber s "
-            "join jmsql.connection c using (connection_id)"
+            "select s.connection_id, pg_terminate_backend(c.server_process_id, 10000) from jmsql_internal.subscriber s "
+            "join jmsql_internal.connection c using (connection_id)"
         )
 
         def is_attached_again() -> bool:
             assert read(reader, start, first) == ["a"]
             return server.rows(
-                "select connection_id <> %s and jmsql.is_connected(connection_id) from jmsql.subscriber", former
+                "select connection_id <> %s and jmsql_internal.is_connected(connection_id) "
+                "from jmsql_internal.subscriber",
+                former,
             ) == [(True,)]
 
         wait_for(is_attached_again, timeout=20)
@@ -465,9 +470,9 @@ def test_stream_stays_the_active_consumer_when_its_connection_was_lost(
 def test_claiming_compares_no_message_with_all_others(url: str, server: Server) -> None:
     """Whatever PostgreSQL expects of tables that it has not analyzed."""
     server.rows("select jmsql.create_queue('orders')")
-    ((queue_id,),) = server.rows("select queue_id from jmsql.queue where name = 'orders'")
+    ((queue_id,),) = server.rows("select queue_id from jmsql_internal.queue where name = 'orders'")
     server.rows(
-        "insert into jmsql.message (queue_id, inverse_priority, jms_delivery_mode, message_type) "
+        "insert into jmsql_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type) "
         "select %s, 5, 2, 'Message' from generate_series(1, 2000)",
         queue_id,
     )

@@ -19,7 +19,8 @@ ORDERS = Place("queue://orders", is_delayed=False)
 def stage(connection: psycopg.Connection, messages: int, partition: int = 0) -> Attempt:
     attempt_id = StagedMessages(PsycopgDriver(connection), "jmsql").begin_attempt()
     connection.execute(
-        "insert into jmsql.spark_staging (attempt_id, position, inverse_priority, jms_delivery_mode, destination, "
+        "insert into jmsql_internal.spark_staging (attempt_id, position, inverse_priority, jms_delivery_mode, "
+        "destination, "
         "message_type, text_body) select %s, n, 5, 2, 'queue://orders', 'TextMessage', n::text from "
         "generate_series(1, %s) as n",
         (attempt_id, messages),
@@ -29,7 +30,7 @@ def stage(connection: psycopg.Connection, messages: int, partition: int = 0) -> 
 
 
 def count(connection: psycopg.Connection, table: str) -> int:
-    row = connection.execute(f"select count(*) from jmsql.{table}").fetchone()
+    row = connection.execute(f"select count(*) from jmsql_internal.{table}").fetchone()
     assert row is not None
     return int(row[0])
 
@@ -37,7 +38,9 @@ def count(connection: psycopg.Connection, table: str) -> int:
 def test_what_was_staged_and_is_gone_fails_the_write(jmsql_clean_url: str) -> None:
     with psycopg.connect(jmsql_clean_url) as connection:
         attempt = stage(connection, 10)
-        connection.execute("delete from jmsql.spark_staging where position = 5")  # as after a crash of the server
+        connection.execute(
+            "delete from jmsql_internal.spark_staging where position = 5"
+        )  # as after a crash of the server
         with pytest.raises(JMSException, match=r"1 of 10 messages .* are gone"), connection.transaction():
             SparkWrites(PsycopgDriver(connection), "jmsql").write([attempt], "w", 0, is_stream=False)
         assert (count(connection, "message"), count(connection, "spark_write")) == (0, 0)
@@ -47,7 +50,7 @@ def test_messages_have_the_order_of_the_tasks_and_of_the_rows(jmsql_clean_url: s
     with psycopg.connect(jmsql_clean_url) as connection:
         second, first = stage(connection, 1000, partition=1), stage(connection, 1000, partition=0)
         SparkWrites(PsycopgDriver(connection), "jmsql").write([second, first], "w", 0, is_stream=False)
-        sent = connection.execute("select text_body from jmsql.message order by sequence").fetchall()
+        sent = connection.execute("select text_body from jmsql_internal.message order by sequence").fetchall()
     assert [body for (body,) in sent] == 2 * [str(number) for number in range(1, 1001)]
 
 
@@ -82,7 +85,7 @@ def test_what_dead_tasks_have_staged_is_removed_after_a_day_by_any_client(
     assert jmsql_factory.url is not None
     with psycopg.connect(jmsql_factory.url, autocommit=True) as connection:
         stage(connection, 10)
-        connection.execute("update jmsql.spark_attempt set started_at = now() - interval '25 hours'")
+        connection.execute("update jmsql_internal.spark_attempt set started_at = now() - interval '25 hours'")
         fresh = stage(connection, 5)
         request_maintenance(PsycopgDriver(connection), "jmsql", two_phase_commit=False)
         with jmsql_factory.create_connection():
@@ -99,9 +102,10 @@ def test_what_is_sent_is_counted_by_destination(jmsql_factory: jmsql.ConnectionF
     with psycopg.connect(jmsql_factory.url, autocommit=True) as connection:
         first, second = stage(connection, 10), stage(connection, 5, 1)
         connection.execute(
-            "update jmsql.spark_staging set destination = 'topic://prices' where attempt_id = %s", (second.attempt_id,)
+            "update jmsql_internal.spark_staging set destination = 'topic://prices' where attempt_id = %s",
+            (second.attempt_id,),
         )
-        connection.execute("update jmsql.spark_staging set jms_delivery_time = 1 where position = 1")
+        connection.execute("update jmsql_internal.spark_staging set jms_delivery_time = 1 where position = 1")
         first = first._replace(staged={ORDERS: 9, ORDERS._replace(is_delayed=True): 1})
         prices = Place("topic://prices", is_delayed=False)
         second = second._replace(staged={prices: 4, prices._replace(is_delayed=True): 1})

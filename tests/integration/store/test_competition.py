@@ -204,8 +204,8 @@ class TestTheFence:
         acknowledged = client.run(RECIPIENT.acknowledge([(key(queue_id, row), row.handle) for row in claimed]))
 
         assert acknowledged == 2
-        assert client.rows("select count(*) from jmsql.message") == [(0,)]
-        assert client.rows("select count(*) from jmsql.delivery") == [(0,)]
+        assert client.rows("select count(*) from jmsql_internal.message") == [(0,)]
+        assert client.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
 
     def test_a_lost_claim_does_not_acknowledge(self, client: Client, queue_id: int) -> None:
         send(client, "contested")

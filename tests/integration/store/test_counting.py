@@ -16,17 +16,20 @@ MESSAGES = 20
 """In each queue and each subscription; every other one was delivered before, half of these are claimed."""
 
 FILL = f"""
-    insert into jmsql.queue (name) select 'queue ' || n from generate_series(1, {QUEUES}) as n;
-    insert into jmsql.topic (name) values ('prices');
-    with made as (insert into jmsql.queue (name) select null from generate_series(1, {QUEUES}) as n returning queue_id)
-    insert into jmsql.subscription (queue_id, topic_id, name, durable, shared, no_local)
-        select m.queue_id, t.topic_id, 'subscription ' || m.queue_id, true, true, false from made m, jmsql.topic t;
-    insert into jmsql.message (queue_id, message_type, inverse_priority, jms_delivery_mode, jms_timestamp, properties)
+    insert into jmsql_internal.queue (name) select 'queue ' || n from generate_series(1, {QUEUES}) as n;
+    insert into jmsql_internal.topic (name) values ('prices');
+    with made as (insert into jmsql_internal.queue (name) select null
+    from generate_series(1, {QUEUES}) as n returning queue_id)
+    insert into jmsql_internal.subscription (queue_id, topic_id, name, durable, shared, no_local)
+        select m.queue_id, t.topic_id, 'subscription ' || m.queue_id, true, true, false
+        from made m, jmsql_internal.topic t;
+    insert into jmsql_internal.message (queue_id, message_type, inverse_priority, jms_delivery_mode, jms_timestamp,
+        properties)
         select q.queue_id, 'TextMessage', 5, 2, n, '{{"JMSXGroupID": "a"}}'
-        from jmsql.queue q, generate_series(1, {MESSAGES}) as n;
-    insert into jmsql.delivery (queue_id, inverse_priority, sequence, delivery_count, claim_id, connection_id)
+        from jmsql_internal.queue q, generate_series(1, {MESSAGES}) as n;
+    insert into jmsql_internal.delivery (queue_id, inverse_priority, sequence, delivery_count, claim_id, connection_id)
         select queue_id, inverse_priority, sequence, 1, case when jms_timestamp % 4 = 0 then 7 end, 1
-        from jmsql.message where jms_timestamp % 2 = 0;
+        from jmsql_internal.message where jms_timestamp % 2 = 0;
     """
 
 
@@ -36,13 +39,13 @@ def database(jmsql_clean_url: str) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
         tables = ("message", "delivery", "delayed_message")
         for table in tables:
-            connection.execute(f"alter table jmsql.{table} set (autovacuum_enabled = false)")
+            connection.execute(f"alter table jmsql_internal.{table} set (autovacuum_enabled = false)")
         connection.execute("vacuum (analyze)")
         connection.execute(FILL)
-        connection.execute("analyze jmsql.queue, jmsql.subscription, jmsql.topic")
+        connection.execute("analyze jmsql_internal.queue, jmsql_internal.subscription, jmsql_internal.topic")
         yield connection
         for table in tables:
-            connection.execute(f"alter table jmsql.{table} reset (autovacuum_enabled)")
+            connection.execute(f"alter table jmsql_internal.{table} reset (autovacuum_enabled)")
 
 
 @pytest.mark.parametrize(
@@ -71,12 +74,12 @@ def test_reading_one_queue_leaves_the_others_alone(database: psycopg.Connection[
 
 
 def test_the_views_and_the_metrics_count_the_same(database: psycopg.Connection[Any], jmsql_clean_url: str) -> None:
-    database.execute("update jmsql.message set jms_expiration = 1 where jms_timestamp = 4")
-    database.execute("update jmsql.delivery set next_attempt = 'infinity' where claim_id is null")
+    database.execute("update jmsql_internal.message set jms_expiration = 1 where jms_timestamp = 4")
+    database.execute("update jmsql_internal.delivery set next_attempt = 'infinity' where claim_id is null")
     database.execute(
-        """insert into jmsql.delayed_message (queue_id, message_type, inverse_priority, jms_delivery_mode,
+        """insert into jmsql_internal.delayed_message (queue_id, message_type, inverse_priority, jms_delivery_mode,
                                               jms_delivery_time, jms_timestamp, jms_expiration)
-           select queue_id, 'TextMessage', 5, 2, 4e12, 0, e from jmsql.queue, unnest(array[1, null]) as e"""
+           select queue_id, 'TextMessage', 5, 2, 4e12, 0, e from jmsql_internal.queue, unnest(array[1, null]) as e"""
     )
 
     expected = {"ready": 10, "claimed": 4, "waiting": 5, "delayed": 1, "redelivered": 10}

@@ -15,12 +15,12 @@ from tests.integration.store.conftest import Client, OpenClient, send
 from tests.leadership import SUSPEND_MAINTENANCE
 
 LONG_AGO = 1
-PASS: LiteralString = "update jmsql.leadership set expires_at = expires_at - jmsql.lease_duration()"
+PASS: LiteralString = "update jmsql_internal.leadership set expires_at = expires_at - jmsql_internal.lease_duration()"
 
 
 def connect(client: Client) -> int:
     """Make a client known, as control connections do."""
-    [(number,)] = client.rows("select jmsql.connect_client('here', 1)")
+    [(number,)] = client.rows("select jmsql_internal.connect_client('here', 1)")
     return int(number)
 
 
@@ -33,24 +33,24 @@ def test_one_client_has_the_lease_and_renews_it(client: Client, open_client: Ope
     first, second = connect(client), connect(other)
     assert lead(client, first)
     assert not lead(other, second)
-    expires_at = client.rows("select expires_at from jmsql.leadership")
+    expires_at = client.rows("select expires_at from jmsql_internal.leadership")
     assert lead(client, first)
-    assert client.rows("select expires_at from jmsql.leadership") > expires_at
+    assert client.rows("select expires_at from jmsql_internal.leadership") > expires_at
 
 
 def test_asking_for_a_lease_that_another_has_writes_nothing(client: Client, open_client: OpenClient) -> None:
     other = open_client()
     first, second = connect(client), connect(other)
     assert lead(client, first)
-    before = client.rows("select xmin::text, xmax::text, ctid::text from jmsql.leadership")
+    before = client.rows("select xmin::text, xmax::text, ctid::text from jmsql_internal.leadership")
     assert not lead(other, second)
-    assert client.rows("select xmin::text, xmax::text, ctid::text from jmsql.leadership") == before
+    assert client.rows("select xmin::text, xmax::text, ctid::text from jmsql_internal.leadership") == before
 
 
 def test_another_takes_over_at_once_from_a_client_that_has_closed(client: Client, open_client: OpenClient) -> None:
     other = open_client()
     assert lead(other, connect(other))
-    other.connection.execute("delete from jmsql.connection")
+    other.connection.execute("delete from jmsql_internal.connection")
     assert lead(client, connect(client))
 
 
@@ -75,7 +75,7 @@ def test_clock_set_back_leaves_no_lease_that_lasts_for_hours(client: Client, ope
     other = open_client()
     first, second = connect(other), connect(client)
     assert lead(other, first)
-    client.connection.execute("update jmsql.leadership set expires_at = expires_at + interval '2 hours'")
+    client.connection.execute("update jmsql_internal.leadership set expires_at = expires_at + interval '2 hours'")
     assert lead(client, second)
 
 
@@ -83,7 +83,7 @@ def test_maintenance_can_be_suspended(client: Client) -> None:
     number = connect(client)
     client.connection.execute(SUSPEND_MAINTENANCE)
     assert not lead(client, number)
-    client.connection.execute("delete from jmsql.leadership")
+    client.connection.execute("delete from jmsql_internal.leadership")
     assert lead(client, number)
 
 
@@ -123,10 +123,10 @@ def test_leader_that_loses_the_lease_in_the_middle_stops_there(client: Client, o
 
     send(client, "expired", expiration=LONG_AGO)
     assert maintenance.run(Interrupted(frozen.connection), first) == []
-    assert client.rows("select count(*) from jmsql.message") == [(1,)]
+    assert client.rows("select count(*) from jmsql_internal.message") == [(1,)]
     assert maintenance.run(frozen.driver, first) == []
     Maintenance("jmsql", Timings()).run(client.driver, second)
-    assert client.rows("select count(*) from jmsql.message") == [(0,)]
+    assert client.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
 # Strangers
@@ -152,7 +152,7 @@ def test_stranger_does_not_keep_a_dead_client_alive_by_its_lock(
 ) -> None:
     victim = open_client()
     number = connect(victim)
-    is_connected = f"select jmsql.is_connected({number})"
+    is_connected = f"select jmsql_internal.is_connected({number})"
     assert client.rows(is_connected) == [(True,)]
     [(high, low, kind)] = client.rows(LOCKS)
     assert kind == 1
@@ -161,22 +161,22 @@ def test_stranger_does_not_keep_a_dead_client_alive_by_its_lock(
     assert client.rows(LOCKS) == [(high, low, kind)], "the stranger has it"
     assert client.rows(is_connected) == [(False,)]
     Maintenance("jmsql", Timings()).run(client.driver, connect(client))
-    assert client.rows(f"select from jmsql.connection where connection_id = {number}") == []
+    assert client.rows(f"select from jmsql_internal.connection where connection_id = {number}") == []
 
 
 def test_locks_that_strangers_take_first_hinder_no_client_and_no_maintenance(
     client: Client, stranger: Client, open_client: OpenClient
 ) -> None:
     last = connect(open_client())
-    [(table,)] = client.rows("select 'jmsql.connection'::regclass::oid::bigint % 2147483647")
+    [(table,)] = client.rows("select 'jmsql_internal.connection'::regclass::oid::bigint % 2147483647")
     for number in (0, *range(last, last + 20)):
         stranger.connection.execute("select pg_advisory_lock(%s, %s), pg_advisory_lock(%s)", [table, number, number])
     number = connect(client)
-    assert client.rows(f"select jmsql.is_connected({number})") == [(True,)]
+    assert client.rows(f"select jmsql_internal.is_connected({number})") == [(True,)]
     send(client, "expired", expiration=LONG_AGO)
     Maintenance("jmsql", Timings()).run(client.driver, number)
-    assert client.rows("select count(*) from jmsql.message") == [(0,)]
-    assert client.rows(f"select jmsql.is_connected({number})") == [(True,)]
+    assert client.rows("select count(*) from jmsql_internal.message") == [(0,)]
+    assert client.rows(f"select jmsql_internal.is_connected({number})") == [(True,)]
 
 
 def test_role_that_may_not_administer_gets_no_lease(client: Client, open_client: OpenClient) -> None:
@@ -187,12 +187,12 @@ def test_role_that_may_not_administer_gets_no_lease(client: Client, open_client:
         client.connection.execute("select jmsql.grant_access('granted', 'leading_user', 'send', 'receive')")
         user.connection.execute("set role leading_user")
         assert not lead(user, connect(user))
-        assert client.rows("select from jmsql.leadership") == []
+        assert client.rows("select from jmsql_internal.leadership") == []
         for change in (
-            "insert into jmsql.leadership values (true, null, 'infinity')",
-            "delete from jmsql.leadership",
-            "select from jmsql.leadership for update",
-            "truncate jmsql.leadership",
+            "insert into jmsql_internal.leadership values (true, null, 'infinity')",
+            "delete from jmsql_internal.leadership",
+            "select from jmsql_internal.leadership for update",
+            "truncate jmsql_internal.leadership",
         ):
             with pytest.raises(Exception, match="permission denied"):
                 user.connection.execute(change.encode())
@@ -207,11 +207,11 @@ def test_row_of_a_client_is_seen_only_once_its_lock_is_held(client: Client, open
     slow = open_client(transactions=True)
     number = connect(slow)
     leader = connect(client)
-    assert client.rows("select connection_id from jmsql.connection") == [(leader,)]
+    assert client.rows("select connection_id from jmsql_internal.connection") == [(leader,)]
     [(held,)] = client.rows("select count(*) from pg_locks where locktype = 'advisory' and granted")
     assert held == 2, "the lock is there before the row"
     Maintenance("jmsql", Timings()).run(client.driver, leader)
     slow.connection.commit()
     Maintenance("jmsql", Timings()).run(client.driver, leader)
-    assert client.rows(f"select jmsql.is_connected({number})") == [(True,)]
-    assert client.rows("select count(*) from jmsql.connection") == [(2,)]
+    assert client.rows(f"select jmsql_internal.is_connected({number})") == [(True,)]
+    assert client.rows("select count(*) from jmsql_internal.connection") == [(2,)]

@@ -22,12 +22,14 @@ def test_what_has_expired_is_removed(client: Client, queue_id: int) -> None:
     Maintenance("jmsql", Timings()).run(client.driver, LEADER)
 
     assert bodies(client.run(receive.browse(queue_id, None, (-1, 0), 10))) == ["fresh"]
-    assert client.rows("select count(*) from jmsql.message") == [(1,)]
+    assert client.rows("select count(*) from jmsql_internal.message") == [(1,)]
 
 
 def test_what_has_expired_moves_to_the_expiry_queue(client: Client, queue_id: int) -> None:
     expired = client.run(lookup.queue_id("expired orders"))
-    client.connection.execute("update jmsql.queue set expiry_queue_id = %s where queue_id = %s", (expired, queue_id))
+    client.connection.execute(
+        "update jmsql_internal.queue set expiry_queue_id = %s where queue_id = %s", (expired, queue_id)
+    )
     send(client, "first", "second", expiration=LONG_AGO)
 
     Maintenance("jmsql", Timings()).run(client.driver, LEADER)
@@ -35,15 +37,15 @@ def test_what_has_expired_moves_to_the_expiry_queue(client: Client, queue_id: in
     moved = client.run(RECIPIENT.take(expired, None, FROM_THE_FRONT, 10))
     assert bodies(moved) == ["first", "second"]
     assert [row.jms_expiration for row in moved] == [None, None]
-    assert client.rows("select count(*) from jmsql.message") == [(0,)]
+    assert client.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
 def test_what_is_claimed_does_not_expire(client: Client, queue_id: int) -> None:
-    client.connection.execute("insert into jmsql.connection (host, process_id) values ('here', 1)")
-    (connection,) = client.rows("select connection_id from jmsql.connection")[0]
+    client.connection.execute("insert into jmsql_internal.connection (host, process_id) values ('here', 1)")
+    (connection,) = client.rows("select connection_id from jmsql_internal.connection")[0]
     send(client, "claimed")
     claimed = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, connection))
-    client.connection.execute("update jmsql.message set jms_expiration = 1")
+    client.connection.execute("update jmsql_internal.message set jms_expiration = 1")
 
     Maintenance("jmsql", Timings()).run(client.driver, connection)
 
@@ -63,8 +65,8 @@ def test_claims_of_the_dead_come_back_counted(client: Client, queue_id: int) -> 
 def test_what_is_known_of_messages_that_are_gone_is_forgotten(client: Client, queue_id: int) -> None:
     send(client, "gone")
     client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD))
-    client.connection.execute("delete from jmsql.message")
+    client.connection.execute("delete from jmsql_internal.message")
 
     Maintenance("jmsql", Timings()).run(client.driver, LEADER)
 
-    assert client.rows("select count(*) from jmsql.delivery") == [(0,)]
+    assert client.rows("select count(*) from jmsql_internal.delivery") == [(0,)]

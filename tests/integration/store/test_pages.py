@@ -29,12 +29,12 @@ def database(jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
     jmsql.migrate(jmsql_url, SCHEMA)
     with psycopg.connect(jmsql_url, autocommit=True) as connection:
         yield connection
-        connection.execute(f"drop schema {SCHEMA} cascade")
+        connection.execute(f"drop schema {SCHEMA}, {SCHEMA}_internal cascade")
 
 
 def missing(database: psycopg.Connection[Any]) -> list[str]:
     """Return the tables that have fewer pages than they should."""
-    return [name for (name,) in database.execute(f"select {SCHEMA}.tables_without_pages()").fetchall()]
+    return [name for (name,) in database.execute(f"select {SCHEMA}_internal.tables_without_pages()").fetchall()]
 
 
 def pages(database: psycopg.Connection[Any]) -> list[int]:
@@ -51,23 +51,23 @@ def maintain(database: psycopg.Connection[Any]) -> None:
 )
 def test_what_takes_the_pages_away_is_mended_once(database: psycopg.Connection[Any], statement: str) -> None:
     for name in TABLES:
-        table, key = sql.Identifier(SCHEMA, name), sql.Identifier(f"{name}_pkey")
+        table, key = sql.Identifier(f"{SCHEMA}_internal", name), sql.Identifier(f"{name}_pkey")
         database.execute(sql.SQL(statement).format(table, key))
     assert missing(database) == TABLES
 
     maintain(database)
 
     assert pages(database) == [128, 128, 128]
-    assert database.execute(f"select count(*) from {SCHEMA}.message").fetchone() == (0,)
+    assert database.execute(f"select count(*) from {SCHEMA}_internal.message").fetchone() == (0,)
     maintain(database)
     assert pages(database) == [128, 128, 128]
 
 
 def test_vacuum_leaves_the_pages(database: psycopg.Connection[Any]) -> None:
-    database.execute(f"vacuum full {SCHEMA}.message")
+    database.execute(f"vacuum full {SCHEMA}_internal.message")
     maintain(database)
 
-    database.execute(f"vacuum (analyze) {SCHEMA}.message")
+    database.execute(f"vacuum (analyze) {SCHEMA}_internal.message")
 
     assert missing(database) == []
 
@@ -79,25 +79,25 @@ def test_messages_that_are_there_stay(database: psycopg.Connection[Any], jmsql_u
         producer.delivery_delay = 3600
         producer.send(jmsql.Queue("orders"), "later")
         for name in TABLES:
-            database.execute(sql.SQL("vacuum (full) {}").format(sql.Identifier(SCHEMA, name)))
+            database.execute(sql.SQL("vacuum (full) {}").format(sql.Identifier(f"{SCHEMA}_internal", name)))
 
         wait_for(lambda: missing(database) == [], timeout=20)
 
         assert context.create_consumer(jmsql.Queue("orders")).receive_body(str, timeout=10) == "now"
-    assert database.execute(f"select count(*) from {SCHEMA}.delayed_message").fetchone() == (1,)
+    assert database.execute(f"select count(*) from {SCHEMA}_internal.delayed_message").fetchone() == (1,)
 
 
 def test_the_doctor_names_tables_without_pages(database: psycopg.Connection[Any], jmsql_url: str) -> None:
     with Diagnosis(jmsql_url, SCHEMA) as diagnosis:
         assert diagnosis.tables_without_pages() == []
-        database.execute(f"vacuum full {SCHEMA}.message")
+        database.execute(f"vacuum full {SCHEMA}_internal.message")
         assert diagnosis.tables_without_pages() == ["message"]
 
 
 def test_a_locked_table_holds_nobody_up(database: psycopg.Connection[Any], jmsql_url: str) -> None:
-    database.execute(f"vacuum full {SCHEMA}.message")
+    database.execute(f"vacuum full {SCHEMA}_internal.message")
     with psycopg.connect(jmsql_url) as other:
-        other.execute(f"lock table {SCHEMA}.message in share update exclusive mode")
+        other.execute(f"lock table {SCHEMA}_internal.message in share update exclusive mode")
         maintain(database)
         assert missing(database) == ["message"]
 
@@ -113,7 +113,7 @@ def test_a_restored_dump_gets_its_pages_back(database: psycopg.Connection[Any], 
         pytest.skip("the server is not on this machine, or has no pg_dump")
     dsn = jmsql_url.replace("+psycopg", "")
     subprocess.run([programs / "pg_dump", "-Fc", "-n", SCHEMA, "-f", dump, dsn], check=True)
-    database.execute(f"drop schema {SCHEMA} cascade")
+    database.execute(f"drop schema {SCHEMA}, {SCHEMA}_internal cascade")
     subprocess.run([programs / "pg_restore", "-d", dsn, dump], check=True)
     assert missing(database) == TABLES
 
@@ -121,7 +121,7 @@ def test_a_restored_dump_gets_its_pages_back(database: psycopg.Connection[Any], 
 
     assert missing(database) == []
     targets = database.execute(
-        f"select count(*) from pg_attribute where attrelid = '{SCHEMA}.message'::regclass "
+        f"select count(*) from pg_attribute where attrelid = '{SCHEMA}_internal.message'::regclass "
         "and attnum > 0 and attstattarget = 0"
     ).fetchone()
     assert targets == (4,)

@@ -60,31 +60,35 @@ LONG = 50_000
 BATCH = 100
 
 FILL = f"""
-    insert into {SCHEMA}.message (queue_id, inverse_priority, jms_delivery_mode, message_type, text_body, sequence)
+    insert into {SCHEMA}_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type, text_body,
+        sequence)
         select 1, {PRIORITY}, 2, 'TextMessage', repeat('x', 200), n from generate_series(1, {LONG}) as n;
-    insert into {SCHEMA}.delivery (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
+    insert into {SCHEMA}_internal.delivery (queue_id, inverse_priority, sequence, claim_id, connection_id, claimed_at)
         select 1, {PRIORITY}, n, 7, 1, now() from generate_series(1, {LONG // 2}) as n;
-    insert into {SCHEMA}.delayed_message
+    insert into {SCHEMA}_internal.delayed_message
         (queue_id, inverse_priority, jms_delivery_mode, message_type, text_body, jms_delivery_time)
         select 1, {PRIORITY}, 2, 'TextMessage', repeat('x', 200),
-               case when n <= {LONG // 2} then n else {SCHEMA}.current_milliseconds() + 3600000 + n end
+               case when n <= {LONG // 2} then n else {SCHEMA}_internal.current_milliseconds() + 3600000 + n end
         from generate_series(1, {LONG}) as n;
-    select setval('{SCHEMA}.message_sequence', last_value + {LONG}) from {SCHEMA}.message_sequence;
+    select setval('{SCHEMA}_internal.message_sequence', last_value + {LONG}) from {SCHEMA}_internal.message_sequence;
     """
-EMPTY = f"delete from {SCHEMA}.message; delete from {SCHEMA}.delivery; delete from {SCHEMA}.delayed_message"
+EMPTY = (
+    f"delete from {SCHEMA}_internal.message; delete from {SCHEMA}_internal.delivery; "
+    f"delete from {SCHEMA}_internal.delayed_message"
+)
 TABLES = ("message", "delivery", "delayed_message")
-VACUUM = f"vacuum (analyze) {', '.join(f'{SCHEMA}.{table}' for table in TABLES)}"
+VACUUM = f"vacuum (analyze) {', '.join(f'{SCHEMA}_internal.{table}' for table in TABLES)}"
 
 # Groups of ten messages that follow one another, in a queue of their own; a tenth of the first half is claimed.
 FILL_GROUPS = f"""
-    insert into {SCHEMA}.message
+    insert into {SCHEMA}_internal.message
         (queue_id, inverse_priority, jms_delivery_mode, message_type, text_body, sequence, properties)
         select 2, {PRIORITY}, 2, 'TextMessage', repeat('x', 200), n,
                jsonb_build_object('JMSXGroupID', 'group ' || n / 10)
         from generate_series(1, {LONG}) as n;
-    insert into {SCHEMA}.delivery
+    insert into {SCHEMA}_internal.delivery
         (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at)
-        select m.queue_id, m.inverse_priority, m.sequence, m.group_hash, 7, 1, now() from {SCHEMA}.message m
+        select m.queue_id, m.inverse_priority, m.sequence, m.group_hash, 7, 1, now() from {SCHEMA}_internal.message m
         where m.queue_id = 2 and m.sequence <= {LONG // 2} and m.sequence % 10 = 0;
     """
 FILL += FILL_GROUPS
@@ -213,7 +217,7 @@ def _planned_empty(connection: psycopg.Connection[Any]) -> dict[str, PlannedStat
 
 def _planned_after_vacuum_full(connection: psycopg.Connection[Any]) -> dict[str, PlannedStatement]:
     for table in TABLES:
-        connection.execute(f"vacuum full {SCHEMA}.{table}")
+        connection.execute(f"vacuum full {SCHEMA}_internal.{table}")
     planned = _plan(connection)
     _keep_plans(planned)
     Maintenance(SCHEMA, Timings()).run(PsycopgDriver(connection), 1)
@@ -243,8 +247,8 @@ def _plan(connection: psycopg.Connection[Any]) -> dict[str, PlannedStatement]:
 def _planned_for_millions(connection: psycopg.Connection[Any]) -> dict[str, PlannedStatement]:
     connection.execute(FILL)
     connection.execute(VACUUM)
-    connection.execute(f"update pg_class set reltuples = 5e6 where oid = '{SCHEMA}.message'::regclass")
-    connection.execute(f"update pg_class set reltuples = 1e6 where oid = '{SCHEMA}.delivery'::regclass")
+    connection.execute(f"update pg_class set reltuples = 5e6 where oid = '{SCHEMA}_internal.message'::regclass")
+    connection.execute(f"update pg_class set reltuples = 1e6 where oid = '{SCHEMA}_internal.delivery'::regclass")
     return _plan(connection)
 
 
@@ -262,9 +266,9 @@ MOMENTS = {
 def planned(request: pytest.FixtureRequest, jmsql_url: str) -> Iterator[dict[str, PlannedStatement]]:
     jmsql.migrate(jmsql_url, SCHEMA)
     with psycopg.connect(jmsql_url, autocommit=True) as connection:
-        connection.execute(f"insert into {SCHEMA}.queue (name) values ('groups')")  # beside DLQ
+        connection.execute(f"insert into {SCHEMA}_internal.queue (name) values ('groups')")  # beside DLQ
         yield request.param(connection)
-        connection.execute(f"drop schema {SCHEMA} cascade")
+        connection.execute(f"drop schema {SCHEMA}, {SCHEMA}_internal cascade")
 
 
 @pytest.fixture(params=list(CASES))

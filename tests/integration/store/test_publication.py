@@ -44,24 +44,26 @@ def context(jmsql_factory: ConnectionFactory) -> Iterator[jmsql.JMSContext]:
 
 
 def count(database: psycopg.Connection[Any], table: str) -> int:
-    row = database.execute(sql.SQL("select count(*) from {}").format(sql.Identifier("jmsql", table))).fetchone()
+    row = database.execute(
+        sql.SQL("select count(*) from {}").format(sql.Identifier("jmsql_internal", table))
+    ).fetchone()
     assert row is not None
     number: int = row[0]
     return number
 
 
 def test_rows_of_every_table_can_be_updated_and_deleted(database: psycopg.Connection[Any]) -> None:
-    database.execute("select jmsql.make_history_partition(%s)", (RETIRED,))
+    database.execute("select jmsql_internal.make_history_partition(%s)", (RETIRED,))
     try:
         tables = database.execute(
             """select c.relname, (select a.attname from pg_attribute a
                                   where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
                                     and a.attgenerated = '' and a.attidentity = '' order by a.attnum limit 1)
-               from pg_class c where c.relnamespace = 'jmsql'::regnamespace and c.relkind in ('r', 'p')"""
+               from pg_class c where c.relnamespace = 'jmsql_internal'::regnamespace and c.relkind in ('r', 'p')"""
         ).fetchall()
         refused = []
         for name, column in tables:
-            table, one = sql.Identifier("jmsql", name), sql.Identifier(column)
+            table, one = sql.Identifier("jmsql_internal", name), sql.Identifier(column)
             for statement in (
                 sql.SQL("delete from {} where false").format(table),
                 sql.SQL("update {} set {} = {} where false").format(table, one, one),
@@ -71,7 +73,7 @@ def test_rows_of_every_table_can_be_updated_and_deleted(database: psycopg.Connec
                 except psycopg.Error as error:
                     refused.append(str(error))
     finally:
-        database.execute("drop table jmsql.message_history_20200201")
+        database.execute("drop table jmsql_internal.message_history_20200201")
 
     assert len(tables) > 20
     assert refused == []
@@ -174,7 +176,8 @@ def test_what_tasks_of_spark_have_staged_is_sent(
     staged = StagedMessages(PsycopgDriver(database), "jmsql")
     attempt_id = staged.begin_attempt("w")
     database.execute(
-        "insert into jmsql.spark_staging (attempt_id, position, inverse_priority, jms_delivery_mode, destination, "
+        "insert into jmsql_internal.spark_staging (attempt_id, position, inverse_priority, jms_delivery_mode, "
+        "destination, "
         "message_type, text_body) select %s, 1, 5, 2, 'queue://orders', 'TextMessage', 'row'",
         (attempt_id,),
     )

@@ -58,7 +58,7 @@ def test_a_consumer_with_a_selector_does_not_look_twice_at_what_does_not_match(c
 
     assert client.run(reader.read(10)) == []
 
-    (highest,) = client.rows("select max(sequence) from jmsql.message")
+    (highest,) = client.rows("select max(sequence) from jmsql_internal.message")
     assert reader._bounds.lowest[5] == highest[0] + 1
 
 
@@ -67,7 +67,7 @@ def test_first_group_of_a_queue_is_found_at_once(reader: QueueReader, client: Cl
     assert len(client.run(reader.read(1))) == 1
     reader._bounds.swept(60.0)  # as after a long sweep: no other is due for twenty minutes
     client.rows(
-        "insert into jmsql.message (queue_id, inverse_priority, jms_delivery_mode, message_type, properties) "
+        "insert into jmsql_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type, properties) "
         f"select {queue_id}, 5, 2, 'Message', '{{\"JMSXGroupID\": \"a\"}}' returning 1"
     )
 
@@ -79,7 +79,7 @@ def test_groups_that_are_free_again_do_not_keep_the_scan_from_what_it_has_not_co
 ) -> None:
     def insert(first: int, count: int, group: str) -> list[int]:
         rows = client.rows(
-            "insert into jmsql.message "
+            "insert into jmsql_internal.message "
             "(queue_id, inverse_priority, jms_delivery_mode, message_type, sequence, properties) "
             f"select {queue_id}, 5, 2, 'Message', n, jsonb_build_object('JMSXGroupID', {group}) "
             f"from generate_series({first}, {first + count - 1}) as n returning group_hash"

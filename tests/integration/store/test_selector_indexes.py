@@ -36,10 +36,10 @@ def database(jmsql_clean_url: str) -> Iterator[psycopg.Connection[Any]]:
 @pytest.fixture
 def queue_id(database: psycopg.Connection[Any]) -> int:
     """A queue with many messages, a few of which are blue and come last."""
-    row = database.execute("insert into jmsql.queue (name) values ('orders') returning queue_id").fetchone()
+    row = database.execute("insert into jmsql_internal.queue (name) values ('orders') returning queue_id").fetchone()
     assert row is not None
     database.execute(
-        """insert into jmsql.message
+        """insert into jmsql_internal.message
                (queue_id, message_type, inverse_priority, jms_delivery_mode, jms_type, properties)
            select %s, 'Message', 5, 2, 'order',
                   jsonb_build_object('weight', 7, 'color', case when n > %s then 'blue' else 'red' || n %% 40 end)
@@ -102,7 +102,7 @@ def test_consumers_with_the_selector_read_the_index_and_all_others_the_primary_k
     before = plans(database, queue_id, "color = 'blue'")
     name = make(indexes, "color = 'blue'")
     if vacuumed:
-        database.execute("vacuum analyze jmsql.message")
+        database.execute("vacuum analyze jmsql_internal.message")
     for text in SERVED:
         for plan in plans(database, queue_id, text).values():
             assert name in scanned(plan)
@@ -154,14 +154,14 @@ def test_a_making_that_breaks_off_leaves_nothing_and_can_be_done_again(
     """PostgreSQL refuses values that do not fit into a page of the index."""
     long = "".join(random.choices(string.ascii_letters, k=20_000))
     database.execute(
-        "update jmsql.message set properties = jsonb_build_object('color', %s::text) "
-        "where sequence = (select max(sequence) from jmsql.message)",
+        "update jmsql_internal.message set properties = jsonb_build_object('color', %s::text) "
+        "where sequence = (select max(sequence) from jmsql_internal.message)",
         (long,),
     )
     with pytest.raises(JMSException, match="index row"):
         make(indexes, "color = 'blue'")
     assert indexes.all() == []
-    database.execute("delete from jmsql.message where length(properties ->> 'color') > 100")
+    database.execute("delete from jmsql_internal.message where length(properties ->> 'color') > 100")
     assert make(indexes, "color = 'blue'")
 
 
@@ -169,7 +169,7 @@ def test_it_tells_what_it_waits_for(indexes: SelectorIndexes, database: psycopg.
     told: list[IndexProgress] = []
     making = threading.Thread(target=lambda: indexes.create("orders", parsed("color = 'blue'"), told.append))
     with database.transaction():
-        database.execute("delete from jmsql.message where sequence < 0")
+        database.execute("delete from jmsql_internal.message where sequence < 0")
         making.start()
         wait_for(lambda: any(progress.phase.startswith("waiting for") for progress in told), 30.0)
     making.join(30.0)

@@ -90,8 +90,8 @@ def test_each_test_starts_with_an_empty_schema(pytester: pytest.Pytester) -> Non
         @pytest.mark.parametrize("run", [1, 2])
         def test_empty(jmsql_clean_url, run):
             with psycopg.connect(jmsql_clean_url) as connection:
-                assert connection.execute("select count(*) from jmsql.queue").fetchone() == (0,)
-                connection.execute("insert into jmsql.queue (name) values ('orders')")
+                assert connection.execute("select count(*) from jmsql_internal.queue").fetchone() == (0,)
+                connection.execute("insert into jmsql_internal.queue (name) values ('orders')")
         """,
     )
     result.assert_outcomes(passed=2)

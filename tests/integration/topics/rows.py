@@ -15,7 +15,7 @@ _PATIENCE = 10.0
 
 def count(server: Server, table: LiteralString) -> int:
     """How many rows a table of the schema has."""
-    number: int = server.rows(f"select count(*) from jmsql.{table}")[0][0]
+    number: int = server.rows(f"select count(*) from jmsql_internal.{table}")[0][0]
     return number
 
 

@@ -34,8 +34,9 @@ from tests.texts import receive, receive_texts, send_texts, texts_of
 
 NAME = "subscription"
 ATTACH = """
-    insert into jmsql.subscriber (queue_id, connection_id, consumers)
-    select s.queue_id, c.connection_id, 1 from jmsql.subscription s, jmsql.connection c where c.client_id = 'reader'
+    insert into jmsql_internal.subscriber (queue_id, connection_id, consumers)
+    select s.queue_id, c.connection_id, 1 from jmsql_internal.subscription s, jmsql_internal.connection c
+    where c.client_id = 'reader'
     """
 
 
@@ -160,7 +161,7 @@ def test_consumer_that_comes_while_another_unsubscribes_keeps_its_subscription(
     """The administrator's transaction does what that of a client does that joins at the same time."""
     session = connect("reader").create_session()
     session.create_durable_consumer(topic, NAME).close()
-    blocker.execute("select from jmsql.subscription for update")
+    blocker.execute("select from jmsql_internal.subscription for update")
     blocker.execute(ATTACH)
     unsubscribing = Background(lambda: session.unsubscribe(NAME))
     server.wait_until_someone_waits()
@@ -174,7 +175,7 @@ def test_consumers_that_want_another_topic_at_the_same_time_do_not_both_get_it(
 ) -> None:
     session = connect("reader").create_session()
     session.create_durable_consumer(topic, NAME).close()
-    blocker.execute("select from jmsql.subscription for update")
+    blocker.execute("select from jmsql_internal.subscription for update")
     blocker.execute(ATTACH)
     joining = Background(lambda: session.create_durable_consumer(Topic("sports"), NAME))
     server.wait_until_someone_waits()
@@ -195,7 +196,9 @@ def test_two_that_make_one_on_different_topics_at_the_same_time_do_not_both_get_
     blocker.commit()
     with pytest.raises(IllegalStateException, match="wants something else"):
         joining.result()
-    assert server.rows("select t.name from jmsql.subscription join jmsql.topic t using (topic_id)") == [(topic.name,)]
+    assert server.rows(
+        "select t.name from jmsql_internal.subscription join jmsql_internal.topic t using (topic_id)"
+    ) == [(topic.name,)]
 
 
 def test_locks_of_others_keep_nobody_from_making_one(

@@ -28,23 +28,24 @@ MESSAGES = 50_000
 DELETED = 100
 
 FILL = f"""
-    insert into {SCHEMA}.connection (host, process_id) values ('here', 1);
-    insert into {SCHEMA}.topic (name) select 'topic ' || n from generate_series(1, {TOPICS}) n;
-    insert into {SCHEMA}.queue (name) select null from generate_series(1, {TOPICS * SUBSCRIPTIONS});
-    insert into {SCHEMA}.subscription (queue_id, topic_id, client_id, name, selector, durable, shared, no_local)
+    insert into {SCHEMA}_internal.connection (host, process_id) values ('here', 1);
+    insert into {SCHEMA}_internal.topic (name) select 'topic ' || n from generate_series(1, {TOPICS}) n;
+    insert into {SCHEMA}_internal.queue (name) select null from generate_series(1, {TOPICS * SUBSCRIPTIONS});
+    insert into {SCHEMA}_internal.subscription (queue_id, topic_id, client_id, name, selector, durable, shared,
+        no_local)
         select n, (n - 1) / {SUBSCRIPTIONS} + 1, 'client', 'name ' || n,
                case n % {SUBSCRIPTIONS} when 1 then 'weight > 1' when 2 then 'weight > 2' end, true, false, n % 2 = 0
         from generate_series(1, {TOPICS * SUBSCRIPTIONS}) n;
-    insert into {SCHEMA}.subscriber (queue_id, connection_id, consumers)
-        select queue_id, 1, 1 from {SCHEMA}.subscription;
-    insert into {SCHEMA}.message (queue_id, inverse_priority, jms_delivery_mode, message_type, text_body)
+    insert into {SCHEMA}_internal.subscriber (queue_id, connection_id, consumers)
+        select queue_id, 1, 1 from {SCHEMA}_internal.subscription;
+    insert into {SCHEMA}_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type, text_body)
         select n % 50 + 1, 5, 2, 'TextMessage', repeat('x', 200) from generate_series(1, {MESSAGES}) n;
-    insert into {SCHEMA}.queue (name, deleted_at) values (null, now());
-    insert into {SCHEMA}.message (queue_id, inverse_priority, jms_delivery_mode, message_type, text_body)
+    insert into {SCHEMA}_internal.queue (name, deleted_at) values (null, now());
+    insert into {SCHEMA}_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type, text_body)
         select {QUEUES}, 5, 2, 'TextMessage', 'deleted' from generate_series(1, {DELETED}) n;
     """
 ANALYZE = "; ".join(
-    f"analyze {SCHEMA}.{table}"
+    f"analyze {SCHEMA}_internal.{table}"
     for table in ("topic", "queue", "subscription", "subscriber", "message", "delivery", "delayed_message", "body")
 )
 MESSAGE: dict[str, object] = {
@@ -86,12 +87,14 @@ CASES = {
 def planned(request: pytest.FixtureRequest, jmsql_url: str) -> Iterator[dict[str, PlannedStatement]]:
     jmsql.migrate(jmsql_url, SCHEMA)
     with psycopg.connect(jmsql_url, autocommit=True) as connection:
-        connection.execute(f"delete from {SCHEMA}.queue; alter table {SCHEMA}.queue alter queue_id restart")
+        connection.execute(
+            f"delete from {SCHEMA}_internal.queue; alter table {SCHEMA}_internal.queue alter queue_id restart"
+        )
         connection.execute(FILL)
         if request.param:
             connection.execute(ANALYZE)
         yield {name: PlannedStatement(connection, name, case.statement) for name, case in CASES.items()}
-        connection.execute(f"drop schema {SCHEMA} cascade")
+        connection.execute(f"drop schema {SCHEMA}, {SCHEMA}_internal cascade")
 
 
 @pytest.mark.parametrize("name", list(CASES))

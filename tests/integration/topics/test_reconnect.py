@@ -17,23 +17,23 @@ from tests.texts import receive_texts, send_texts, texts_of
 
 NAME = "subscription"
 JOINED = """
-    select count(*) from jmsql.subscriber
-    where connection_id > %s and jmsql.is_connected(connection_id)
+    select count(*) from jmsql_internal.subscriber
+    where connection_id > %s and jmsql_internal.is_connected(connection_id)
     """
 
 
 BOUND: dict[str, LiteralString] = {
     table: f"""
-    select count(*), count(*) filter (where jmsql.is_connected(connection_id))
-    from jmsql.{table} where connection_id is not null"""
+    select count(*), count(*) filter (where jmsql_internal.is_connected(connection_id))
+    from jmsql_internal.{table} where connection_id is not null"""
     for table in ("queue", "topic")
 }
 
 
 TAKE_OVER = """
-    with q as (insert into jmsql.queue (name) values (null) returning queue_id)
-    insert into jmsql.subscription (queue_id, topic_id, client_id, name, durable, shared, no_local)
-    select queue_id, topic_id, 'reader', %s, true, false, false from q, jmsql.topic t where t.name = %s"""
+    with q as (insert into jmsql_internal.queue (name) values (null) returning queue_id)
+    insert into jmsql_internal.subscription (queue_id, topic_id, client_id, name, durable, shared, no_local)
+    select queue_id, topic_id, 'reader', %s, true, false, false from q, jmsql_internal.topic t where t.name = %s"""
 
 
 class Interruption:
@@ -48,7 +48,7 @@ class Interruption:
 
     def __call__(self, *, joined: int) -> None:
         """End the connections, and wait until so many subscriptions are joined again."""
-        last = self._server.rows("select max(connection_id) from jmsql.connection")[0][0]
+        last = self._server.rows("select max(connection_id) from jmsql_internal.connection")[0][0]
         self._server.terminate(CONTROL)
         wait_for(lambda: self._server.rows(JOINED, last) == [(joined,)], timeout=10)
 
@@ -140,7 +140,7 @@ def test_subscription_shared_by_consumers_of_one_connection_ends_with_the_last_o
 ) -> None:
     consumers = [reader.create_session().create_shared_consumer(topic, NAME) for _ in range(3)]
     interrupt(joined=1)
-    wait_for(lambda: server.rows("select consumers from jmsql.subscriber") == [(3,)])
+    wait_for(lambda: server.rows("select consumers from jmsql_internal.subscriber") == [(3,)])
     for consumer in consumers:
         assert count(server, "subscription") == 1
         consumer.close()
@@ -152,7 +152,9 @@ def test_subscription_that_was_removed_meanwhile_is_made_anew(
 ) -> None:
     """As upkeep does for a client that is away for long."""
     consumers = make_all(reader.create_session(), topic)
-    server.rows("delete from jmsql.subscription; update jmsql.queue set deleted_at = now() where name is null")
+    server.rows(
+        "delete from jmsql_internal.subscription; update jmsql_internal.queue set deleted_at = now() where name is null"
+    )
     interrupt(joined=len(consumers))
     send_texts(others, topic, "a")
     send_texts(others, consumers["temporary"].destination, "a")
@@ -167,7 +169,9 @@ def test_subscription_that_another_client_has_taken_over_does_not_hold_up_the_re
     session = reader.create_session()
     shared = session.create_shared_durable_consumer(topic, NAME)
     plain = session.create_consumer(topic)
-    server.rows("delete from jmsql.subscription; update jmsql.queue set deleted_at = now() where name is null")
+    server.rows(
+        "delete from jmsql_internal.subscription; update jmsql_internal.queue set deleted_at = now() where name is null"
+    )
     server.rows(TAKE_OVER, NAME, topic.name)
     interrupt(joined=1)
     wait_for(lambda: any(isinstance(problem, IllegalStateException) for problem in problems))
@@ -184,14 +188,16 @@ def test_what_another_client_has_collected_under_the_name_is_not_dropped(
     reader.exception_listener = problems.append
     session = reader.create_session()
     session.create_shared_durable_consumer(topic, NAME)
-    server.rows("delete from jmsql.subscription; update jmsql.queue set deleted_at = now() where name is null")
+    server.rows(
+        "delete from jmsql_internal.subscription; update jmsql_internal.queue set deleted_at = now() where name is null"
+    )
     server.rows(TAKE_OVER, NAME, topic.name)
-    server.rows("update jmsql.subscription set shared = true, selector = 'true'")
+    server.rows("update jmsql_internal.subscription set shared = true, selector = 'true'")
     send_texts(session, topic, "a", "b")
     interrupt(joined=0)
     wait_for(lambda: any(isinstance(problem, IllegalStateException) for problem in problems))
     assert count(server, "message") == 2
-    assert server.rows("select selector from jmsql.subscription") == [("true",)]
+    assert server.rows("select selector from jmsql_internal.subscription") == [("true",)]
 
 
 @pytest.mark.parametrize("interruptions", [1, 2])
@@ -201,7 +207,10 @@ def test_subscription_made_anew_ends_with_its_consumer(
     """Also if the consumer has not looked at it yet."""
     consumer = reader.create_session().create_consumer(topic)
     for _ in range(interruptions):
-        server.rows("delete from jmsql.subscription; update jmsql.queue set deleted_at = now() where name is null")
+        server.rows(
+            "delete from jmsql_internal.subscription; update jmsql_internal.queue set deleted_at = now() where "
+            "name is null"
+        )
         interrupt(joined=1)
     consumer.close()
     wait_until_empty(server, "subscription", "subscriber", "queue")
@@ -230,7 +239,7 @@ def test_consumer_that_closes_while_it_is_joined_again_leaves_nothing(
     reader: Connection, server: Server, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = reader.create_session().create_consumer(topic)
-    server.rows("delete from jmsql.subscription")  # as upkeep does with a client that it takes for gone
+    server.rows("delete from jmsql_internal.subscription")  # as upkeep does with a client that it takes for gone
     destinations = reader._destinations
     join = destinations.join
     closing: list[Background[None]] = []
@@ -253,7 +262,7 @@ def test_consumer_that_is_opened_before_the_others_are_joined_again_is_not_joine
 ) -> None:
     consumer = reader.create_session().create_durable_consumer(topic, NAME)
     reader._memberships.join_again([])
-    assert server.rows("select consumers from jmsql.subscriber") == [(1,)]
+    assert server.rows("select consumers from jmsql_internal.subscriber") == [(1,)]
     consumer.close()
     assert count(server, "subscriber") == 0
 

@@ -15,7 +15,7 @@ from jmsql.embedded import start_server
 from jmsql.testing import drain, wait_for
 from tests.texts import receive, send_texts, texts_of
 
-JOINED = "select count(*) from jmsql.subscriber where jmsql.is_connected(connection_id)"
+JOINED = "select count(*) from jmsql_internal.subscriber where jmsql_internal.is_connected(connection_id)"
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from tests.texts import receive, receive_texts, send_texts, texts_of
 
 NAME = "subscription"
 JOIN = """
-    insert into jmsql.subscriber
-    select s.queue_id, c.connection_id, 1 from jmsql.subscription s, jmsql.connection c"""
+    insert into jmsql_internal.subscriber
+    select s.queue_id, c.connection_id, 1 from jmsql_internal.subscription s, jmsql_internal.connection c"""
 WAITING = "select count(*) from pg_locks where not granted"
-GIVEN_UP = "delete from jmsql.subscriber"
+GIVEN_UP = "delete from jmsql_internal.subscriber"
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_message_that_is_held_goes_when_it_is_let_go(
         message = receive(consumer)
     queue.delete()
     run(upkeep)
-    assert server.rows("select text_body from jmsql.message") == [("a",)]
+    assert server.rows("select text_body from jmsql_internal.message") == [("a",)]
     assert count(server, "queue") == 1
     if mode is AcknowledgeMode.CLIENT:
         message.acknowledge()
@@ -65,8 +65,8 @@ def test_many_messages_are_purged_in_steps(
     session.create_durable_consumer(topic, NAME).close()
     server.rows(
         """
-        insert into jmsql.message (queue_id, inverse_priority, jms_delivery_mode, message_type)
-        select queue_id, 5, 2, 'Message' from jmsql.subscription, generate_series(1, 12000)
+        insert into jmsql_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type)
+        select queue_id, 5, 2, 'Message' from jmsql_internal.subscription, generate_series(1, 12000)
         """
     )
     session.unsubscribe(NAME)
@@ -91,7 +91,7 @@ def test_other_messages_are_left_alone(
     run(upkeep)
     assert texts_of(drain(kept)) == ["a"]
     assert texts_of(drain(session.create_consumer(queue))) == ["b"]
-    assert server.rows("select count(*) from jmsql.queue where name is null") == [(1,)]
+    assert server.rows("select count(*) from jmsql_internal.queue where name is null") == [(1,)]
 
 
 def test_subscription_that_is_joined_at_the_same_moment_stays(
@@ -100,7 +100,7 @@ def test_subscription_that_is_joined_at_the_same_moment_stays(
     """The administrator's transaction does what that of a client does that joins a subscription nobody has."""
     consumer = connection.create_session().create_shared_consumer(topic, NAME)
     server.rows(GIVEN_UP)
-    blocker.execute("select from jmsql.subscription for update")
+    blocker.execute("select from jmsql_internal.subscription for update")
     blocker.execute(JOIN)
     running = Background(lambda: run(upkeep))
     wait_for(lambda: not running.is_running or server.rows(WAITING) != [(0,)])
@@ -117,8 +117,8 @@ def test_transaction_that_published_as_the_subscription_ended_leaves_nothing(
     """It begins after the statement that ends the subscription, and before that statement's commit."""
     session, publishing = connection.create_session(), connection.create_session(transacted=True)
     session.create_shared_durable_consumer(topic, NAME).close()
-    (queue_id,) = server.rows("select queue_id from jmsql.subscription")[0]
-    blocker.execute("update jmsql.subscription set ended = true where queue_id = %s", [queue_id])
+    (queue_id,) = server.rows("select queue_id from jmsql_internal.subscription")[0]
+    blocker.execute("update jmsql_internal.subscription set ended = true where queue_id = %s", [queue_id])
     publishing.create_producer(topic).send(publishing.create_text_message("a"))
     assert publishing.database is not None  # sends what waits
     blocker.commit()

@@ -43,7 +43,7 @@ def test_sends_receives_and_sql_take_effect_with_the_second_phase(
     assert texts_there(others, replies) == ["A"]
     assert server.rows("select * from shipment") == [("kite",)]
     assert texts_there(others, queue) == []
-    assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
 
 
 def test_what_a_savepoint_takes_back_is_not_prepared(
@@ -65,7 +65,7 @@ def test_what_a_savepoint_takes_back_is_not_prepared(
     assert texts_there(others, replies) == ["A"]
     message = receive(others.create_consumer(queue))
     assert (message.get_body(str), message.jms_redelivered) == ("b", True)
-    assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
 
 
 def test_one_phase_is_enough_for_one_participant(
@@ -112,7 +112,9 @@ def test_message_delivered_before_is_committed_too(
     assert receive(consumer).jms_redelivered
     xa_session.tpc_prepare()
     xa_session.tpc_commit()
-    assert server.rows("select (select count(*) from jmsql.message), (select count(*) from jmsql.delivery)") == [(0, 0)]
+    assert server.rows(
+        "select (select count(*) from jmsql_internal.message), (select count(*) from jmsql_internal.delivery)"
+    ) == [(0, 0)]
 
 
 def test_several_messages_are_received_once_each(xa_session: XASession, others: Session, queue: Queue) -> None:

@@ -57,7 +57,7 @@ def test_another_session_finishes_what_a_closed_one_has_prepared(
     assert woken.jms_redelivered is not commits
     assert texts_there(others, queue) == ([] if commits else ["b"])
     assert xa_session.tpc_recover() == []
-    assert server.rows("select count(*) from jmsql.message") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
 def _prepare_and_wait(url: str) -> None:

@@ -37,5 +37,5 @@ def test_the_last_delivery_ends_well_or_in_the_dead_letter_queue(
             xa_session.tpc_rollback()
         dead = [letter.body for letter in administration.dead_letters()]
     assert dead == ([] if commit else ["a"])
-    assert server.rows("select count(*) from jmsql.message") == [(len(dead),)]
-    assert server.rows("select count(*) from jmsql.delivery") == [(0,)]
+    assert server.rows("select count(*) from jmsql_internal.message") == [(len(dead),)]
+    assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]

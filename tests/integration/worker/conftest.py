@@ -167,7 +167,7 @@ class Database:
 
     def queued(self) -> int:
         """How many messages there are, whoever holds them."""
-        return int(self.rows("select count(*) from jmsql.message")[0][0])
+        return int(self.rows("select count(*) from jmsql_internal.message")[0][0])
 
     def wait_until_handled(self, count: int) -> None:
         """Wait until so many messages were handled and are gone."""

@@ -11,7 +11,8 @@ from jmsql.testing import drain, wait_for
 from tests.integration.worker.conftest import PATIENCE, Database, StartWorker
 
 SUBSCRIPTION = """
-    select t.name, s.selector from jmsql.subscription s join jmsql.topic t using (topic_id) where s.name = 'desk'"""
+    select t.name, s.selector from jmsql_internal.subscription s join jmsql_internal.topic t using (topic_id)
+    where s.name = 'desk'"""
 
 
 def release(selector: str, topic: str = "prices") -> str:

@@ -63,7 +63,7 @@ def test_all_text_but_plain_names_is_in_parameters() -> None:
 
 
 def test_the_schema_is_quoted_for_sql_and_for_psycopg() -> None:
-    assert '"a""b%%c".selector_compare(' in sql("x = y", 'a"b%c').condition
+    assert '"a""b%%c_internal".selector_compare(' in sql("x = y", 'a"b%c').condition
 
 
 def test_the_length_is_linear() -> None:

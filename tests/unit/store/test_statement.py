@@ -12,8 +12,12 @@ from jmsql.exceptions import JMSException, JMSSecurityException
 from jmsql.store.runner import Runner
 from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, fill, row_count, value
 
-FIND = Statement("find", "select queue_id from jmsql.queue where name = %(name)s", "looking up {name!r}", value(int))
-CREATE = Statement("create", "insert into jmsql.queue (name) values (%(name)s)", "creating {name!r}", row_count)
+FIND = Statement(
+    "find", "select queue_id from jmsql_internal.queue where name = %(name)s", "looking up {name!r}", value(int)
+)
+CREATE = Statement(
+    "create", "insert into jmsql_internal.queue (name) values (%(name)s)", "creating {name!r}", row_count
+)
 
 
 class Script:
@@ -44,7 +48,7 @@ def found(number: int) -> Result:
 def test_statement_is_of_the_schema_of_its_runner() -> None:
     script = Script(found(7))
     assert Runner(script, "shop").run(FIND.bind(name="orders")) == 7
-    assert script.asked == [('select queue_id from "shop".queue where name = %(name)s', {"name": "orders"})]
+    assert script.asked == [('select queue_id from "shop_internal".queue where name = %(name)s', {"name": "orders"})]
 
 
 def test_text_is_the_same_object_each_time() -> None:
