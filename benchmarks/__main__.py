@@ -14,6 +14,7 @@ from rich.status import Status
 
 from benchmarks import (
     batches,
+    connecting,
     endurance,
     fan_out,
     keeping_history,
@@ -39,6 +40,7 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "non-persistent-send": singles.non_persistent_send,
     "automatic-receive": singles.automatic_receive,
     "idle-latency": latency.idle_latency,
+    "connecting": connecting.connecting,
     "backlog": endurance.backlog,
     "selector": endurance.selector,
     "pinned-snapshot": endurance.pinned_snapshot,

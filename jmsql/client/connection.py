@@ -145,17 +145,30 @@ class Connection:
     def client_id(self) -> str | None:
         """The client identifier, which names the client's durable subscriptions; None: it has none.
 
-        It can be set once, before anything else is done with the connection. No two live connections have the same.
+        Setting it is the same as `set_client_id`.
 
         Raises:
-            IllegalStateException: The connection is closed, is in use, or has an identifier already.
-            InvalidClientIDException: The identifier is empty, or another live connection has it.
+            IllegalStateException: The connection is closed.
         """
         self._check_open()
         return self._client.client_id
 
     @client_id.setter
     def client_id(self, client_id: str) -> None:
+        self.set_client_id(client_id)
+
+    def set_client_id(self, client_id: str) -> None:
+        """Take a client identifier, which no other live connection has (JMS 1.1, chapter 4.3.2).
+
+        It can be set once, before anything else is done with the connection.
+
+        Args:
+            client_id: The identifier, of at least one character.
+
+        Raises:
+            IllegalStateException: The connection is closed, is in use, or has an identifier already.
+            InvalidClientIDException: The identifier is empty, or another live connection has it.
+        """
         self._check_open()
         if self._client.client_id is not None:
             raise IllegalStateException(f"The connection has the client identifier {self._client.client_id!r} already.")
@@ -178,13 +191,26 @@ class Connection:
     def exception_listener(self) -> ExceptionListener | None:
         """What is told, on a thread of the connection's, when the server is lost; None: nobody. Calls do not overlap.
 
-        The connection keeps trying to reach the server again, so the listener need not.
+        The connection keeps trying to reach the server again, so the listener need not. Setting it is the same as
+        `set_exception_listener`.
         """
         self._check_open()
         return self._exceptions.listener
 
     @exception_listener.setter
     def exception_listener(self, listener: ExceptionListener | None) -> None:
+        self.set_exception_listener(listener)
+
+    def set_exception_listener(self, listener: ExceptionListener | None) -> None:
+        """Have a listener told when the server is lost (JMS 1.1, chapter 4.3.8).
+
+        Args:
+            listener: A callable, or an object with `on_exception`; None: nobody is told.
+
+        Raises:
+            IllegalStateException: The connection is closed.
+            TypeError: The listener is no callable and has no `on_exception`.
+        """
         self._use()
         self._exceptions.listener = listener
 

@@ -87,15 +87,31 @@ class MessageConsumer:
         DUPS_OK sessions: at once, then after ever longer pauses, until it moves to the dead-letter queue. In the other
         sessions the next message comes, and the session decides by `commit`, `rollback`, `recover` or `acknowledge`.
 
+        Setting it is the same as `set_message_listener`.
+
         Raises:
             IllegalStateException: The consumer is closed.
-            TypeError: The listener is no callable and has no `on_message`.
         """
         self._check_open()
         return self._state.listener
 
     @message_listener.setter
     def message_listener(self, listener: MessageListener | None) -> None:
+        self.set_message_listener(listener)
+
+    def set_message_listener(self, listener: MessageListener | None) -> None:
+        """Have a listener called with the messages from now on (JMS 1.1, chapter 4.5.2).
+
+        What was fetched ahead for `receive` is given back first.
+
+        Args:
+            listener: A callable, or an object with `on_message`; None: `receive` is used from now on.
+
+        Raises:
+            IllegalStateException: The consumer is closed, or the session has a listener for connection consumers.
+            TypeError: The listener is no callable and has no `on_message`.
+            JMSException: The server could not be asked.
+        """
         self._check_open()
         if listener is not None:
             require_listener(listener)

@@ -91,18 +91,31 @@ class JMSContext:
     def client_id(self) -> str | None:
         """The client identifier of the connection; see [`Connection.client_id`][jmsql.Connection.client_id].
 
+        Setting it is the same as `set_client_id`.
+
+        Raises:
+            IllegalStateException: The context is closed, or has no connection of its own.
+        """
+        return self._require_connection().client_id
+
+    @client_id.setter
+    def client_id(self, client_id: str) -> None:
+        self.set_client_id(client_id)
+
+    def set_client_id(self, client_id: str) -> None:
+        """Take a client identifier; see [`Connection.set_client_id`][jmsql.Connection.set_client_id].
+
         It can be set once, before anything else is done with the context.
+
+        Args:
+            client_id: The identifier, of at least one character.
 
         Raises:
             IllegalStateException: The context is closed, has no connection of its own, is in use, or has an identifier
                 already.
             InvalidClientIDException: The identifier is empty, or another live connection has it.
         """
-        return self._require_connection().client_id
-
-    @client_id.setter
-    def client_id(self, client_id: str) -> None:
-        self._require_connection().client_id = client_id
+        self._require_connection().set_client_id(client_id)
 
     @property
     def metadata(self) -> ConnectionMetaData:
@@ -120,7 +133,11 @@ class JMSContext:
 
     @exception_listener.setter
     def exception_listener(self, listener: ExceptionListener | None) -> None:
-        self._require_connection().exception_listener = listener
+        self.set_exception_listener(listener)
+
+    def set_exception_listener(self, listener: ExceptionListener | None) -> None:
+        """Have a listener told; see [`Connection`][jmsql.Connection.set_exception_listener]."""
+        self._require_connection().set_exception_listener(listener)
 
     def _require_connection(self) -> Connection:
         self._check_open()

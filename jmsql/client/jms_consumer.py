@@ -47,7 +47,11 @@ class JMSConsumer:
 
     @message_listener.setter
     def message_listener(self, listener: MessageListener | None) -> None:
-        self._consumer.message_listener = listener
+        self.set_message_listener(listener)
+
+    def set_message_listener(self, listener: MessageListener | None) -> None:
+        """Have a listener called; see [`MessageConsumer`][jmsql.MessageConsumer.set_message_listener]."""
+        self._consumer.set_message_listener(listener)
 
     def receive(self, timeout: float | timedelta | None = None) -> Message | None:
         """Return the next message, waiting for it if need be.

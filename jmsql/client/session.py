@@ -111,10 +111,15 @@ class Session(AbstractSession):
 
     @property
     def database(self) -> sqlalchemy.Connection:
-        """The SQLAlchemy connection of the session's transaction, for the application's own SQL.
+        """The SQLAlchemy connection of the session's transaction, for the application's own SQL: `get_database()`."""
+        return self.get_database()
 
-        What the session has sent and received so far is visible through it. Savepoints take back what is sent and
-        received after them. Leave committing, rolling back and closing it to the session.
+    def get_database(self) -> sqlalchemy.Connection:
+        """Return the SQLAlchemy connection of the session's transaction, for the application's own SQL.
+
+        It is taken when it is first needed. What the session has sent and received so far is visible through it.
+        Savepoints take back what is sent and received after them. Leave committing, rolling back and closing it to the
+        session.
 
         Raises:
             IllegalStateException: The session is not transacted, or is closed.
@@ -134,19 +139,32 @@ class Session(AbstractSession):
     def message_listener(self) -> MessageListener | None:
         """What `run` gives the messages to that a connection consumer has loaded (JMS 1.1, chapter 8.2.1).
 
-        Only who makes the sessions of a [`ServerSessionPool`][jmsql.connection_consumers.ServerSessionPool] needs it;
-        others set the listeners of consumers. While it is set, the session's consumers neither receive nor have
-        listeners.
+        Setting it is the same as `set_message_listener`.
 
         Raises:
-            IllegalStateException: The session is closed, or one of its consumers has a listener.
-            TypeError: The listener is no callable and has no `on_message`.
+            IllegalStateException: The session is closed.
         """
         self._check_open()
         return self._state.message_listener
 
     @message_listener.setter
     def message_listener(self, listener: MessageListener | None) -> None:
+        self.set_message_listener(listener)
+
+    def set_message_listener(self, listener: MessageListener | None) -> None:
+        """Have `run` call a listener with the messages that a connection consumer has loaded (JMS 1.1, chapter 8.2.1).
+
+        Only who makes the sessions of a [`ServerSessionPool`][jmsql.connection_consumers.ServerSessionPool] needs it;
+        others set the listeners of consumers. While it is set, the session's consumers neither receive nor have
+        listeners.
+
+        Args:
+            listener: A callable, or an object with `on_message`; None: no listener.
+
+        Raises:
+            IllegalStateException: The session is closed, or one of its consumers has a listener.
+            TypeError: The listener is no callable and has no `on_message`.
+        """
         self._check_open()
         if listener is not None:
             require_listener(listener)

@@ -245,10 +245,9 @@ class XASession(Session):
         self._check_no_global_transaction("End it with tpc_commit() or tpc_rollback().")
         super().rollback(error)
 
-    @property
-    def database(self) -> sqlalchemy.Connection:
+    def get_database(self) -> sqlalchemy.Connection:
         self._check_not_ended()
-        return super().database
+        return super().get_database()
 
     def __repr__(self) -> str:
         state = "" if self._xid is None else f" {tuple(self._xid)} {self._phase.name.lower().replace('_', ' ')}"

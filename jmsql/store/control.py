@@ -135,7 +135,7 @@ class ControlConnection:
         try:
             if database is not None:
                 check_same_database(connection, database)
-            server = look_at_server(runner(connection, schema), url)
+            server = look_at_server(runner(connection, schema, prepares=False), url)
             clock.set(server.milliseconds)
             link = _make_known(connection, schema, timings, pooled=is_pooled)
             return cls(url, schema, clock, timings, server, link)
@@ -487,5 +487,5 @@ def _make_known(
 ) -> _Link:
     """Make the client known on a new connection, under its former number where that can be."""
     sign_of_life: SignOfLife = (Heartbeats if pooled else AdvisoryLock)(timings)
-    connection_id = sign_of_life.begin(runner(connection, schema), former_id)
+    connection_id = sign_of_life.begin(runner(connection, schema, prepares=False), former_id)
     return _Link(connection, pooled, sign_of_life, connection_id)

@@ -36,10 +36,12 @@ class PsycopgDriver:
 
     Args:
         connection: The connection; its row factory, cursor factory and adapters are left alone.
+        prepares: Whether statements are prepared, which takes a round trip more the first time.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], *, prepares: bool = True) -> None:
         self.connection = connection
+        self._prepares = prepares
 
     @property
     def is_idle(self) -> bool:
@@ -49,7 +51,7 @@ class PsycopgDriver:
     def execute(self, statement: str | bytes, parameters: Mapping[str, Any] | None = None) -> Result:
         """Prepare a statement, unless it is, and run it."""
         cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
-        cursor.execute(_encoded(statement), parameters, prepare=True, binary=True)
+        cursor.execute(_encoded(statement), parameters, prepare=self._prepares, binary=True)
         # Not `cursor.description`, which is made anew, at more cost than many a statement.
         result = cursor.pgresult
         if result is not None:

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Hashable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import psycopg
@@ -139,7 +139,7 @@ def open_connection(url: URL, timings: Timings = Timings()) -> tuple[psycopg.Con
         The connection, and whether it leads through a pooler.
     """
     parsed, arguments = _connect_arguments(url, timings)
-    positional, parameters = parsed.get_dialect()().create_connect_args(parsed)
+    positional, parameters = _dialect().create_connect_args(parsed)
     parameters.update(arguments, autocommit=True)
     connection: psycopg.Connection[Any] = psycopg.connect(*positional, **parameters)
     try:
@@ -209,6 +209,14 @@ class _Template(NamedTuple):
 
 
 _templates: dict[Hashable, _Template] = {}
+
+
+@cache
+def _dialect() -> Dialect:
+    """Return what translates URLs. It never connects, and knows no server."""
+    from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg  # takes longer than all else
+
+    return PGDialect_psycopg()  # type: ignore[no-untyped-call]
 
 
 def _open_engine(url: URL, connecting: _Connecting, timings: Timings, **options: Any) -> Engine:

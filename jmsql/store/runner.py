@@ -60,11 +60,12 @@ class Runner:
             return outcome
 
 
-def runner(connection: psycopg.Connection[Any], schema: str) -> Runner:
+def runner(connection: psycopg.Connection[Any], schema: str, *, prepares: bool = True) -> Runner:
     """Return a runner on a psycopg connection.
 
     Args:
         connection: The connection; its row factory, cursor factory and adapters are left alone.
         schema: The plain name of the schema.
+        prepares: Whether statements are prepared; not those that run once.
     """
-    return Runner(PsycopgDriver(connection), schema)
+    return Runner(PsycopgDriver(connection, prepares=prepares), schema)
