@@ -13,7 +13,7 @@ from benchmarks.setting import Setting
 
 __all__ = ["connecting"]
 
-_MAKE_KNOWN = "insert into jmsql.connection (host, process_id) values ('floor', 0)"
+_MAKE_KNOWN = "insert into jmsql_internal.connection (host, process_id) values ('floor', 0)"
 
 
 def connecting(setting: Setting) -> list[Comparison]:
@@ -53,7 +53,7 @@ def _connect_floor(database: Database) -> float:
     connection.execute("listen floor")
     connection.execute(_MAKE_KNOWN)
     taken = time.process_time() - started
-    connection.execute("delete from jmsql.connection where host = 'floor'")
+    connection.execute("delete from jmsql_internal.connection where host = 'floor'")
     connection.close()
     return 1000 * taken
 
