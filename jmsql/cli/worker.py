@@ -98,7 +98,9 @@ def worker(
         has_metrics,
         changed_subscriptions,
     )
-    supervisor = Supervisor(settings, processes, url, SourceFiles(Path.cwd()) if reload else None)
+    supervisor = Supervisor(
+        settings, processes, url, SourceFiles(Path.cwd(), settings.timings.reload_interval) if reload else None
+    )
     metrics = partial(exposition, supervisor.metrics) if has_metrics else None
     with ExitStack() as exits:
         if health_port is not None:

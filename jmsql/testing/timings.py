@@ -18,7 +18,6 @@ FAST_TIMINGS = Timings(
     minimum_poll_interval=0.02,
     maximum_poll_interval=0.1,
     sweep_interval=0.02,
-    statistics_interval=0.02,
     history_refresh_interval=0.1,
     policy_refresh_interval=0.1,
 )

@@ -33,9 +33,6 @@ CUT_OFF = 1
 
 _USAGE_ERROR = 2
 _JMS_ERROR = 3
-_HEARTBEAT = 1.0
-_LOOK = 0.25
-_ROLLBACK_TIMEOUT = 5.0
 
 
 class Child:
@@ -51,6 +48,7 @@ class Child:
         self._channel = channel
         self._stop_signal = stop_signal
         self._settings = settings
+        self._timings = settings.timings
         self._threads: list[HandlerThread] = []
         self._named: set[Handling] = set()
         self._tally: Tally | None = None
@@ -98,13 +96,13 @@ class Child:
 
     def _thread(self, connection: Connection, listener: Listener, number: int) -> HandlerThread:
         try:
-            return HandlerThread(connection, listener, number, self._settings.changed_subscriptions)
+            return HandlerThread(connection, listener, number, self._timings, self._settings.changed_subscriptions)
         except ChangeRefusedException as error:
             raise IllegalStateException(f"{listener}: {error} {_way_out(error, listener)}") from error
 
     def _is_wanted(self) -> bool:
         """Wait a moment; return whether all threads run, and neither a signal nor the supervisor's end says to stop."""
-        told, _, _ = select.select([self._channel, self._stop_signal], [], [], _LOOK)
+        told, _, _ = select.select([self._channel, self._stop_signal], [], [], self._timings.check_interval)
         return not told and all(thread.is_alive() for thread in self._threads)
 
     def _look(self) -> None:
@@ -116,7 +114,7 @@ class Child:
                 self._warn_if_long(thread, handling, now - handling.started)
         self._named.intersection_update([thread.handling for thread in self._threads if thread.handling is not None])
         if now >= self._next_heartbeat:
-            self._next_heartbeat = now + _HEARTBEAT
+            self._next_heartbeat = now + self._timings.report_interval
             self._report()
 
     def _warn_if_long(self, thread: HandlerThread, handling: Handling, seconds: float) -> None:
@@ -155,7 +153,7 @@ class Child:
         for thread in self._threads:
             thread.stop()
         while self._running() and time.monotonic() < deadline:
-            self._running()[0].join(min(_LOOK, max(0.0, deadline - time.monotonic())))
+            self._running()[0].join(min(self._timings.check_interval, max(0.0, deadline - time.monotonic())))
             self._look()
         left = self._running()
         for thread in left:
@@ -167,7 +165,7 @@ class Child:
             )
         closing = threading.Thread(target=_close, args=[connection, left], daemon=True)
         closing.start()
-        closing.join(_ROLLBACK_TIMEOUT)
+        closing.join(self._timings.rollback_timeout)
         self._report()
         return CUT_OFF if left else 0
 

@@ -16,8 +16,6 @@ from jmsql.worker.settings import Settings
 
 __all__ = ["ChildProcess"]
 
-_PATIENCE = 10.0  # seconds for a process to roll back and to end, beyond its deadline
-
 
 class ChildProcess:
     """Starts a process, and takes in what it reports.
@@ -36,6 +34,7 @@ class ChildProcess:
         self.listeners: list[dict[str, Any]] = []
         self.is_ready = False
         self._drain_timeout = settings.drain_timeout
+        self._exit_timeout = settings.timings.exit_timeout
         self._heartbeat: datetime | None = None
         self._last_sign = self.started
         self._kill_at: float | None = None
@@ -88,7 +87,7 @@ class ChildProcess:
         """Wait for its end, once it reports no more; return its exit code, or minus the signal that has killed it."""
         self.channel.close()
         try:
-            return self._process.wait(_PATIENCE)
+            return self._process.wait(self._exit_timeout)
         except subprocess.TimeoutExpired:
             self.kill()
             return self._process.wait()
@@ -96,7 +95,7 @@ class ChildProcess:
     def drain(self) -> None:
         """Tell it to end. It is killed if it does not do so in time."""
         if self._kill_at is None:
-            self._kill_at = time.monotonic() + self._drain_timeout + _PATIENCE
+            self._kill_at = time.monotonic() + self._drain_timeout + self._exit_timeout
             self._process.send_signal(signal.SIGTERM)
 
     def kill_if_overdue(self) -> None:

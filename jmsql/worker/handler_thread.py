@@ -22,6 +22,7 @@ from jmsql.policies import RedeliveryPolicy
 from jmsql.store.subscriptions import SubscriptionChange
 from jmsql.worker.application import Listener
 from jmsql.worker.parameters import Delivery
+from jmsql.worker.timings import WorkerTimings
 from jmsql.worker.work import Work
 
 __all__ = ["DEFAULT_REDELIVERY", "HandlerThread", "Handling"]
@@ -32,10 +33,6 @@ DEFAULT_REDELIVERY = RedeliveryPolicy(
     maximum_deliveries=20, delay=1.0, multiplier=2.0, maximum_delay=4 * 3600.0, jitter=0.1
 )
 """What holds for messages of which neither the listener nor the destination says anything: about a day in all."""
-
-_PAUSE_AFTER_FAILURE = 0.1
-_PAUSE_WITHOUT_SERVER = 1.0
-_CANCEL_TIMEOUT = 2.0
 
 
 class Handling(NamedTuple):
@@ -55,6 +52,7 @@ class HandlerThread(threading.Thread):
         connection: Where the session comes from.
         listener: The listener.
         number: Which of the listener's threads it is.
+        timings: How long it pauses after a failure.
         changed_subscriptions: What happens to a durable subscription that the listener wants with another selector.
 
     Raises:
@@ -66,10 +64,12 @@ class HandlerThread(threading.Thread):
         connection: Connection,
         listener: Listener,
         number: int,
+        timings: WorkerTimings,
         changed_subscriptions: SubscriptionChange = SubscriptionChange.REFUSE,
     ) -> None:
         super().__init__(name=f"{listener.name} {number}", daemon=True)
         self.listener = listener
+        self._timings = timings
         self.work = Work()
         self.handling: Handling | None = None
         self._stopping = threading.Event()
@@ -104,7 +104,7 @@ class HandlerThread(threading.Thread):
         try:
             driver_connection = handling.database.connection.driver_connection
             assert isinstance(driver_connection, psycopg.Connection)
-            driver_connection.cancel_safe(timeout=_CANCEL_TIMEOUT)
+            driver_connection.cancel_safe(timeout=self._timings.cancel_timeout)
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             logger.warning("%s: its statement cannot be interrupted: %s", self.listener, error)
 
@@ -115,7 +115,7 @@ class HandlerThread(threading.Thread):
             if not self._stopping.is_set():
                 logger.warning("%s: no message can be received: %s", self.listener, error)
                 self._give_back()
-                self._stopping.wait(_PAUSE_WITHOUT_SERVER)
+                self._stopping.wait(self._timings.reconnect_pause)
             return None
 
     def _handle(self, message: Message, runner: asyncio.Runner | None) -> None:
@@ -189,7 +189,7 @@ class HandlerThread(threading.Thread):
         )
         self._give_back(error)
         self.handling = None
-        self._stopping.wait(_PAUSE_AFTER_FAILURE)
+        self._stopping.wait(self._timings.failure_pause)
 
     def _give_back(self, reason: BaseException | None = None) -> None:
         try:

@@ -7,14 +7,11 @@ import time
 from collections.abc import Callable
 
 from jmsql.worker.child_process import ChildProcess
+from jmsql.worker.timings import WorkerTimings
 
 __all__ = ["Place"]
 
 logger = logging.getLogger("jmsql.worker")
-
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 30.0
-_STEADY = 60.0
 
 
 class Place:
@@ -22,14 +19,16 @@ class Place:
 
     Args:
         start: Starts a process.
+        timings: How long it pauses before it starts one again.
     """
 
-    def __init__(self, start: Callable[[], ChildProcess]) -> None:
+    def __init__(self, start: Callable[[], ChildProcess], timings: WorkerTimings) -> None:
         self._start = start
+        self._timings = timings
         self.current: ChildProcess | None = start()
         self.successor: ChildProcess | None = None
         self.restarts = 0
-        self._pause = _FIRST_PAUSE
+        self._pause = timings.minimum_restart_delay
         self._restart_at = 0.0
 
     @property
@@ -53,12 +52,12 @@ class Place:
         if child is self.successor:
             self.successor = None
         elif child is self.current:
-            if time.monotonic() - child.started > _STEADY:
-                self._pause = _FIRST_PAUSE
+            if time.monotonic() - child.started > self._timings.stable_duration:
+                self._pause = self._timings.minimum_restart_delay
             logger.info("A process takes the place of %s in %g s.", child.name, self._pause)
             self.current = None
             self._restart_at = time.monotonic() + self._pause
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            self._pause = min(2 * self._pause, self._timings.maximum_restart_delay)
 
     def fill(self) -> ChildProcess | None:
         """Start a process if there is none and it is time; return it."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from jmsql.client.factory import ConnectionFactory
 from jmsql.store.subscriptions import SubscriptionChange
 from jmsql.worker.logs import LogFormat, LogLevel
+from jmsql.worker.timings import WorkerTimings
 
 __all__ = ["Settings"]
 
@@ -27,6 +28,7 @@ class Settings:
         log_level: Which records it has: those of this level and above.
         metrics: Whether the processes count what their connections send and receive.
         changed_subscriptions: What happens to durable subscriptions that listeners want with another topic or selector.
+        timings: The intervals and time-outs of the processes.
     """
 
     application: str
@@ -39,6 +41,7 @@ class Settings:
     log_level: LogLevel = LogLevel.info
     metrics: bool = False
     changed_subscriptions: SubscriptionChange = SubscriptionChange.REFUSE
+    timings: WorkerTimings = WorkerTimings()
 
     def to_json(self) -> str:
         """Write the settings as text."""
@@ -52,6 +55,7 @@ class Settings:
             "log_format": LogFormat(document["log_format"]),
             "log_level": LogLevel(document["log_level"]),
             "changed_subscriptions": SubscriptionChange(document["changed_subscriptions"]),
+            "timings": WorkerTimings(**document["timings"]),
         }
         return cls(**document | given)
 

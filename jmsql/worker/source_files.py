@@ -8,7 +8,6 @@ from pathlib import Path
 
 __all__ = ["SourceFiles"]
 
-_INTERVAL = 0.5
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
@@ -17,20 +16,22 @@ class SourceFiles:
 
     Args:
         directory: The directory.
+        interval: Seconds between two looks.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, interval: float) -> None:
+        self._interval = interval
         self._directory = directory
         self._times = self._read()
         self._next_look = 0.0
 
     def have_changed(self) -> bool:
-        """Return whether any was changed, made or deleted since the last call. It looks twice a second at most."""
+        """Return whether any was changed, made or deleted since the last call."""
         now = time.monotonic()
         if now < self._next_look:
             return False
         former, self._times = self._times, self._read()
-        self._next_look = now + _INTERVAL
+        self._next_look = now + self._interval
         return self._times != former
 
     def _read(self) -> dict[str, int]:

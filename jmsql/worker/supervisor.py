@@ -23,8 +23,6 @@ __all__ = ["Supervisor"]
 
 logger = logging.getLogger("jmsql.worker")
 
-_LOOK = 0.2
-_SILENCE = 30.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -63,7 +61,7 @@ class Supervisor:
         """Work until a signal says to stop, and return the exit code."""
         with self._signals():
             try:
-                self._places = [Place(self._start) for _ in range(self._process_count)]
+                self._places = [Place(self._start, self._settings.timings) for _ in range(self._process_count)]
                 while self._children or self._exit_code is None:
                     self._look()
             finally:
@@ -99,7 +97,7 @@ class Supervisor:
         return child
 
     def _look(self) -> None:
-        for key, _ in self._selector.select(_LOOK):
+        for key, _ in self._selector.select(self._settings.timings.supervision_interval):
             if key.data is None:
                 assert isinstance(key.fileobj, socket.socket)
                 for number in key.fileobj.recv(64):
@@ -191,7 +189,7 @@ class Supervisor:
         """Return the state of the worker."""
         children, totals = self._snapshot()
         return {
-            "healthy": all(child.silence < _SILENCE for child in children),
+            "healthy": all(child.silence < self._settings.timings.silence_timeout for child in children),
             "ready": self._exit_code is None and self._has_begun and all(place.is_ready for place in self._places),
             "draining": self._exit_code is not None,
             "restarts": sum(place.restarts for place in self._places),

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, MessageConsumer, Queue, Session
+from jmsql import AcknowledgeMode, Connection, MessageConsumer, Queue, Session, Timings
+from jmsql.testing import FAST_TIMINGS
 
 __all__ = ["OpenSession", "Receiver"]
 
@@ -28,6 +29,11 @@ class Receiver(NamedTuple):
 
 def _receiver(session: Session) -> Receiver:
     return Receiver(session, session.create_consumer(Queue("orders")))
+
+
+@pytest.fixture
+def jmsql_timings() -> Timings:
+    return FAST_TIMINGS
 
 
 @pytest.fixture

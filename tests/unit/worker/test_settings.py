@@ -7,12 +7,14 @@ import pytest
 from jmsql import ConnectionFactory
 from jmsql.worker.logs import LogFormat
 from jmsql.worker.settings import Settings
+from jmsql.worker.timings import WorkerTimings
 
 OWN = ConnectionFactory("postgresql://own/shop", schema="own", control_url="postgresql://own/control")
 
 
 def test_settings_pass_through_text() -> None:
-    settings = Settings("shop:app", True, "other", 4, 5.0, 1.5, LogFormat.json)
+    timings = WorkerTimings(report_interval=0.1)
+    settings = Settings("shop:app", True, "other", 4, 5.0, 1.5, LogFormat.json, timings=timings)
     assert Settings.from_json(settings.to_json()) == settings
 
 

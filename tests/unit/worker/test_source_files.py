@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from jmsql.worker import source_files
 from jmsql.worker.source_files import SourceFiles
 
 
@@ -19,9 +18,8 @@ def touch(path: Path) -> None:
 
 
 @pytest.fixture
-def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def watched(tmp_path: Path) -> Path:
     """A directory with a program."""
-    monkeypatch.setattr(source_files, "_INTERVAL", 0.0)
     touch(tmp_path / "shop" / "messaging.py")
     return tmp_path
 
@@ -36,7 +34,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids=["changed", "made", "deleted"],
 )
 def test_a_change_is_told_once(watched: Path, change: Callable[[Path], None]) -> None:
-    files = SourceFiles(watched)
+    files = SourceFiles(watched, 0.0)
     assert not files.have_changed()
     change(watched)
     assert files.have_changed()
@@ -47,13 +45,13 @@ def test_a_change_is_told_once(watched: Path, change: Callable[[Path], None]) ->
     "name", ["notes.txt", ".venv/lib/module.py", "venv/lib/site-packages/module.py", "shop/__pycache__/module.py"]
 )
 def test_other_files_are_left_alone(watched: Path, name: str) -> None:
-    files = SourceFiles(watched)
+    files = SourceFiles(watched, 0.0)
     touch(watched / name)
     assert not files.have_changed()
 
 
-def test_the_directory_is_not_read_more_than_twice_a_second(tmp_path: Path) -> None:
-    files = SourceFiles(tmp_path)
+def test_the_directory_is_not_read_before_the_interval_is_over(tmp_path: Path) -> None:
+    files = SourceFiles(tmp_path, 60.0)
     assert not files.have_changed()
     touch(tmp_path / "messaging.py")
     assert not files.have_changed()

@@ -1,0 +1,44 @@
+"""The intervals and time-outs of a worker's processes, in one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["WorkerTimings"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerTimings:
+    """The intervals and time-outs of a worker; each is a number of seconds.
+
+    Those of its connections are in the `timings` of the application's factory.
+
+    Args:
+        minimum_restart_delay: The pause before another process takes the place of one that has died.
+        maximum_restart_delay: The longest such pause; each is twice as long as the one before.
+        stable_duration: A process that has run for so long starts with the shortest pause again.
+        supervision_interval: How often the supervisor looks after its processes, when nothing happens.
+        report_interval: How often a process reports to the supervisor.
+        silence_timeout: How long a process may report nothing before the worker counts as unhealthy.
+        check_interval: How often a process looks after the threads that call its handlers.
+        failure_pause: The pause of a thread after its handler has failed.
+        reconnect_pause: The pause of a thread that can receive nothing, since the server is lost, for example.
+        cancel_timeout: How long interrupting the statement of a handler may take, at the deadline.
+        rollback_timeout: How long a process may take to roll back, after the deadline.
+        exit_timeout: How long it may take to end, after the deadline, before it is killed.
+        reload_interval: How often the files of the program are looked at, with ``--reload``.
+    """
+
+    minimum_restart_delay: float = 0.5
+    maximum_restart_delay: float = 30.0
+    stable_duration: float = 60.0
+    supervision_interval: float = 0.2
+    report_interval: float = 1.0
+    silence_timeout: float = 30.0
+    check_interval: float = 0.25
+    failure_pause: float = 0.1
+    reconnect_pause: float = 1.0
+    cancel_timeout: float = 2.0
+    rollback_timeout: float = 5.0
+    exit_timeout: float = 10.0
+    reload_interval: float = 0.5
