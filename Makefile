@@ -3,12 +3,12 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check-fast pythons packages java lint types format docs benchmarks lock clean
 
-# Every command, and every process that the tests start, would compile anew all that it imports.
+# Every command, and every process that the tests start, would compile again all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 SETUP := .venv/.complete
-SOURCES := $(wildcard jmsql pyspark_jmsql tests benchmarks examples migrations)
+SOURCES := $(wildcard jmsql pyspark_jmsql tests tools benchmarks examples migrations)
 PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$candidate -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$candidate && break; done)
 
@@ -83,6 +83,7 @@ lint: $(SETUP) ## check style, types and layers
 	$(BIN)/ruff format --quiet --check $(SOURCES)
 	@$(MAKE) --no-print-directory types
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tools.prose docs README.md CONTRIBUTING.md CHANGELOG.md $(SOURCES)
 
 types: $(SETUP) ## check types alone
 	$(BIN)/mypy --no-error-summary $(SOURCES)

@@ -143,7 +143,7 @@ def named_destination(destination: Destination | str) -> Destination:
     """Return a destination that is given as such, or as text: a queue's name, ``queue://NAME`` or ``topic://NAME``.
 
     Raises:
-        InvalidDestinationException: It is none.
+        InvalidDestinationException: It is not a destination.
     """
     if isinstance(destination, str):
         return parse_destination(destination) if "://" in destination else Queue(destination)
@@ -165,7 +165,7 @@ def require_queue(destination: object) -> Queue:
     """Return `destination`, which must be a queue.
 
     Raises:
-        InvalidDestinationException: It is none.
+        InvalidDestinationException: It is not a queue.
     """
     if isinstance(destination, Queue):
         return destination
@@ -176,7 +176,7 @@ def require_topic(destination: object) -> Topic:
     """Return `destination`, which must be a topic.
 
     Raises:
-        InvalidDestinationException: It is none.
+        InvalidDestinationException: It is not a topic.
     """
     if isinstance(destination, Topic):
         return destination

@@ -14,7 +14,7 @@ from tests.integration.pooler.routes import Route, by_route
 pytest_plugins = ["pytester", "tests.budget", "tests.compliance.table", "tests.scheduling", "tests.skips"]
 
 # A shell has what it starts in the background ignore SIGINT, and programs pass that on to those that they start. Tests
-# interrupt processes, whoever has started the tests.
+# interrupt processes, whatever has started the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -21,7 +21,7 @@ SUSPEND_MAINTENANCE: LiteralString = """
 
 
 def maintain(driver: Driver) -> list[MessageKey]:
-    """Do what is due, whoever has the lease; return the messages that dead clients held."""
+    """Do what is due, without the lease; return the messages that dead clients held."""
     released: list[MessageKey] = []
     Maintenance("jmsql", Timings()).do_all(driver, 0, released)
     return released

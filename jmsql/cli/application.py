@@ -59,7 +59,7 @@ class Commands(typer.core.TyperGroup):
             _report(ctx, error, verbose=ctx.params["verbose"])
             raise typer.Exit(USAGE_ERROR if isinstance(error, InvalidSelectorException) else JMS_ERROR) from error
         except BrokenPipeError as error:
-            # Whoever read the output has gone. Python would try to write the rest of it at exit.
+            # The process that read the output has gone. Python would try to write the rest of it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(BROKEN_PIPE) from error
         return result

@@ -131,7 +131,7 @@ def read_destination(text: str) -> Destination:
     """Read a destination; a bare name is a queue's.
 
     Raises:
-        typer.BadParameter: It is none.
+        typer.BadParameter: It cannot be read.
     """
     try:
         return parse_destination(text) if "://" in text else Queue(text)

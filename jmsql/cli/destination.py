@@ -140,7 +140,7 @@ def set_settings(
     }
     settings.update({name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item]
     if not settings and not reset:
-        raise typer.BadParameter("Nothing is to be set. See --help for what there is.")
+        raise typer.BadParameter("No setting is given. --help lists the settings.")
     with open_database(url, schema).administration() as administration:
         administration.reset(destination, *(setting.replace("-", "_") for setting in reset or ()))
         administration.alter(destination, **settings)

@@ -1,4 +1,4 @@
-"""Tables that fit into a terminal without breaking words, and are as wide as they are where there is none."""
+"""Tables that fit into a terminal without breaking words; without a terminal they take the width that they need."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Movements:
 
     What was sent inside applications' own transactions, or by SQL, nobody counts: it shows in what is there. What
     clients count is written down a moment after it shows there. So what has come in is the most that was seen to have
-    come, by either account. The reckoning begins anew when messages have gone in another way: purged, or expired.
+    come, by either account. The reckoning starts again when messages have gone in another way: purged, or expired.
     """
 
     def __init__(self) -> None:

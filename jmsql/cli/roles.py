@@ -48,7 +48,7 @@ def list_roles(url: Url = None, schema: Schema = "jmsql", as_json: Json = False)
         print_json([summary._asdict() for summary in summaries])
         return
     if not summaries:
-        console().print("Nobody was given access. The owner of the schema has it, and whoever was given its tables.")
+        console().print("No access was granted. The schema's owner has it, and the roles that were granted its tables.")
         return
     actions = ("send", "receive", "browse", "administer")
     listing = table("role", "destination", *actions)

@@ -90,7 +90,7 @@ class Source(NamedTuple):
         A queue must be there; a durable subscription is made if it is not.
 
         Args:
-            administration: Knows what there is.
+            administration: Lists the queues and subscriptions.
             connection: The consumer's; nothing has been done with it yet.
             selector: Which messages are wanted; None: all, or those that the durable subscription has collected.
 

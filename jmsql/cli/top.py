@@ -36,7 +36,7 @@ def top(
         float, typer.Option("--interval", "-i", min=0.1, metavar="SECONDS", help="How often to look.")
     ] = 2.0,
     sort: Annotated[Order, typer.Option(help="What comes first.")] = Order.busy,
-    once: Annotated[bool, typer.Option("--once", help="Look twice, print what there is, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Look twice, print the result, and end.")] = False,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Annotated[
@@ -127,7 +127,7 @@ class _View:
                     yield
 
     def document(self) -> dict[str, object]:
-        """Return what there is, for JSON."""
+        """Return the result, for JSON."""
         assert self._now is not None
         return {
             "store": self._now.store._asdict(),
@@ -135,7 +135,7 @@ class _View:
         }
 
     def render(self) -> RenderableType:
-        """Return what there is, for people."""
+        """Return the result, for people."""
         assert self._now is not None
         moved = self._movements.sorted(self._order)
         if not moved:

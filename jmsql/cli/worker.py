@@ -48,7 +48,7 @@ def worker(
         ),
     ] = 10.0,
     reload: Annotated[
-        bool, typer.Option("--reload", help="Start anew when Python files below this directory change.")
+        bool, typer.Option("--reload", help="Restart when Python files below this directory change.")
     ] = False,
     health_port: Annotated[
         int | None,

@@ -181,7 +181,7 @@ class AbstractSession(ABC):
         Raises:
             IllegalStateException: The connection has no client identifier; or the subscription has a consumer, or is
                 shared.
-            InvalidDestinationException: The topic is none.
+            InvalidDestinationException: It is not a topic.
             InvalidSelectorException: The selector has an error; the message shows where.
             ValueError: The name is empty.
         """
@@ -206,7 +206,7 @@ class AbstractSession(ABC):
 
         Raises:
             IllegalStateException: The subscription has consumers that want another topic or selector.
-            InvalidDestinationException: The topic is none.
+            InvalidDestinationException: It is not a topic.
             InvalidSelectorException: The selector has an error; the message shows where.
             ValueError: The name is empty.
         """
@@ -231,7 +231,7 @@ class AbstractSession(ABC):
         Raises:
             IllegalStateException: The subscription has consumers that want another topic or selector, or is not
                 shared; or it has another topic or selector, and is not to be changed.
-            InvalidDestinationException: The topic is none.
+            InvalidDestinationException: It is not a topic.
             InvalidSelectorException: The selector has an error; the message shows where.
             ValueError: The name is empty.
         """

@@ -1,4 +1,4 @@
-"""Administration from Python: destinations, messages and subscriptions, and a look at what there is."""
+"""Administration from Python: destinations, messages, subscriptions, access, administered objects and history."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["Administration"]
 
 
 class Administration:
-    """Looks at what there is in a database, and looks after it. Each change commits by itself. A context manager.
+    """Inspects and changes destinations and their messages. Each change commits by itself. A context manager.
 
     A destination is given as an object, or as text: a queue's name, ``queue://NAME`` or ``topic://NAME``.
 
@@ -82,7 +82,7 @@ class Administration:
             Whether it was made.
 
         Raises:
-            InvalidDestinationException: The name is none, or a queue that a setting names is not there.
+            InvalidDestinationException: It is not a destination, or a queue that a setting names is not there.
             JMSException: A setting cannot have the value.
         """
         return self._destinations.create(named_destination(destination), settings)
@@ -129,7 +129,7 @@ class Administration:
         self.alter(destination, paused=True)
 
     def resume(self, destination: Destination | str) -> None:
-        """Go on with the delivery of messages; whoever waits for one is woken.
+        """Go on with the delivery of messages, and wake the consumers that wait for one.
 
         Raises:
             InvalidDestinationException: There is no such destination.
@@ -171,7 +171,7 @@ class Administration:
         """
         return self._destinations.summary(named_destination(destination))
 
-    # What there is
+    # Inspection
 
     def queues(self) -> list[QueueSummary]:
         """Return all queues, by name, with the number of their messages."""
@@ -273,7 +273,7 @@ class Administration:
         Raises:
             IllegalStateException: There is another of that name, with another topic, selector or `no_local`, which is
                 left as it is; or it is neither shared nor given a client identifier.
-            InvalidDestinationException: The topic is none.
+            InvalidDestinationException: It is not a topic.
             InvalidSelectorException: The selector has an error; the message shows where.
             ValueError: The name is empty.
         """
@@ -423,7 +423,7 @@ class Administration:
             administered: The object.
 
         Raises:
-            JMSException: It is no such object, or a temporary destination; or the name is none.
+            JMSException: It is no such object, or a temporary destination; or the name is empty or too long.
         """
         self._objects.bind(name, administered)
 

@@ -51,7 +51,7 @@ class ClaimedDelivery:
         access: The store, with each statement committed by itself.
         claimant: In whose name messages are claimed.
         redelivery: Knows the policies.
-        announce: Tells consumers of messages and groups that are to be had again.
+        announce: Tells consumers of messages and groups that are free again.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ def require_completion_listener(listener: CompletionListener) -> None:
     """Make sure that a listener is one.
 
     Raises:
-        TypeError: It is none.
+        TypeError: It is not a completion listener.
     """
     if callable(listener) or all(callable(getattr(listener, name, None)) for name in ("on_completion", "on_exception")):
         return

@@ -50,7 +50,7 @@ AnySession = TypeVar("AnySession", bound=Session)
 class Connection:
     """A client's connection (JMS 1.1, chapter 4.3).
 
-    Made by [`ConnectionFactory.create_connection`][jmsql.ConnectionFactory.create_connection]. It is stopped at first:
+    Made by [`ConnectionFactory.create_connection`][jmsql.ConnectionFactory.create_connection]. It starts out stopped:
     it can send, and delivers nothing until `start`. It may be shared between threads. As a context manager it closes
     at the end of the block.
     """
@@ -244,7 +244,7 @@ class Connection:
 
         Raises:
             IllegalStateException: The connection is closed.
-            InvalidDestinationException: The destination is none, or another connection's temporary one.
+            InvalidDestinationException: It is not a destination, or it is another connection's temporary one.
             InvalidSelectorException: The selector has an error; the message shows where.
             JMSException: `max_messages` is less than 1.
             TypeError: The pool is none.

@@ -117,7 +117,7 @@ class ConnectionDestinations:
         return destination
 
     def create_temporary_again(self) -> None:
-        """Bind the temporary destinations to the connection's new number; what was removed meanwhile is made anew."""
+        """Bind the temporary destinations to the connection's new number; what was removed meanwhile is made again."""
         for destination in list(self._temporary):
             self._create(destination)
             self._ids.pop(destination, None)

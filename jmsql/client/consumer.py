@@ -155,9 +155,9 @@ class MessageConsumer:
     def claim_time_limit(self) -> float | None:
         """For how many seconds (or a `timedelta`) messages are claimed in sessions that are not transacted.
 
-        A message that is not acknowledged in time is delivered again, to whoever comes first, and its acknowledgement
-        then fails. While a listener runs, its claim is extended. None: what is set for the destination, or else no
-        limit: messages are claimed for as long as the client lives.
+        A message that is not acknowledged in time is delivered again, to the first consumer that asks, and its
+        acknowledgement then fails. While a listener runs, its claim is extended. None: what is set for the
+        destination, or else no limit: messages are claimed for as long as the client lives.
 
         Raises:
             IllegalStateException: The consumer is closed.

@@ -208,7 +208,7 @@ class JMSContext:
             delivery_mode: PERSISTENT or NON_PERSISTENT.
             priority: 0 (lowest) to 9.
             time_to_live: After how many seconds (or a `timedelta`) messages expire; 0: never.
-            delivery_delay: After how many seconds (or a `timedelta`) they may be delivered, at the soonest.
+            delivery_delay: Default delivery delay in seconds, or as a `timedelta`.
             properties: Properties that each message gets.
             jms_correlation_id: The JMSCorrelationID that each message gets; None: its own.
             jms_type: The JMSType that each message gets; None: its own.

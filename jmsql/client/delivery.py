@@ -25,7 +25,7 @@ Accept = Callable[[MessageRow], object]
 """Raises an exception if a message is not wanted as it is, which then stays where it was."""
 
 Announce = Callable[[Sequence[MessageKey]], None]
-"""Tells consumers of messages and groups that are to be had again."""
+"""Tells consumers of messages and groups that are free again."""
 
 
 class StoreAccess(Protocol):
@@ -58,7 +58,7 @@ class ImmediateDelivery:
 
     Args:
         connection: The session's connection.
-        announce: Tells consumers of messages and groups that are to be had again.
+        announce: Tells consumers of messages and groups that are free again.
     """
 
     def __init__(self, connection: SessionConnection, announce: Announce) -> None:

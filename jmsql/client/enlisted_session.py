@@ -43,7 +43,7 @@ _NO_QUEUE = 0
 """The id that no queue has."""
 
 _NOBODY = Publisher()
-"""Whoever publishes in the caller's transaction has no connection of jmsql's."""
+"""A publisher in the caller's transaction has no connection of jmsql's."""
 
 _notified: dict[Destination, float] = {}
 

@@ -22,7 +22,7 @@ class FrugalDelivery(LockedDelivery):
 
     Args:
         database: The transaction.
-        sending: Held by whoever inserts messages in the transaction meanwhile.
+        sending: Held by the thread that inserts messages in the transaction meanwhile.
         redelivery: Records deliveries outside of it.
     """
 

@@ -246,7 +246,7 @@ class Inbox:
             self._traffic.count(self.queue_id, self.destination, counts)
 
     def wake_up(self, key: MessageKey | GroupKey | None) -> None:
-        """Note, from any thread, that a message or a group is to be had again, or that something new is there.
+        """Note, from any thread, that a message or a group is free again, or that something new is there.
 
         Args:
             key: The message or group; None if it is new. With the sequence 0: the queue was paused, resumed or removed.

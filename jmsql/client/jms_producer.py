@@ -143,7 +143,7 @@ class JMSProducer(PropertyAccess):
 
     @property
     def delivery_delay(self) -> float:
-        """After how many seconds messages may be delivered, at the soonest. May be set to a `timedelta`."""
+        """Default delivery delay in seconds. May be set to a `timedelta`."""
         return self._producer.delivery_delay
 
     @delivery_delay.setter

@@ -44,7 +44,7 @@ class Memberships:
         self._control = control
         self._subscribers = subscribers
         self._on_lost = on_lost
-        # Whoever needs a session's lock too takes that one first.
+        # A thread that needs a session's lock too takes that one first.
         self._lock = threading.Lock()
 
     def join(
@@ -71,7 +71,7 @@ class Memberships:
                     logger.warning("Closing %r: %s", consumer, error)
 
     def join_again(self, former_ids: Sequence[int]) -> None:
-        """Tell the server, under a new number, what is this client's; some of it may be gone, and is made anew."""
+        """Tell the server, under a new number, what is this client's; some of it may be gone, and is made again."""
         with self._lock:
             self._destinations.create_temporary_again()
             kept = self._destinations.join_again(former_ids)

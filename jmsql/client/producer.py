@@ -91,7 +91,7 @@ class MessageProducer:
 
     @property
     def delivery_mode(self) -> DeliveryMode:
-        """The delivery mode of sends that name none: PERSISTENT at first.
+        """Default delivery mode, PERSISTENT unless set.
 
         A NON_PERSISTENT message that is sent outside a transaction does not wait for the disk: if the server crashes
         within the next fraction of a second, the message may be lost.
@@ -106,7 +106,7 @@ class MessageProducer:
 
     @property
     def priority(self) -> int:
-        """The priority of sends that name none, 0 (lowest) to 9: 4 at first."""
+        """Default priority, 0 (lowest) to 9; 4 unless set."""
         self._check_open()
         return self._priority
 
@@ -117,7 +117,7 @@ class MessageProducer:
 
     @property
     def time_to_live(self) -> float:
-        """How many seconds messages live if the send does not say: 0, for ever, at first.
+        """Default time to live in seconds; 0, unless set, means messages never expire.
 
         It can be set to seconds or a `timedelta`. More than a hundred years, such as `math.inf`, mean for ever, too.
         """
@@ -131,7 +131,7 @@ class MessageProducer:
 
     @property
     def delivery_delay(self) -> float:
-        """How many seconds after the send messages may be delivered, at the soonest: 0, at once, at first.
+        """Default delivery delay in seconds; 0, unless set, means messages are delivered at once.
 
         It can be set to seconds or a `timedelta`. The time to live counts from the send, too (Jakarta Messaging 3.1,
         chapter 7.9).

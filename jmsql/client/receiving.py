@@ -282,7 +282,7 @@ class Receiving:
                 self.claimed.acknowledge()
 
     def failed(self, error: JMSException) -> None:
-        """Tell of an error between listeners, and begin anew if it has cost the session its transaction."""
+        """Tell of an error between listeners, and begin again if it has cost the session its transaction."""
         state = self._state
         if state.transacted and state.database.is_lost:
             with state.lock:

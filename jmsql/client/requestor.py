@@ -32,7 +32,7 @@ class _Requestor:
     def request(self, message: Message, timeout: float | timedelta | None = None) -> Message | None:
         """Send a request and wait for the reply.
 
-        JMSReplyTo of the message is set to where the reply is expected. Whoever replies sets JMSCorrelationID to the
+        JMSReplyTo of the message is set to where the reply is expected. The replier sets JMSCorrelationID to the
         request's JMSMessageID, or copies its JMSCorrelationID. A reply that says so of an earlier request, which came
         too late, is dropped; one without JMSCorrelationID counts as the reply to this request.
 

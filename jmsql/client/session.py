@@ -175,7 +175,7 @@ class Session(AbstractSession):
     def run(self) -> None:
         """Give the messages that a connection consumer has loaded to the session's listener, one after the other.
 
-        They are acknowledged as those of a consumer's listener are; with transactions, whoever calls `run` commits or
+        They are acknowledged as those of a consumer's listener are; with transactions, the caller of `run` commits or
         rolls back afterwards, or the listener does. When the connection is stopped meanwhile, or the session closed,
         those not delivered yet are given back.
 

@@ -1,4 +1,4 @@
-"""A fresh start for the demo: its own tables, queue and subscriptions, and nothing else, are made anew."""
+"""A fresh start for the demo: it makes its own tables, queue and subscriptions again, and nothing else."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ _DOUBLE = Struct(">d")
 class BytesMessage(Message):
     """A message whose body is bytes, with methods that write and read numbers and strings in Java's binary format.
 
-    A new message is written; `reset` turns it to reading from the start; `clear_body` turns it to writing anew. A
-    received message is read.
+    A new message is written; `reset` turns it to reading from the start; `clear_body` turns it to writing.
+    A received message is read.
 
     Reading beyond the end raises MessageEOFException, and before `reset` MessageNotReadableException. A read that
     fails leaves the position where it was. Writing raises MessageNotWriteableException while the message is read,

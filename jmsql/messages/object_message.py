@@ -14,7 +14,7 @@ __all__ = ["ObjectMessage"]
 class ObjectMessage(Message):
     """A message whose body is a Python object.
 
-    The object is encoded when it is set, and made anew each time it is read; so the message and its users never
+    The object is encoded when it is set, and made again each time it is read; so the message and its users never
     share it. [`register_type`][jmsql.register_type] tells which classes' objects a message holds.
 
     Args:

@@ -34,8 +34,8 @@ T = TypeVar("T")
 class StreamMessage(Message):
     """A message whose body is a row of values, written and read in order.
 
-    A new message is written; `reset` turns it to reading from the start; `clear_body` turns it to writing anew. A
-    received message is read.
+    A new message is written; `reset` turns it to reading from the start; `clear_body` turns it to writing.
+    A received message is read.
 
     Reading converts by table 3-7 of JMS. A pair that the table does not have raises MessageFormatException; a string
     that is no number raises NumberFormatException. A null raises NumberFormatException when it is read as an integer,

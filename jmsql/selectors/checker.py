@@ -52,7 +52,7 @@ def as_condition(expression: Expression) -> Expression:
     """Take an expression for a condition, which for a property means that it is compared with true.
 
     Raises:
-        SelectorError: It is none.
+        SelectorError: It is not a condition.
     """
     match _type_of(expression):
         case Type.BOOLEAN:
@@ -67,7 +67,7 @@ def check_number(expression: Expression) -> None:
     """Make sure that an expression may be a number.
 
     Raises:
-        SelectorError: It is none, or an integer that is too large.
+        SelectorError: It is not a number, or an integer that is too large.
     """
     found = _type_of(expression)
     if found not in (Type.NUMBER, Type.PROPERTY):

@@ -38,7 +38,7 @@ def parse_number(text: str) -> int | float:
         An int for an exact number, up to and including `LONG_LIMIT`; a float for an approximate one.
 
     Raises:
-        ValueError: It is none, or out of range; the message says so.
+        ValueError: It is not a number, or out of range; the message says so.
     """
     digits = text.replace("_", "")
     if match := _decimal(text):

@@ -1,4 +1,4 @@
-"""Where the database is: named in the options, found out anew by each process that connects.
+"""Where the database is: named in the options, and found out by each process that connects.
 
 Options of a data source are pickled, logged and shown in plans. So a password never stands in them: they name a
 connection, and the driver and each worker look the name up for themselves.

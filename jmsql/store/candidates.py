@@ -130,7 +130,7 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
 
     The scan is the same, but for one thing: a message of a group is a candidate only if no other consumer holds the
     group, which this one then does until its transaction ends. Candidates without a group are what is found. Of a
-    group they tell that there is something to be had, and how much; what is found are then the group's first messages,
+    group they say that something can be received, and how much; what is found are then the group's first messages,
     which may lie in front of where the scan began.
 
     Args:

@@ -52,7 +52,7 @@ class PsycopgDriver:
         """Prepare a statement, unless it is, and run it."""
         cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
         cursor.execute(_encoded(statement), parameters, prepare=self._prepares, binary=True)
-        # Not `cursor.description`, which is made anew, at more cost than many a statement.
+        # Not `cursor.description`, which is made again each time, at more cost than many a statement.
         result = cursor.pgresult
         if result is not None:
             return Result(cursor.fetchall() if result.nfields else [], cursor.rowcount)
@@ -112,7 +112,7 @@ def _require_no_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> 
 
 
 def driver_for(connection: object) -> Driver | None:
-    """Return the driver for a psycopg connection, or None if it is none."""
+    """Return the driver for a psycopg connection, or None for anything else."""
     if isinstance(connection, psycopg.Connection):
         return PsycopgDriver(connection)
     if isinstance(connection, psycopg.AsyncConnection):

@@ -64,7 +64,7 @@ def parse_url(url: str, user: str | None = None, password: str | None = None) ->
         raise JMSException(f"jmsql needs a PostgreSQL database: write postgresql://…, not {parsed.drivername}://….")
     parsed = _credentials_in_front(parsed.set(drivername="postgresql+psycopg"))
     if user is not None:
-        # Made anew, since set() would keep the password of the URL's user where none is given.
+        # Made with `create`, since set() would keep the password of the URL's user where none is given.
         parsed = URL.create(parsed.drivername, user, password, parsed.host, parsed.port, parsed.database, parsed.query)
     return parsed
 

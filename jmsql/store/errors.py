@@ -42,7 +42,7 @@ _ADVICE: dict[str, tuple[type[JMSException], str]] = {
     "42883": (JMSException, f"a function is missing or of another version; {_SCHEMA}"),
     "42704": (JMSException, f"a type is missing or of another version; {_SCHEMA}"),
     "57014": (JMSException, "the statement was cancelled, by a time limit (statement_timeout) or by an administrator"),
-    "55P03": (JMSException, "a lock was not to be had within the time limit (lock_timeout)"),
+    "55P03": (JMSException, "no lock was granted within the time limit (lock_timeout)"),
     "25P02": (TransactionRolledBackException, "an earlier statement failed, and the transaction is lost; roll it back"),
     "25006": (
         IllegalStateException,

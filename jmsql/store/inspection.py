@@ -1,4 +1,4 @@
-"""What there is in the store: queues, subscriptions, clients, and the messages of a queue."""
+"""The contents of the store: queues, subscriptions, clients, and the messages of a queue."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime

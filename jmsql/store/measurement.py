@@ -1,7 +1,7 @@
-"""What there is to measure of a store: how much waits where, how fast it moves, and who holds something.
+"""Measurements of a store: how much waits where, how fast it moves, and which clients hold something.
 
-For `jmsql top` and for metrics, which look again and again. Counting reads all messages of the store, so that whoever
-looks leaves it alone between two looks for some times as long as a look takes.
+For `jmsql top` and for metrics, which look again and again. Counting reads all messages of the store, so the pause
+between two looks is several times as long as a look takes.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class QueueReader:
 
         Args:
             limit: The most messages to return.
-            own_claims: The claims of whoever reads on messages of groups: it gets more of the same groups.
+            own_claims: The reader's claims on messages of groups: it gets more of the same groups.
             look_everywhere: When nothing is found, sweep the whole queue before the answer is "none", if sweeps are
                 cheap enough just now.
         """

@@ -89,7 +89,7 @@ class Rules(NamedTuple):
         return self.policy.is_exhausted(failures) and key.queue_id != self.dead_letter_queue_id
 
     def after_failure(self, key: MessageKey, claim_id: int | None, failures: int, error: str | None) -> Release:
-        """Give back a message whose delivery has failed, for the so-manyth time."""
+        """Give back a message whose delivery has failed so many times."""
         if self.is_exhausted(key, failures):
             return Release(key, claim_id, 1, 0.0, error, self.dead_letter_queue_id)
         return Release(key, claim_id, 1, self.policy.delay_after(failures), error)

@@ -269,7 +269,7 @@ class SessionConnection:
     def end_unused(self) -> None:
         """End the transaction, which has changed nothing, if one is open.
 
-        By a commit where one can be: after a rollback psycopg prepares all statements anew, and planning the next
+        By a commit where one can be: after a rollback psycopg prepares all statements again, and planning the next
         fetch takes longer than the fetch.
         """
         if self._connection is None or self._driver_connection is None:

@@ -46,7 +46,7 @@ meters: set[Meter] = set()
 
 
 def measure(destination: Destination, counts: Counts) -> None:
-    """Tell whoever else counts."""
+    """Tell the other counters."""
     for meter in tuple(meters):
         meter(destination, counts)
 

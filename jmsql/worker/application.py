@@ -139,7 +139,7 @@ class Application:
             What registers the handler, and returns it unchanged.
 
         Raises:
-            InvalidDestinationException: The destination is none.
+            InvalidDestinationException: That is not a destination.
             InvalidSelectorException: The selector has an error; the message shows where.
             TypeError: The handler asks for something that it cannot be given.
             ValueError: A topic needs a subscription, a queue has none; the concurrency is less than 1; the time limit

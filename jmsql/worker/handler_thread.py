@@ -56,7 +56,7 @@ class HandlerThread(threading.Thread):
         changed_subscriptions: What happens to a durable subscription that the listener wants with another selector.
 
     Raises:
-        JMSException: There is no session, or no consumer, to be had.
+        JMSException: The session or its consumer cannot be made.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class Totals:
 
 
 class WorkerMetrics(NamedTuple):
-    """What there is to tell of a worker."""
+    """The metrics of a worker."""
 
     totals: Totals
     processes: Mapping[str, int]

@@ -500,7 +500,7 @@ begin
     end loop;
 end
 $$;
--- Those that are an administrator's alone know by the right to execute them, which PostgreSQL checks for whoever calls
+-- Those that are an administrator's alone know by the right to execute them, which PostgreSQL checks for the role that calls
 -- them, that they may do what they are asked for.
 revoke all on function
     jmsql_internal.settings_row(text), jmsql.alter_destination(text, jsonb), jmsql.create_queue(text, jsonb),

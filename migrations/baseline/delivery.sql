@@ -71,7 +71,7 @@ begin
 end
 $$;
 
--- A role that could delete from a table could also lock it against everybody. So whoever has received messages asks for
+-- A role that could delete from a table could also lock it against everybody. So a role that has received messages asks for
 -- their removal here.
 create table jmsql_internal.removal (
     messages      tid[],

@@ -64,7 +64,7 @@ comment on column jmsql_internal.queue.claim_time_limit is
 comment on column jmsql_internal.queue.user_name is 'The role that has made it, whose alone it is if it is temporary.';
 create index queue_deleted on jmsql_internal.queue (queue_id) where deleted_at is not null;
 create index queue_temporary on jmsql_internal.queue (connection_id) where connection_id is not null;
--- Whoever acknowledges looks here, and finds nothing to read while nobody keeps history.
+-- A client that acknowledges looks here, and finds nothing to read while nobody keeps history.
 create index queue_history on jmsql_internal.queue (queue_id) where history;
 
 create table jmsql_internal.subscription (
@@ -249,7 +249,7 @@ begin
 end
 $$;
 comment on function jmsql_internal.tell_of_change() is
-    'Has consumers let go of the messages that they have fetched and not delivered, and look at their queue anew.';
+    'Has consumers let go of the messages that they have fetched and not delivered, and look at their queue again.';
 create trigger consumers_hear_of_a_pause after update of paused on jmsql_internal.queue
     for each row when (old.paused <> new.paused) execute function jmsql_internal.tell_of_change();
 create trigger consumers_hear_of_a_removal after update of deleted_at on jmsql_internal.queue

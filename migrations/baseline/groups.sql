@@ -48,7 +48,7 @@ create trigger groups_go_with_their_queue after delete on jmsql_internal.queue
 -- each group that it receives from. The rows are there from the start: nobody has to make them, nor to remove them.
 create table jmsql_internal.group_lock (slot integer primary key);
 comment on table jmsql_internal.group_lock is
-    'Whoever receives a message of a group locks the row of its slot until the end of the transaction. See group_slot.';
+    'The transaction that receives a message of a group locks the row of its slot until the end of the transaction. See group_slot.';
 insert into jmsql_internal.group_lock select generate_series(0, 16383);
 
 create function jmsql_internal.group_slot(queue integer, message_group bigint) returns integer

@@ -43,7 +43,7 @@ comment on column jmsql_internal.message_history.sequence is
     'As in message. With transaction_id, a cursor: it misses nothing below pg_snapshot_xmin(pg_current_snapshot()).';
 comment on column jmsql_internal.message_history.body_id is
     'Where the body is, if it is shared; it stays as long as this.';
-comment on column jmsql_internal.message_history.connection_id is 'The connection of whoever acknowledged it.';
+comment on column jmsql_internal.message_history.connection_id is 'The connection that acknowledged it.';
 comment on column jmsql_internal.message_history.delivery_count is
     'How often it was delivered, the last time included.';
 create index message_history_place on jmsql_internal.message_history (destination, transaction_id, sequence);
@@ -71,7 +71,7 @@ begin
     if to_regclass(partition) is not null then
         return false;
     end if;
-    -- Whoever makes partitions does it alone; the one who waited here finds it made.
+    -- One transaction at a time makes partitions; one that waited here finds the partition made.
     lock table jmsql_internal.message_history in share update exclusive mode;
     if to_regclass(partition) is not null then
         return false;

@@ -29,7 +29,7 @@ class PlaceKind(Enum):
 
 @dataclass(frozen=True)
 class Place:
-    """A destination whose messages wait, from the start, for whoever calls `consumer`.
+    """A destination whose messages wait, from the start, for a call of `consumer`.
 
     On a topic they wait in a subscription, which is there before the first message.
     """

@@ -55,7 +55,7 @@ class ComplianceTable:
     """Follows one test run, in the process that prints the reports.
 
     Args:
-        catalogue: What there is to prove.
+        catalogue: The cases and requirements to prove.
         marks: What this process collects; where others run the tests, nothing.
     """
 

@@ -556,7 +556,7 @@ class TestConsumers:
         assert [message.get_body(str) for message in drain(consumer)] == ["blue"]
         consumer.close()
         other.create_producer(properties={"colour": "blue"}).send(TOPIC, "collected")
-        consumer = context.create_durable_consumer(TOPIC, "name", "colour = 'red'")  # as if it were made anew
+        consumer = context.create_durable_consumer(TOPIC, "name", "colour = 'red'")  # as if it were made again
         assert drain(consumer) == []
 
     @pytest.mark.parametrize("durable", [True, False])

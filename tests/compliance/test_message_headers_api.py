@@ -1,4 +1,4 @@
-"""The headers that the provider sets, whoever sends: JMS 1.1 chapter 3.4.11, and the API text of version 3.1."""
+"""The headers that the provider sets for every sender: JMS 1.1 chapter 3.4.11, and the API text of version 3.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's Python daemon, which has loaded the data source before it forks workers: each would load it anew else."""
+"""Spark's Python daemon, which loads the data source before it forks workers, so that they need not."""
 
 from __future__ import annotations
 

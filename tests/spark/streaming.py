@@ -32,7 +32,7 @@ def run(writer: DataStreamWriter, directory: Path, name: str = "query") -> str:
     """Run a query to its end; return its progress as JSON, or raise what fails.
 
     Spark gives each of its Python processes ten seconds to start, which is not always enough on a busy machine: the
-    query is then started again, as whoever runs it would do.
+    query is then started again, as its operator would do.
     """
     writer = writer.option("checkpointLocation", str(directory / f"{name}.checkpoint"))
     last = time.monotonic() + _PATIENCE

@@ -31,7 +31,7 @@ DAYS = [NOON.date() + timedelta(days=number) for number in range(3)]
 ORDERS = jmsql.Queue("orders")
 ALL = [("queue://orders", str(DAYS[number // 30]), f"{number:04}") for number in range(60)]
 
-# Whoever reads messages reads where their bodies may be, and waits for the test.
+# A reader of messages reads where their bodies may be, and waits for the test.
 STOP = "lock table jmsql_internal.body in access exclusive mode"
 WAITING = "select count(*) from pg_locks where relation = 'jmsql_internal.body'::regclass and not granted"
 

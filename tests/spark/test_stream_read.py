@@ -53,7 +53,7 @@ def test_batch_that_was_not_finished_comes_again_unchanged(
     break_down(rows, tmp_path)
     wait_for(lambda: server.connections("jmsql-spark-streaming") == 0)
 
-    # What was frozen stays with the stream, whoever asks for it meanwhile.
+    # What was frozen stays with the stream, whichever client asks for it meanwhile.
     server.rows("delete from jmsql_internal.connection")
     assert context.create_consumer(jmsql.Queue("orders")).receive(1.5) is None
     send(context, *names(3))

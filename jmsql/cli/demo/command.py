@@ -51,7 +51,7 @@ def demo(
     archive when flights are late; where there is no Java, that is left out, with a sentence.
 
     It makes the schema `jmsql_demo`, the queue `jmsql_demo.flights` and the subscriptions to the topic
-    `jmsql_demo.departures` anew each time, and touches nothing else.
+    `jmsql_demo.departures` again each time, and touches nothing else.
 
     Exits with 1 if a flight is missing or came twice, also in the archive.
 

@@ -48,7 +48,7 @@ class Sink(Protocol):
         """Write a batch, in the place of what an earlier try has left of it."""
 
     def read(self, day: date) -> DataFrame | None:
-        """Return the columns `KEY` of what there is of a day; None: nothing."""
+        """Return the columns `KEY` of the rows of a day; None: there are none."""
 
     def clean(self) -> None:
         """Remove what those have left who were killed."""

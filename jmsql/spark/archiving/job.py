@@ -69,7 +69,7 @@ def archive(
 
     Raises:
         IllegalStateException: Another run writes to the target, or something else is in it.
-        InvalidDestinationException: A destination is none.
+        InvalidDestinationException: One of them is not a destination.
         JMSException: Spark, Java or PostgreSQL has failed, or an argument makes no sense.
     """
     database = Database(connection, url)

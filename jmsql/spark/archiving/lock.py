@@ -1,4 +1,4 @@
-"""The lock of whoever writes an archive, so that nobody else writes to the same target at the same time."""
+"""The lock of the process that writes an archive, so that nobody else writes to the same target at the same time."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Manifest:
     def check(self) -> None:
         """Make sure that the target has this archive, or nothing.
 
-        A batch has a number, and takes the place of what has the same number. So numbers must not begin anew beside
+        A batch has a number, and takes the place of what has the same number. So numbers must not start again beside
         batches that are there.
 
         Raises:

@@ -49,7 +49,7 @@ class ArchiveSettings:
         """Check the settings.
 
         Raises:
-            InvalidDestinationException: A destination is none.
+            InvalidDestinationException: One of them is not a destination.
             JMSException: A number is too small, or there is no such format.
         """
         for name, number, least in (

@@ -32,7 +32,7 @@ class Listing(NamedTuple):
 
 
 def list_statistics(results: Results, top: int) -> list[Listing]:
-    """Return the tables of what there is to show, of all of the time.
+    """Return the tables of the statistics, of all of the time.
 
     Args:
         results: The statistics.

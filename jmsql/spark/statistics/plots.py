@@ -48,7 +48,7 @@ class Plot(NamedTuple):
 
 
 def draw_plots(results: Results, top: int) -> list[Plot]:
-    """Return the plots of what there is to show.
+    """Return the plots of the statistics.
 
     Args:
         results: The statistics.

@@ -16,7 +16,7 @@ __all__ = ["write_statistics"]
 def write_statistics(results: Results, directory: Path) -> None:
     """Write the statistics to ``by_hour/NAME`` and ``overall/NAME`` in a directory, in place of what is there.
 
-    They are written beside it first: whoever reads sees those of one run, even if this one breaks off.
+    They are written beside it first: readers see those of one run, even if this one breaks off.
 
     Args:
         results: The statistics.

@@ -1,4 +1,4 @@
-"""The fence of streaming reads: whoever opens one raises its epoch, and the drivers before can do nothing more."""
+"""The fence of streaming reads: a driver that opens one raises its epoch, and earlier drivers can do nothing more."""
 
 from __future__ import annotations
 

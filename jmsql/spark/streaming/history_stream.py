@@ -116,7 +116,7 @@ def create_cursor(
 class HistoryStream:
     """A streaming read of the history, in the hands of one driver.
 
-    Whoever opens it takes it from the driver before, which can do nothing more. Each method is one transaction.
+    The driver that opens it takes it from the driver before, which can do nothing more. Each method is one transaction.
 
     Args:
         connection: A connection of its own, in autocommit mode.

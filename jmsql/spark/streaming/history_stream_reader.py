@@ -172,7 +172,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._do("noting what is done", end, lambda opened: opened.stream.pass_to(_place(end)))
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """Tell, for the query's progress, what there is that was not read."""
+        """Return, for the query's progress, how much has not been read."""
         start = self._last
         if start is not None and self._opened is not None:
             self._backlog.update(
@@ -221,7 +221,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise InvalidDestinationException(
                         f"The checkpoint belongs to the streaming read {source_id}, which the database does not know: "
                         "it was ended by forget_spark_source(), or the database was restored or is another. Start with "
-                        "a new checkpoint, or set option 'failOnDataLoss' to false to begin anew with this one."
+                        "a new checkpoint, or set option 'failOnDataLoss' to false to start again with this one."
                     ) from error
                 self._begin_anew(source_id)
                 self._opened = _Opened(self._options, source_id, self._origin)
@@ -229,12 +229,12 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _begin_anew(self, source_id: str) -> None:
         logger.warning(
-            "The database does not know the streaming read %s; it begins anew, as options 'failOnDataLoss' and "
+            "The database does not know the streaming read %s; it starts again, as options 'failOnDataLoss' and "
             "'startingOffsets' say.",
             source_id,
         )
         options = self._options
-        with options.database.connect("beginning a stream anew") as connection:
+        with options.database.connect("starting a stream again") as connection:
             driver = PsycopgDriver(connection)
             since = moment(options.starting_offsets)
             create_cursor(driver, options.schema, self._origin, self._first_place(driver), since, source_id)

@@ -92,7 +92,7 @@ def create_source(driver: PsycopgDriver, schema: str, queue_id: int, start: Star
 class SparkStream:
     """A streaming read, in the hands of one driver.
 
-    Whoever opens it takes it from the driver before, which can do nothing more. Each method is one transaction.
+    The driver that opens it takes it from the driver before, which can do nothing more. Each method is one transaction.
 
     Args:
         connection: A connection of its own, in autocommit mode.

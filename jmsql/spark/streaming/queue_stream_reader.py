@@ -102,7 +102,7 @@ class _Driver:
         self.control.subscribe(self.stream.queue_id, self._hear)
 
     def join(self) -> None:
-        """Be a consumer of the subscription that is read, also when the control connection was made anew.
+        """Be a consumer of the subscription that is read, also when the control connection was made again.
 
         Raises:
             IllegalStateException: It is not shared, and has another active consumer.

@@ -115,7 +115,7 @@ def test_an_administrator_becomes_no_owner(plain: Plain, roles: dict[str, str], 
 def test_who_calls_is_known_also_where_somebody_else_has_connected(
     plain: Plain, roles: dict[str, str], owner: psycopg.Connection[Any]
 ) -> None:
-    """ANALYZE runs a table's index expressions with its owner's rights, in a session of whoever analyzes."""
+    """ANALYZE runs a table's index expressions with its owner's rights, in the session of the role that analyzes."""
     owner.execute(sql.SQL("create schema thieves authorization {}").format(sql.Identifier(roles["sender"])))
     try:
         thief = plain("sender")

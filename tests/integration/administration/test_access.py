@@ -357,7 +357,7 @@ class TestEverywhere:
 
 
 def test_requests_and_replies(granted: dict[str, str], connect: Connect, server: Server) -> None:
-    """The temporary destination for the reply belongs to who asks; whoever has the request may send there."""
+    """The temporary destination for the reply belongs to the requestor; who has the request may send there."""
     answering, asking = connect("consumer"), connect("producer")
     session = answering.create_session()
     consumer = session.create_consumer(PRICES)

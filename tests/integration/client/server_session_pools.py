@@ -88,5 +88,5 @@ class OneSession:
 
     def start(self) -> None:
         if self.fails:
-            raise RuntimeError("no thread to be had")
+            raise RuntimeError("no thread is left")
         self.started.release()

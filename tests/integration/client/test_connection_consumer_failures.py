@@ -98,7 +98,7 @@ def test_load_goes_back_when_the_pool_does_not_start_it(
     with connection.create_connection_consumer(queue, None, OneSession(mode_session, fails=True), 2):
         wait_for(lambda: problems)
         assert receive_texts(others.create_consumer(queue), 2) == ["a", "b"]
-    assert "no thread to be had" in str(problems[0])
+    assert "no thread is left" in str(problems[0])
 
 
 def test_pool_with_an_unusable_session_is_told_of(

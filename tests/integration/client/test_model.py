@@ -203,7 +203,7 @@ class QueueMachine(RuleBasedStateMachine):
 class PrefetchingQueueMachine(QueueMachine):
     """The same with messages fetched in batches.
 
-    What a consumer has fetched is not to be had by others, and comes before more urgent messages that were sent later.
+    What a consumer has fetched others cannot receive, and comes before more urgent messages that were sent later.
     """
 
     @rule(number=sessions)

@@ -25,7 +25,7 @@ def test_threads_make_use_and_close_sessions_at_once(connection: Connection, ser
         all_there.wait(10)
         for round_number in range(ROUNDS):
             mode = modes.choice(list(AcknowledgeMode))
-            # The same names at once: queues are made by whoever comes first.
+            # The same names at once: the first client makes the queue.
             queue = Queue(f"round {round_number}")
             with connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode) as session:
                 own = Queue(f"{number} {round_number}")

@@ -14,7 +14,7 @@ class Observer:
     """Knows which messages of each group are being handled, by whom, and which are done.
 
     A consumer tells it that it is done before it acknowledges: another may get the next message before the
-    acknowledgement has returned. If that fails, the message is handled anew.
+    acknowledgement has returned. If that fails, the message is handled again.
     """
 
     def __init__(self) -> None:

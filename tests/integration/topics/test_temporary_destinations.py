@@ -95,7 +95,7 @@ def test_is_not_deleted_while_it_has_a_consumer(
 def test_sending_to_a_deleted_one_is_refused(
     connection: Connection, other_connection: Connection, kind: type[Temporary], transacted: bool
 ) -> None:
-    """Whoever has sent to it before, with a producer for it alone or for any destination, is told."""
+    """A session that has sent to it before, with a producer for it alone or for any destination, gets an error."""
     destination = create(connection.create_session(), kind)
     for client in (connection, other_connection):
         session = client.create_session(transacted)

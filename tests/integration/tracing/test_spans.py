@@ -1,4 +1,4 @@
-"""Spans follow a message from its sender to whoever acknowledges it, as OpenTelemetry's conventions say."""
+"""Spans follow a message from its sender to the client that acknowledges it, as OpenTelemetry's conventions say."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ class Database:
         return self.rows("select text, delivery_count from handled order by text")
 
     def queued(self) -> int:
-        """How many messages there are, whoever holds them."""
+        """How many messages there are, held or not."""
         return int(self.rows("select count(*) from jmsql_internal.message")[0][0])
 
     def wait_until_handled(self, count: int) -> None:

@@ -1,0 +1,46 @@
+"""The words that `make lint` keeps out of the documentation, docstrings and comments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.prose import findings
+
+
+def words(directory: Path, name: str, text: str) -> list[tuple[int, str]]:
+    file = directory / name
+    file.write_text(text)
+    return [(found.line, found.word) for found in findings(file)]
+
+
+def test_a_page_is_read_but_for_its_code(tmp_path: Path) -> None:
+    code = "```sh\necho whoever\n```\n\n`whoever` is a name"
+    page = f"# Start\n\nWhoever reads starts\nanew.\n\n{code}, what\nthere is more.\n"
+    assert words(tmp_path, "page.md", page) == [(4, "anew"), (10, "what there is"), (3, "Whoever")]
+
+
+def test_comments_and_docstrings_of_a_module_are_read_and_its_strings_are_not(tmp_path: Path) -> None:
+    module = (
+        '"""Reads anew."""\n\n# Whoever calls waits.\nTEXT = "whoever"\n"""To be had from here."""\n\n\n'
+        'def read(name: str) -> None:\n    """Read.\n\n    Raises:\n        TypeError: It is none.\n    """\n'
+    )
+    assert sorted(words(tmp_path, "module.py", module)) == [
+        (1, "anew"),
+        (3, "Whoever"),
+        (5, "To be had"),
+        (12, "It is none."),
+    ]
+
+
+def test_comments_of_sql_are_read_and_its_values_are_not(tmp_path: Path) -> None:
+    sql = "-- Whoever reads.\nselect 'whoever';\ncomment on table message is\n    'Filled anew.';\n"
+    assert sorted(words(tmp_path, "schema.sql", sql)) == [(1, "Whoever"), (4, "anew")]
+
+
+@pytest.mark.parametrize(
+    "text", ["None if there is none.", "At first the queue is empty.", "The value is None.", "renewed, manner"]
+)
+def test_other_words_are_not_found(tmp_path: Path, text: str) -> None:
+    assert words(tmp_path, "page.md", text + "\n") == []
