@@ -1,4 +1,4 @@
-"""Which process runs which tests (pytest-xdist): one runs all that need a Spark session, which takes long to start."""
+"""Which process runs which tests (pytest-xdist): what takes long first, and what shares much together."""
 
 from __future__ import annotations
 
@@ -6,13 +6,40 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+LONGEST = (
+    "tests/spark/test_faults.py::test_executors_are_killed_and_slow_ones_are_overtaken",
+    "tests/spark/test_faults.py::test_driver_is_killed_at_each_step_of_a_batch",
+    "tests/spark/test_faults.py::test_later_of_two_drivers_stops_the_earlier_and_nothing_is_sent_twice",
+    "tests/spark/test_archive_faults.py",
+    "tests/spark/test_connect.py",
+    "tests/spark/test_statistics.py",
+    "tests/spark/test_demo.py",
+    "tests/spark/",
+    "tests/faults/",
+)
+"""What begins first, in this order, so that no process works alone at the end."""
 
-class SparkInOneProcess(LoadScopeScheduling):  # type: ignore[misc] # xdist comes without types
-    """Gives each test to the next process that is free, and the tests with Spark to the first one, together."""
+TOGETHER = ("tests/spark/test_demo.py", "tests/spark/test_statistics.py")
+"""Files whose tests share what takes long to make."""
+
+
+class LongestFirst(LoadScopeScheduling):  # type: ignore[misc] # xdist comes without types
+    """Gives each test to the next process that is free; the tests with Spark are the first, in each process."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith("tests/spark/") else nodeid
+        return next((file for file in TOGETHER if nodeid.startswith(file)), nodeid)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SparkInOneProcess:
-    return SparkInOneProcess(config, log)
+def _turn(item: pytest.Item) -> int:
+    return next((turn for turn, name in enumerate(LONGEST) if item.nodeid.startswith(name)), len(LONGEST))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items.sort(key=_turn)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LongestFirst:
+    config.option.loadscopereorder = False
+    return LongestFirst(config, log)

@@ -10,6 +10,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,9 +21,11 @@ from pyspark.sql import SparkSession
 
 import jmsql
 from jmsql.spark.java import find_java
+from jmsql.spark.jvm import stop_with_java
 from tests.integration.client.server import Server
+from tests.spark.python_server import python_server
 from tests.spark.shared_classes import QUICK_START, using
-from tests.spark.subprocesses import SETTINGS
+from tests.spark.subprocesses import SETTINGS, environment
 
 SECRET = "marker-that-nobody-may-see"
 
@@ -88,7 +91,18 @@ def quick_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(secret_url: str, spark_directory: Path, services: Path) -> Iterator[SparkSession]:
+def python() -> Iterator[Path]:
+    """What Spark starts instead of Python, and need not wait for."""
+    # The socket's path must be short.
+    with (
+        tempfile.TemporaryDirectory(prefix="jmsql-python-") as directory,
+        python_server(Path(directory), environment("")) as program,
+    ):
+        yield program
+
+
+@pytest.fixture(scope="session")
+def spark(secret_url: str, spark_directory: Path, services: Path, python: Path) -> Iterator[SparkSession]:
     """A session with two threads in one process."""
     events = spark_directory / "events"
     events.mkdir()
@@ -100,7 +114,7 @@ def spark(secret_url: str, spark_directory: Path, services: Path) -> Iterator[Sp
         patch.setenv("JMSQL_URL", secret_url)
         patch.setenv("JMSQL_CONNECTION_SHOP", secret_url)
         patch.setenv("PGSERVICEFILE", str(services))
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYSPARK_PYTHON", str(python))
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH")))))
         session = (
             SparkSession.builder.master("local[2,3]")
@@ -118,14 +132,15 @@ def spark(secret_url: str, spark_directory: Path, services: Path) -> Iterator[Sp
         )
     # Its processes have their environment from its JVM. The other tests of this process shall have nothing of it.
     yield session
-    session.stop()
+    stop_with_java(session)
 
 
 @pytest.fixture(scope="package", autouse=True)
-def database_of_the_driver(secret_url: str) -> Iterator[None]:
-    """Let jobs that are started here find the database as Spark's processes do."""
+def surroundings_of_the_driver(secret_url: str, python: Path) -> Iterator[None]:
+    """Let jobs that are started here find the database as Spark's processes do, and drivers beside this one Python."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JMSQL_URL", secret_url)
+        patch.setenv("PYSPARK_PYTHON", str(python))
         yield
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import jmsql.spark
+from tests.spark.streaming import finish
 from tests.spark.subprocesses import SETTINGS
 
 
@@ -19,8 +20,7 @@ def main(directory: str) -> None:
     rows.write.format("jmsql").option("queue", "orders").mode("append").save()
     read = spark.read.format("jmsql").options(queue="orders", columns="text_body").load().collect()
     stream = spark.readStream.format("jmsql").options(queue="orders", columns="text_body").load()
-    query = stream.writeStream.format("parquet").option("path", f"{directory}/lake")
-    query.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start().awaitTermination()
+    finish(stream.writeStream.format("parquet").option("path", f"{directory}/lake"), Path(directory))
     lake = spark.read.parquet(f"{directory}/lake").collect()
     spark.stop()
     answer = {"read": sorted(row.text_body for row in read), "lake": sorted(row.text_body for row in lake)}

@@ -9,9 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from jmsql.spark.jvm import stop_with_java
 from tests.spark.subprocesses import SETTINGS
 
 __all__ = ["QUICK_START", "using"]
@@ -45,12 +45,7 @@ def main(directory: Path, archive: Path) -> None:
         .start()
     )
     query.awaitTermination()
-    spark.stop()
-    gateway = SparkContext._gateway
-    assert gateway is not None
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait()
+    stop_with_java(spark)
 
 
 if __name__ == "__main__":

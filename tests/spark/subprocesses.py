@@ -25,7 +25,7 @@ _ROOT = Path(__file__).parents[2]
 def environment(url: str) -> dict[str, str]:
     """What a process of Spark needs to find Python, the tests and the database."""
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "JMSQL_URL": url, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+    return {"PYSPARK_PYTHON": sys.executable, **os.environ, "JMSQL_URL": url, "PYTHONPATH": path}
 
 
 def start_module(name: str, *arguments: str, environment: dict[str, str], log: IO[Any]) -> subprocess.Popen[bytes]:

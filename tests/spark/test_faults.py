@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -186,7 +187,8 @@ def test_executors_are_killed_and_slow_ones_are_overtaken(
         send(jmsql_factory, queue)
     assert jmsql_factory.url is not None
     with cluster(tmp_path, jmsql_factory.url) as master, (tmp_path / "driver.log").open("w") as log:
-        settings = environment(jmsql_factory.url)
+        # A task finds its executor as the parent of the process that has forked it: Python itself.
+        settings = {**environment(jmsql_factory.url), "PYSPARK_PYTHON": sys.executable}
         process = start_module("tests.spark.cluster_driver", master, str(tmp_path), environment=settings, log=log)
         try:
             wait_for(lambda: (tmp_path / "reading").exists() or process.poll() is not None, timeout=300)
