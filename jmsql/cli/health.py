@@ -92,14 +92,14 @@ def _schema(diagnosis: Diagnosis) -> Finding:
         return Finding("schema", Health.ok, f"version {found}")
     if found is None:
         return Finding("schema", Health.problem, "it is not there", "Run `jmsql migrate`.")
-    if int(found) < int(wanted):
-        return Finding(
-            "schema", Health.problem, f"version {found}; this release needs {wanted}", "Run `jmsql migrate`."
-        )
+    ahead = int(found) - int(wanted)
+    health = Health.note if abs(ahead) == 1 and int(found) > 0 else Health.problem
+    if ahead < 0:
+        return Finding("schema", health, f"version {found}; that of this release is {wanted}", "Run `jmsql migrate`.")
     return Finding(
         "schema",
-        Health.problem,
-        f"version {found}, made by a newer release; this one works with {wanted}",
+        health,
+        f"version {found}, made by a newer release; that of this one is {wanted}",
         "Upgrade jmsql.",
     )
 

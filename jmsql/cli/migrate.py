@@ -22,8 +22,12 @@ def migrate(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) ->
         before = migration.migrate(database.url, schema)
     after = migration.newest_version()
     if as_json:
-        print_json({"schema": schema, "from": before, "to": after})
+        print_json({"schema": schema, "from": before, "to": max(before or after, after, key=int)})
     elif before == after:
         console().print(f"The schema {schema!r} is at version {after} already.")
+    elif before is not None and int(before) > int(after):
+        console().print(
+            f"The schema {schema!r} is at version {before}, of the next release, with which this one works as well."
+        )
     else:
         console().print(f"Migrated the schema {schema!r} from version {before or '(none)'} to {after}.")

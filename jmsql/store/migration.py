@@ -109,7 +109,7 @@ def migrate_command(schema: str) -> str:
 
 
 def check_schema(connection: Connection, schema: str = DEFAULT_SCHEMA) -> None:
-    """Make sure that the schema is there and of the right version.
+    """Make sure that the schema is there and of a version that this release works with.
 
     Raises:
         JMSException: It is not; the message says what to do.
@@ -118,19 +118,22 @@ def check_schema(connection: Connection, schema: str = DEFAULT_SCHEMA) -> None:
 
 
 def check_version(found: str | None, schema: str) -> None:
-    """Make sure that a version of the schema, None if it is not there, is the right one.
+    """Make sure that this release works with a version of the schema, None if it is not there.
+
+    It does with its own, the one before and the one after, so that processes of two releases run side by side.
 
     Raises:
-        JMSException: It is not; the message says what to do.
+        JMSException: It does not; the message says what to do.
     """
-    if found == newest_version():
-        return
     if found is None:
         raise JMSException(
             f"The database has no schema {schema!r}: run {migrate_command(schema)}, or jmsql.migrate(), to make it.",
             "3F000",
         )
-    if int(found) < int(newest_version()):
+    number, newest = int(found), int(newest_version())
+    if max(newest - 1, 1) <= number <= newest + 1:
+        return
+    if number < newest:
         advice = f"run {migrate_command(schema)}, or jmsql.migrate(), to bring it up to date"
     else:
         advice = "it was made by a newer release: upgrade jmsql"
@@ -165,7 +168,7 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> str | None:
     Raises:
         JMSSecurityException: The role lacks a right; the message says which, and who can give it.
         JMSException: The database cannot be reached, or the migration failed; then nothing has changed. Or the name
-            has a character that cannot be in it, or the schema was made by a newer release.
+            has a character that cannot be in it, or the schema is of a release after the next one.
     """
     _check_name(schema)
     engine = open_engine(url)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
+from jmsql import JMSException
 from jmsql.store import migration
 
 
@@ -11,3 +13,26 @@ def test_newest_version_is_that_of_the_last_migration() -> None:
     config = Config()
     config.set_main_option("script_location", str(migration._migrations_directory()))
     assert ScriptDirectory.from_config(config).get_current_head() == migration.newest_version()
+
+
+@pytest.mark.parametrize("found", ["0009", "0010", "0011"])
+def test_release_works_with_the_version_before_and_the_one_after(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
+    monkeypatch.setattr(migration, "newest_version", lambda: "0010")
+    migration.check_version(found, "jmsql")
+
+
+@pytest.mark.parametrize(
+    ("newest", "found", "advice"),
+    [
+        ("0010", "0008", "run `jmsql migrate`"),
+        ("0010", "0012", "upgrade jmsql"),
+        ("9999", "10001", "upgrade jmsql"),
+        ("0001", "0000", "run `jmsql migrate`"),
+    ],
+)
+def test_release_refuses_all_other_versions(
+    monkeypatch: pytest.MonkeyPatch, newest: str, found: str, advice: str
+) -> None:
+    monkeypatch.setattr(migration, "newest_version", lambda: newest)
+    with pytest.raises(JMSException, match=f"version {found}, .* version {newest}: .*{advice}"):
+        migration.check_version(found, "jmsql")

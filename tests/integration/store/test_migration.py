@@ -77,6 +77,16 @@ def test_newer_schema_is_refused_in_a_sentence(jmsql_url: str, version: str) -> 
         connection.execute("drop schema newer, newer_internal cascade")
 
 
+def test_schema_of_the_next_release_is_left_as_it_is(jmsql_url: str) -> None:
+    following = f"{int(newest_version()) + 1:04}"
+    jmsql.migrate(jmsql_url, "following")
+    with psycopg.connect(jmsql_url, autocommit=True) as connection:
+        connection.execute("update following.schema_version set version_num = %s", [following])
+        assert jmsql.migrate(jmsql_url, "following") == following
+        jmsql.ConnectionFactory(jmsql_url, schema="following").create_connection().close()
+        connection.execute("drop schema following, following_internal cascade")
+
+
 ENVIRONMENT = """
 from alembic import context
 
