@@ -31,6 +31,7 @@ THEMES = (
     "spark",
     "selectors",
     "views",
+    "comments",
     "access",
 )
 

@@ -83,3 +83,21 @@ def test_schema_has_the_shape_of_the_listing(jmsql_clean_url: str) -> None:
     assert found.splitlines() == LISTING.read_text().splitlines(), (
         f"{LISTING.name} is renewed by {RENEWAL}=1 python -m pytest {Path(*Path(__file__).parts[-4:])}"
     )
+
+
+WITHOUT_COMMENT = """
+    select c.relname::text from pg_class c
+    where c.relnamespace = 'jmsql'::regnamespace and c.relkind = 'v' and obj_description(c.oid, 'pg_class') is null
+    union all
+    select c.relname || '.' || a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid
+    where c.relnamespace = 'jmsql'::regnamespace and c.relkind = 'v' and a.attnum > 0
+      and col_description(c.oid, a.attnum) is null
+    union all
+    select p.oid::regprocedure::text from pg_proc p
+    where p.pronamespace = 'jmsql'::regnamespace and obj_description(p.oid, 'pg_proc') is null
+    """
+
+
+def test_every_view_column_and_function_of_the_contract_has_a_comment(jmsql_clean_url: str) -> None:
+    with psycopg.connect(jmsql_clean_url) as database:
+        assert database.execute(WITHOUT_COMMENT).fetchall() == []

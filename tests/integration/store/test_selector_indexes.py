@@ -54,7 +54,7 @@ def indexes(jmsql_clean_url: str, database: psycopg.Connection[Any]) -> Iterator
     with SelectorIndexes(jmsql_clean_url, "jmsql") as indexes:
         yield indexes
         for index in indexes.all():
-            database.execute(f'drop index jmsql."{index.name}"')
+            database.execute(f'drop index jmsql_internal."{index.name}"')
 
 
 numbers = itertools.count()
