@@ -21,6 +21,7 @@ __all__ = [
     "first_of_groups",
     "first_of_groups_statement",
     "grouped_candidates",
+    "has_not_expired",
     "makes_wait",
     "wanted",
 ]
@@ -89,6 +90,11 @@ def candidates(selector: Selector | None, condition: str = "") -> SelectorSQL:
     )
 
 
+def has_not_expired(internal: str) -> str:
+    """Return the condition that a message `m` has not expired, by the server's clock, which is asked once."""
+    return f"(m.jms_expiration is null or m.jms_expiration > (select {internal}.current_milliseconds()))"
+
+
 def wanted(selector: Selector | None, condition: str = "") -> SelectorSQL:
     """Compose the condition on a message `m` with its delivery's row `d`.
 
@@ -96,8 +102,7 @@ def wanted(selector: Selector | None, condition: str = "") -> SelectorSQL:
     """
     chosen, parameters = and_chosen(selector)
     return SelectorSQL(
-        f"""(m.jms_expiration is null
-                    or m.jms_expiration > (select jmsql_internal.current_milliseconds()))
+        f"""{has_not_expired("jmsql_internal")}
                 and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                 and (select q.deleted_at is null and not q.paused
                             and current_setting('transaction_isolation') = 'read committed'

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["BODY_COLUMNS", "DELAYED_COLUMNS", "KEYS", "SEND_COLUMNS", "message_columns", "outgoing_messages"]
+__all__ = [
+    "BODY_COLUMNS",
+    "DELAYED_COLUMNS",
+    "KEYS",
+    "SEND_COLUMNS",
+    "body_columns",
+    "message_columns",
+    "outgoing_messages",
+]
 
 KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[]"
 """The parameters of a statement on many messages, as rows; other parameters may follow."""
@@ -42,16 +50,19 @@ def outgoing_messages(internal: str, alias: str, columns: tuple[tuple[str, str],
     return f"unnest({arrays}) with ordinality as {alias} ({names}, position)"
 
 
+def body_columns(internal: str) -> dict[str, str]:
+    """Return the SQL of each part of the body of a message `m`, which has it itself or shares it with others."""
+    return {
+        name: f"""case when m.body_id is null then m.{name}
+                else (select b.{name} from {internal}.body b where b.body_id = m.body_id) end"""
+        for name in BODY_COLUMNS
+    }
+
+
 def message_columns(internal: str) -> str:
     """Return what is read of a message `m`, as the fields of jmsql.store.rows.MessageRow but for the last three."""
     text_form = {"json_body": "::text", "body_types": "::text"}
-    bodies = ", ".join(
-        f"""case when m.body_id is null then m.{name}
-                else (select b.{name} from {internal}.body b where b.body_id = m.body_id) end{
-            text_form.get(name, "")
-        }"""
-        for name in BODY_COLUMNS
-    )
+    bodies = ", ".join(f"{body}{text_form.get(name, '')}" for name, body in body_columns(internal).items())
     return f"""
         m.inverse_priority, m.sequence, m.jms_message_id::text, m.jms_timestamp, m.jms_expiration, m.jms_delivery_mode,
         m.message_type::text, m.jms_correlation_id, m.jms_reply_to, m.jms_type, m.properties::text,

@@ -8,7 +8,8 @@ from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.driver import Driver
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import Schema
-from jmsql.store.inspection import Inspection, selector_condition
+from jmsql.store.inspection import Inspection
+from jmsql.store.selection import selector_condition
 
 __all__ = ["DeadLetter", "DeadLetters", "Retry", "dead_letter_queues"]
 

@@ -17,6 +17,7 @@ from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import Schema, quote_identifier
 from jmsql.store.migration import current_version
 from jmsql.store.rows import MessageRow
+from jmsql.store.selection import selector_condition
 
 __all__ = [
     "BrowsedMessage",
@@ -28,7 +29,6 @@ __all__ = [
     "SubscriptionSummary",
     "client_summaries",
     "schema_version",
-    "selector_condition",
 ]
 
 _BROWSED_AT_ONCE = 100
@@ -304,14 +304,6 @@ def _state(expired: str) -> str:
                         when d.claim_id is not null then 'claimed'
                         when d.next_attempt > statement_timestamp() then 'waiting'
                         else 'ready' end"""
-
-
-def selector_condition(selector: Selector | None, schema: str) -> tuple[str, dict[str, object]]:
-    """Return what a selector adds to the conditions on a message `m`, and its parameters."""
-    if selector is None:
-        return "", {}
-    chosen = selector.to_sql(schema)
-    return f"and ({chosen.condition})", chosen.parameters
 
 
 def client_summaries(connection: AutocommitConnection, schema: str) -> list[ClientSummary]:

@@ -14,8 +14,9 @@ from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.columns import message_columns
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import Schema
-from jmsql.store.inspection import Inspection, selector_condition
+from jmsql.store.inspection import Inspection
 from jmsql.store.rows import MessageRow
+from jmsql.store.selection import selector_condition
 
 __all__ = ["HistoryEntry", "HistoryRange", "PastMessage", "PastMessages"]
 

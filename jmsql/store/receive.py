@@ -8,7 +8,15 @@ from typing import Any, Protocol
 
 from jmsql.exceptions import IllegalStateException
 from jmsql.selectors import Selector, SelectorSQL
-from jmsql.store.candidates import LAST_SEQUENCE, NO_CLAIMS, by_key, candidates, grouped_candidates, makes_wait
+from jmsql.store.candidates import (
+    LAST_SEQUENCE,
+    NO_CLAIMS,
+    by_key,
+    candidates,
+    grouped_candidates,
+    has_not_expired,
+    makes_wait,
+)
 from jmsql.store.columns import BODY_COLUMNS, message_columns
 from jmsql.store.dequeue import GroupScan
 from jmsql.store.history_statements import RECORDED, history
@@ -364,8 +372,7 @@ def browse_statement(selector: Selector | None) -> Statement[list[MessageRow]]:
                       and m.sequence between
                           case when p.inverse_priority = %(inverse_priority)s::smallint
                                then %(sequence)s::bigint + 1 else 0 end and {LAST_SEQUENCE}
-                      and (m.jms_expiration is null
-                           or m.jms_expiration > (select jmsql_internal.current_milliseconds()))
+                      and {has_not_expired("jmsql_internal")}
                       and d.claim_id is null
                       {_NOT_OWN} {condition}
                     order by m.queue_id, m.inverse_priority, m.sequence

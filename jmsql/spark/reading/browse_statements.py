@@ -8,12 +8,20 @@ from typing import NamedTuple
 
 from jmsql.selectors import Selector
 from jmsql.spark.reading.comparisons import Comparison, filter_condition
-from jmsql.store.candidates import by_key
-from jmsql.store.columns import BODY_COLUMNS
+from jmsql.store.candidates import by_key, has_not_expired
+from jmsql.store.columns import body_columns
 from jmsql.store.identifier import Schema, quote_identifier
 from jmsql.store.selected_statement import SelectedStatement
+from jmsql.store.selection import selector_condition
 
-__all__ = ["BrowseStatements", "browse_statements", "column_expressions", "compared_expressions", "snapshot_statements"]
+__all__ = [
+    "BrowseStatements",
+    "browse_statements",
+    "column_expressions",
+    "compared_expressions",
+    "select_list",
+    "snapshot_statements",
+]
 
 
 def column_expressions(schema: Schema) -> dict[str, str]:
@@ -22,11 +30,7 @@ def column_expressions(schema: Schema) -> dict[str, str]:
     Args:
         schema: The schema, quoted.
     """
-    bodies = {
-        name: f"""case when m.body_id is null then m.{name}
-                else (select b.{name} from {schema.internal}.body b where b.body_id = m.body_id) end"""
-        for name in BODY_COLUMNS
-    }
+    bodies = body_columns(schema.internal)
     return {
         "destination": "%(destination)s::text",
         "sequence": "m.sequence",
@@ -50,6 +54,11 @@ def column_expressions(schema: Schema) -> dict[str, str]:
         "delivery_count": "coalesce(m.delivery_count, 0)",
         "body": f"coalesce({bodies['text_body']}, ({bodies['json_body']})::text)",
     }
+
+
+def select_list(expressions: Mapping[str, str], columns: Sequence[str]) -> str:
+    """Return what a read selects: some columns, under their names."""
+    return ", ".join(f"{expressions[name]} as {quote_identifier(name)}" for name in columns)
 
 
 def compared_expressions(schema: Schema, expressions: Mapping[str, str]) -> dict[str, str]:
@@ -95,16 +104,12 @@ class BrowseStatements:
     ) -> SelectedStatement:
         """Read the columns of the messages of a queue with sequences in a range, that are there to be delivered."""
         schema = self._schema
-        condition = ""
-        parameters: Mapping[str, object] = {}
-        if selector is not None:
-            chosen = selector.to_sql(self._schema_name)
-            condition, parameters = f"and ({chosen.condition})", chosen.parameters
+        condition, parameters = selector_condition(selector, self._schema_name)
         filtered = filter_condition(compared_expressions(schema, self._expressions), filters)
-        wanted = ", ".join(f"{self._expressions[name]} as {quote_identifier(name)}" for name in columns)
+        wanted = select_list(self._expressions, columns)
         # Few queues have deliveries that are under way or have failed. For the others, no message is looked up there.
         has_deliveries = f"(select exists (select from {schema.internal}.delivery k where k.queue_id = %(queue_id)s))"
-        alive = f"(m.jms_expiration is null or m.jms_expiration > (select {schema.internal}.current_milliseconds()))"
+        alive = has_not_expired(schema.internal)
         return SelectedStatement(
             f"""select {wanted}
                 from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[]) as p (inverse_priority)

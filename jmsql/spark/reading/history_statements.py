@@ -10,10 +10,11 @@ from typing import NamedTuple
 from jmsql.destinations import Destination, Topic
 from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.selectors import Selector
-from jmsql.spark.reading.browse_statements import column_expressions, compared_expressions
+from jmsql.spark.reading.browse_statements import column_expressions, compared_expressions, select_list
 from jmsql.spark.reading.comparisons import Comparison, filter_condition
-from jmsql.store.identifier import Schema, quote_identifier
+from jmsql.store.identifier import Schema
 from jmsql.store.selected_statement import SelectedStatement
+from jmsql.store.selection import selector_condition
 
 __all__ = ["HistoryOrigin", "HistoryStatements", "history_columns", "history_statements"]
 
@@ -144,17 +145,11 @@ class HistoryStatements:
         """Read the columns of a part of the history, which is given by a condition on its rows `m`."""
         condition = origin.condition()
         filtered = filter_condition(compared_expressions(self._schema, self._expressions), filters)
-        parameters = {**condition.parameters, **filtered.parameters}
-        chosen = ""
-        if selector is not None:
-            selected = selector.to_sql(self._schema_name)
-            chosen = f"and ({selected.condition})"
-            parameters |= selected.parameters
-        wanted = ", ".join(f"{self._expressions[name]} as {quote_identifier(name)}" for name in columns)
+        chosen, choosing = selector_condition(selector, self._schema_name)
         return SelectedStatement(
-            f"""select {wanted} from {self._schema.internal}.message_history m
+            f"""select {select_list(self._expressions, columns)} from {self._schema.internal}.message_history m
                 where {part} {condition.text} {filtered.text} {chosen}""",
-            parameters,
+            {**condition.parameters, **filtered.parameters, **choosing},
         )
 
 

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from functools import cache
 
 from jmsql.selectors import Selector
+from jmsql.spark.reading.browse_statements import select_list
 from jmsql.spark.reading.history_statements import HistoryOrigin, history_columns
-from jmsql.store.identifier import Schema, quote_identifier
+from jmsql.store.identifier import Schema
 from jmsql.store.selected_statement import SelectedStatement
+from jmsql.store.selection import selector_condition
 
 __all__ = ["HistoryStreamStatements", "history_stream_statements"]
 
@@ -136,12 +138,9 @@ class HistoryStreamStatements:
 
     def read(self, columns: Sequence[str], origin: HistoryOrigin, selector: Selector | None) -> SelectedStatement:
         """Read the columns of the rows in the range that the selector chooses."""
-        wanted = ", ".join(f"{self._columns[name]} as {quote_identifier(name)}" for name in columns)
-        if selector is None:
-            return self._statement(origin, "{found}", wanted)
-        chosen = selector.to_sql(self._schema_name)
-        statement = self._statement(origin, "{found}", wanted, condition=f"and ({chosen.condition})")
-        return SelectedStatement(statement.text, {**statement.parameters, **chosen.parameters})
+        chosen, choosing = selector_condition(selector, self._schema_name)
+        statement = self._statement(origin, "{found}", select_list(self._columns, columns), condition=chosen)
+        return SelectedStatement(statement.text, {**statement.parameters, **choosing})
 
     def _statement(
         self,

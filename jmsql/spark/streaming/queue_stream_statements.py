@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from jmsql.spark.reading.browse_statements import column_expressions
+from jmsql.spark.reading.browse_statements import column_expressions, select_list
 from jmsql.store.candidates import by_key
-from jmsql.store.identifier import Schema, quote_identifier
+from jmsql.store.identifier import Schema
 
 __all__ = ["SourceStatements", "source_statements"]
 
@@ -99,9 +99,8 @@ class SourceStatements:
 
     def read(self, columns: Sequence[str]) -> str:
         """Read the columns of the messages of a claim, from a key to another."""
-        wanted = ", ".join(f"{self._expressions[name]} as {quote_identifier(name)}" for name in columns)
         return f"""
-            select {wanted}
+            select {select_list(self._expressions, columns)}
             from (
                 select m.*, d.delivery_count
                 from {self._schema.internal}.delivery d cross join {by_key(self._schema.internal, "message", "m", "d")}
