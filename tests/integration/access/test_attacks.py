@@ -211,7 +211,7 @@ class TestTemporaryDestinations:
 def test_the_dead_letter_queue_is_there_from_the_start(jmsql_clean_url: str) -> None:
     migrate(jmsql_clean_url, "jmsql_fresh")
     with psycopg.connect(jmsql_clean_url, autocommit=True) as database:
-        made = database.execute("select name, connection_id from jmsql_fresh.queue").fetchall()
+        made = database.execute("select name, connection_id from jmsql_fresh_internal.queue").fetchall()
         database.execute("drop schema jmsql_fresh, jmsql_fresh_internal cascade")
     assert made == [("DLQ", None)]
 

@@ -32,7 +32,9 @@ ORDERS = Queue("orders")
 PRICES = Topic("prices")
 PASSWORD = secrets.token_hex()
 
-_TABLES_WITH_MESSAGES = ("message", "delayed_message", "delivery", "body", "message_history")
+_TABLES_WITH_MESSAGES = tuple(
+    f"jmsql_internal.{table}" for table in ("message", "delayed_message", "delivery", "body", "message_history")
+)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +124,7 @@ class TestOnDestinations:
         with pytest.raises(JMSSecurityException):
             its_session.create_consumer(PRICES)
         with psycopg.connect(url_of("producer"), autocommit=True) as plain:
-            for relation in (*_TABLES_WITH_MESSAGES, "messages", "history"):
+            for relation in (*_TABLES_WITH_MESSAGES, "jmsql.messages", "jmsql.history"):
                 assert plain.execute(f"select * from {relation}".encode()).fetchall() == []
             assert plain.execute("select sum(ready) from jmsql.queues").fetchone() == (0,)
             assert plain.execute("select sum(ready) from jmsql.subscriptions").fetchone() == (0,)
