@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import LiteralString
 
-from jmsql.store.driver import Driver
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.message_key import MessageKey
+from jmsql.store.runner import Runner
 from jmsql.timings import Timings
 
 __all__ = ["LEADER", "SUSPEND_MAINTENANCE", "maintain"]
@@ -20,8 +20,8 @@ SUSPEND_MAINTENANCE: LiteralString = """
     on conflict (singleton) do update set connection_id = excluded.connection_id, expires_at = excluded.expires_at"""
 
 
-def maintain(driver: Driver) -> list[MessageKey]:
+def maintain(runner: Runner) -> list[MessageKey]:
     """Do what is due, without the lease; return the messages that dead clients held."""
     released: list[MessageKey] = []
-    Maintenance("jmsql", Timings()).do_all(driver, 0, released)
+    Maintenance(Timings()).do_all(runner, 0, released)
     return released

@@ -13,10 +13,11 @@ from jmsql.client.xa_domains import XAQueueConnectionFactory, XATopicConnectionF
 from jmsql.client.xa_factory import XAConnectionFactory
 from jmsql.destinations import Destination, Queue, Topic
 from jmsql.exceptions import JMSException
+from jmsql.store import bindings
 from jmsql.store.autocommit_connection import AutocommitConnection
-from jmsql.store.bindings import Bindings
 from jmsql.store.engine import parse_url
 from jmsql.store.migration import DEFAULT_SCHEMA
+from jmsql.store.runner import Runner
 from jmsql.timings import Timings
 
 __all__ = ["AdministeredObject", "AdministeredObjects", "lookup"]
@@ -42,34 +43,35 @@ class AdministeredObjects:
     """The administered objects that are kept in a schema.
 
     Args:
-        connection: Where each change commits.
-        schema: The name of the schema.
+        runner: Runs the statements, each of which commits by itself.
     """
 
-    def __init__(self, connection: AutocommitConnection, schema: str) -> None:
-        self._bindings = Bindings(connection, schema)
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
 
     def bind(self, name: str, administered: ConnectionFactory | Destination) -> None:
         """Keep an object under a name."""
         if not isinstance(name, str) or not 0 < len(name) <= 255:
             raise JMSException(f"The name of an administered object has 1 to 255 characters, unlike {name!r}.")
-        self._bindings.bind(name, _to_document(administered))
+        self._runner.run(bindings.bind(name, _to_document(administered)))
 
     def unbind(self, name: str) -> None:
         """Forget an object."""
-        if not self._bindings.unbind(name):
+        if not self._runner.run(bindings.unbind(name)):
             raise _unknown(name)
 
     def lookup(self, name: str) -> AdministeredObject:
         """Return an object."""
-        document = self._bindings.find(name)
+        document = self._runner.run(bindings.find_binding(name))
         if document is None:
             raise _unknown(name)
         return _from_document(name, document)
 
     def all(self) -> dict[str, AdministeredObject]:
         """Return all objects, by name."""
-        return {name: _from_document(name, document) for name, document in self._bindings.all().items()}
+        return {
+            name: _from_document(name, document) for name, document in self._runner.run(bindings.bindings()).items()
+        }
 
 
 def lookup(
@@ -93,7 +95,7 @@ def lookup(
         database = database.url
     schema = schema or DEFAULT_SCHEMA
     with AutocommitConnection(database or default_url(schema), timings) as connection:
-        return AdministeredObjects(connection, schema).lookup(name)
+        return AdministeredObjects(connection.runner(schema)).lookup(name)
 
 
 def _unknown(name: str) -> JMSException:

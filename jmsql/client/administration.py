@@ -14,23 +14,23 @@ from jmsql.client.history import History
 from jmsql.destinations import Destination, Queue, Topic, named_destination, require_topic
 from jmsql.exceptions import IllegalStateException
 from jmsql.selectors import Selector
-from jmsql.store.access import Access, AccessSummary, Action
+from jmsql.store import access, destination_settings, inspection
+from jmsql.store.access import AccessSummary, Action
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.automatic_creation import automatic_creation, set_automatic_creation
-from jmsql.store.dead_letters import DeadLetter, DeadLetters, Retry
-from jmsql.store.destination_settings import Destinations, DestinationSettings, DestinationSummary
+from jmsql.store.dead_letters import DeadLetter, Retry, first_dead_letters, retry
+from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
 from jmsql.store.errors import jms_errors
 from jmsql.store.inspection import (
     BrowsedMessage,
     ClientSummary,
     FoundMessage,
-    Inspection,
     QueueSummary,
     SubscriptionSummary,
 )
 from jmsql.store.migration import DEFAULT_SCHEMA, check_schema
-from jmsql.store.move import Move
-from jmsql.store.purge import Purge
+from jmsql.store.move import move
+from jmsql.store.purge import purge
 from jmsql.store.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
 from jmsql.timings import Timings
 
@@ -66,11 +66,7 @@ class Administration:
             self._connection.close()
             raise
         self._runner = self._connection.runner(self._schema)
-        self._objects = AdministeredObjects(self._connection, self._schema)
-        self._access = Access(self._connection, self._schema)
-        self._destinations = Destinations(self._connection, self._schema)
-        self._inspection = Inspection(self._connection, self._schema)
-        self._dead_letters = DeadLetters(self._connection, self._schema)
+        self._objects = AdministeredObjects(self._runner)
         self._history = History(self._connection, self._schema, timings.prune_lock_timeout)
 
     # Destinations
@@ -85,18 +81,18 @@ class Administration:
             InvalidDestinationException: It is not a destination, or a queue that a setting names is not there.
             JMSException: A setting cannot have the value.
         """
-        return self._destinations.create(named_destination(destination), settings)
+        return self._runner.run(destination_settings.create(named_destination(destination), settings))
 
     def create_queue(self, name: str, **settings: Unpack[DestinationSettings]) -> Queue:
         """Make a queue if it is not there, change the settings that are given, and return it; raises as `create`."""
         queue = Queue(name)
-        self._destinations.create(queue, settings)
+        self._runner.run(destination_settings.create(queue, settings))
         return queue
 
     def create_topic(self, name: str, **settings: Unpack[DestinationSettings]) -> Topic:
         """Make a topic if it is not there, change the settings that are given, and return it; raises as `create`."""
         topic = Topic(name)
-        self._destinations.create(topic, settings)
+        self._runner.run(destination_settings.create(topic, settings))
         return topic
 
     def alter(self, destination: Destination | str, **settings: Unpack[DestinationSettings]) -> None:
@@ -106,7 +102,7 @@ class Administration:
             InvalidDestinationException: There is no such destination, or no queue that a setting names.
             JMSException: A setting cannot have the value.
         """
-        self._destinations.alter(named_destination(destination), settings)
+        self._runner.run(destination_settings.alter(named_destination(destination), settings))
 
     def reset(self, destination: Destination | str, *settings: str) -> None:
         """Change settings, given by their names, to what they are by default.
@@ -115,7 +111,7 @@ class Administration:
             InvalidDestinationException: There is no such destination.
             JMSException: There is no such setting.
         """
-        self._destinations.reset(named_destination(destination), settings)
+        self._runner.run(destination_settings.reset(named_destination(destination), settings))
 
     def pause(self, destination: Destination | str) -> None:
         """Stop the delivery of messages from a queue, or from all subscriptions of a topic; they still collect.
@@ -148,7 +144,7 @@ class Administration:
             InvalidDestinationException: There is no such destination.
             IllegalStateException: A client receives from it.
         """
-        self._destinations.delete(named_destination(destination), force=force)
+        self._runner.run(destination_settings.delete(named_destination(destination), force=force))
 
     @property
     def automatic_creation(self) -> bool:
@@ -161,7 +157,7 @@ class Administration:
 
     def destinations(self) -> list[DestinationSummary]:
         """Return all destinations, with what is set for them: queues first, by name."""
-        return self._destinations.summaries()
+        return self._runner.run(destination_settings.destinations())
 
     def destination(self, destination: Destination | str) -> DestinationSummary:
         """Return a destination, with what is set for it.
@@ -169,21 +165,21 @@ class Administration:
         Raises:
             InvalidDestinationException: There is no such destination.
         """
-        return self._destinations.summary(named_destination(destination))
+        return self._runner.run(destination_settings.destination_summary(named_destination(destination)))
 
     # Inspection
 
     def queues(self) -> list[QueueSummary]:
         """Return all queues, by name, with the number of their messages."""
-        return self._inspection.queues()
+        return self._runner.run(inspection.queues())
 
     def subscriptions(self) -> list[SubscriptionSummary]:
         """Return all subscriptions, by topic and name, with the number of their messages."""
-        return self._inspection.subscriptions()
+        return self._runner.run(inspection.subscriptions())
 
     def clients(self) -> list[ClientSummary]:
         """Return the connections of clients, the oldest first."""
-        return self._inspection.clients()
+        return self._runner.run(inspection.clients())
 
     def count(self, queue: Queue | str, selector: str | None = None) -> int:
         """Return how many messages a queue holds that match a selector, whatever their state.
@@ -192,7 +188,7 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return self._inspection.count(_queue_name(queue), Selector.parse(selector))
+        return self._runner.run(inspection.count(_queue_name(queue), Selector.parse(selector)))
 
     def browse(self, queue: Queue | str, selector: str | None = None, *, limit: int = 100) -> Iterator[BrowsedMessage]:
         """Return the first messages of a queue in their order, whatever their state; those that are delayed come last.
@@ -201,7 +197,7 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return self._inspection.browse(_queue_name(queue), Selector.parse(selector), limit)
+        return inspection.browse(self._runner, _queue_name(queue), Selector.parse(selector), limit)
 
     def browse_subscription(
         self, name: str, selector: str | None = None, *, client_id: str | None = None, limit: int = 100
@@ -212,7 +208,7 @@ class Administration:
             InvalidDestinationException: There is no subscription of that name for the client identifier.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return self._inspection.browse_subscription(name, client_id, Selector.parse(selector), limit)
+        return inspection.browse_subscription(self._runner, name, client_id, Selector.parse(selector), limit)
 
     def message(self, message_id: str) -> list[FoundMessage]:
         """Return a message, once for each queue and subscription that holds it, whatever its state.
@@ -222,11 +218,11 @@ class Administration:
         Args:
             message_id: Its JMSMessageID, with or without ``ID:``.
         """
-        return self._inspection.message(message_id)
+        return self._runner.run(inspection.message(message_id))
 
     def subscription(self, name: str, client_id: str | None = None) -> SubscriptionSummary | None:
         """Return a durable subscription, or None if there is none of that name for the client identifier."""
-        return self._inspection.subscription(name, client_id)
+        return self._runner.run(inspection.subscription(name, client_id))
 
     @property
     def history(self) -> History:
@@ -245,7 +241,7 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return Purge(self._connection, self._schema).steps(_queue_name(queue), Selector.parse(selector))
+        return purge(self._runner, _queue_name(queue), Selector.parse(selector))
 
     def subscribe(
         self,
@@ -306,7 +302,9 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return self._dead_letters.first(None if queue is None else _queue_name(queue), Selector.parse(selector), limit)
+        return self._runner.run(
+            first_dead_letters(None if queue is None else _queue_name(queue), Selector.parse(selector), limit)
+        )
 
     def retry(self, queue: Queue | str = "DLQ", selector: str | None = None, *, limit: int | None = None) -> Retry:
         """Move the dead letters in a queue back to where they come from, in one transaction.
@@ -323,7 +321,7 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return self._dead_letters.retry(_queue_name(queue), Selector.parse(selector), limit)
+        return self._runner.run(retry(_queue_name(queue), Selector.parse(selector), limit))
 
     def move(
         self, source: Queue | str, target: Queue | str, selector: str | None = None, *, limit: int | None = None
@@ -340,8 +338,7 @@ class Administration:
             InvalidSelectorException: The selector has an error; the message shows where.
             JMSException: The two queues are the same.
         """
-        steps = Move(self._connection, self._schema).steps
-        return steps(_queue_name(source), _queue_name(target), Selector.parse(selector), limit)
+        return move(self._runner, _queue_name(source), _queue_name(target), Selector.parse(selector), limit)
 
     def unsubscribe(self, name: str, client_id: str | None = None) -> None:
         """End a durable subscription, with its messages.
@@ -367,7 +364,7 @@ class Administration:
         Raises:
             JMSSecurityException: The role that has connected may not make roles, or does not own the schema.
         """
-        return self._access.create_roles()
+        return self._runner.run(access.create_roles())
 
     def grant(
         self,
@@ -388,7 +385,7 @@ class Administration:
             JMSSecurityException: The role that has connected does not administer the schema.
             JMSException: There is no such role.
         """
-        self._access.grant(named_destination(destination), role, _actions(send, receive, browse))
+        self._runner.run(access.grant(named_destination(destination), role, _actions(send, receive, browse)))
 
     def revoke(
         self,
@@ -400,7 +397,7 @@ class Administration:
         browse: bool = False,
     ) -> None:
         """Take back what `grant` has given; raises as `grant`."""
-        self._access.revoke(named_destination(destination), role, _actions(send, receive, browse))
+        self._runner.run(access.revoke(named_destination(destination), role, _actions(send, receive, browse)))
 
     def grants(self, destination: Destination | str | None = None) -> list[AccessSummary]:
         """Return which roles have access, to a destination or, with None, to any; those with access to all come first.
@@ -408,7 +405,8 @@ class Administration:
         Raises:
             JMSException: The server could not be asked.
         """
-        return self._access.summaries(None if destination is None else named_destination(destination))
+        named = None if destination is None else named_destination(destination)
+        return self._runner.run(access.access_summaries(named))
 
     # Administered objects
 

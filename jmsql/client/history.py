@@ -8,11 +8,10 @@ from datetime import UTC, date, datetime
 
 from jmsql.destinations import Destination, Queue, named_destination
 from jmsql.selectors import Selector
+from jmsql.store import past_messages
 from jmsql.store.autocommit_connection import AutocommitConnection
-from jmsql.store.driver import PsycopgDriver
-from jmsql.store.errors import jms_errors
 from jmsql.store.history_partitions import HistoryDay, HistoryPartitions, PruneStep, held_message
-from jmsql.store.past_messages import HistoryRange, PastMessage, PastMessages
+from jmsql.store.past_messages import HistoryRange, PastMessage
 
 __all__ = ["OUTCOMES", "History"]
 
@@ -36,10 +35,9 @@ class History:
 
     def __init__(self, connection: AutocommitConnection, schema: str, prune_lock_timeout: float) -> None:
         self._connection = connection
-        self._messages = PastMessages(connection, schema)
+        self._runner = connection.runner(schema)
         self._partitions = HistoryPartitions(
-            PsycopgDriver(connection.psycopg),
-            schema,
+            self._runner,
             patience=prune_lock_timeout,
             on_held=lambda day, sources: logger.warning(held_message(day, sources)),
         )
@@ -71,14 +69,14 @@ class History:
             ValueError: An outcome is none.
         """
         which = _range(destination, since, until, selector, outcomes, subscription)
-        return self._messages.read(which, limit)
+        return past_messages.read(self._runner, which, limit)
 
     def message(self, message_id: str) -> list[PastMessage]:
         """Return all entries for a message: one for each destination or subscription that it has left, the last first.
 
         All of the history is read for it.
         """
-        return list(self._messages.read(HistoryRange(message_id=message_id), limit=1000))
+        return list(past_messages.read(self._runner, HistoryRange(message_id=message_id), limit=1000))
 
     def count(
         self,
@@ -91,7 +89,9 @@ class History:
         subscription: str | None = None,
     ) -> int:
         """Return how many messages there are; the arguments are those of `messages`."""
-        return self._messages.count(_range(destination, since, until, selector, outcomes, subscription))
+        return self._runner.run(
+            past_messages.count(_range(destination, since, until, selector, outcomes, subscription))
+        )
 
     def replay(
         self,
@@ -133,12 +133,13 @@ class History:
         """
         which = _range(source, since, until, selector, outcomes, subscription)
         name = target.name if isinstance(target, Queue) else target
-        return self._messages.replay(which, name, keep_ids=keep_ids, progress=progress)
+        return past_messages.replay(
+            self._runner, self._connection.psycopg, which, name, keep_ids=keep_ids, progress=progress
+        )
 
     def days(self) -> list[HistoryDay]:
         """Return the days in UTC that have a partition, the first one first."""
-        with jms_errors("looking at the history"):
-            return self._partitions.days()
+        return self._partitions.days()
 
     def readers(self, day: HistoryDay, destinations: Sequence[Destination] = ()) -> list[str]:
         """Return the streaming reads of Spark that have not passed a day, by their numbers in ``spark_sources``.
@@ -148,13 +149,11 @@ class History:
             destinations: Whose history of that day is meant; none named: all.
         """
         names = [destination.name for destination in destinations] or None
-        with jms_errors("looking at the history"):
-            return self._partitions.cursors_before(day, names)
+        return self._partitions.cursors_before(day, names)
 
     def today(self) -> date:
         """Return the day in UTC to whose partition goes what leaves its destination now."""
-        with jms_errors("looking at the history"):
-            return self._partitions.today()
+        return self._partitions.today()
 
     def prune(self, *, before: date | None = None, destination: Destination | str | None = None) -> Iterator[PruneStep]:
         """Remove what destinations keep no longer (`history_days`), or all that is older than a day.
@@ -174,15 +173,8 @@ class History:
         if before is None:
             if destination is not None:
                 raise ValueError("Whose messages go is a question only together with a day.")
-            steps = self._partitions.apply_retention()
-        else:
-            steps = self._partitions.remove(before, None if destination is None else named_destination(destination))
-        return _pruning(steps)
-
-
-def _pruning(steps: Iterator[PruneStep]) -> Iterator[PruneStep]:
-    with jms_errors("pruning the history"):
-        yield from steps
+            return self._partitions.apply_retention()
+        return self._partitions.remove(before, None if destination is None else named_destination(destination))
 
 
 def _range(

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from jmsql.destinations import Destination, Topic
-from jmsql.store.autocommit_connection import AutocommitConnection
-from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import Schema
+from jmsql.store.statement import Query, SqlFile, column, nothing, records
 
-__all__ = ["Access", "AccessSummary", "Action"]
+__all__ = ["AccessSummary", "Action", "access_summaries", "create_roles", "grant", "revoke"]
 
 Action = Literal["send", "receive", "browse"]
 
@@ -27,45 +25,30 @@ class AccessSummary(NamedTuple):
     administer: bool
 
 
-class Access:
-    """Gives roles access to destinations, and takes it back.
+_sql = SqlFile("administration")
+_grant = _sql.statement("grant", "changing the access to {destination}", nothing)
+_revoke = _sql.statement("revoke", "changing the access to {destination}", nothing)
+_create_roles = _sql.statement("create_roles", "making roles", column)
+_grants = _sql.statement("grants", "looking at who has access", records(AccessSummary._make))
 
-    Args:
-        connection: Where each change commits.
-        schema: The name of the schema.
-    """
 
-    def __init__(self, connection: AutocommitConnection, schema: str) -> None:
-        self._connection = connection
-        self._schema = Schema(schema)
+def grant(destination: Destination, role: str, actions: Sequence[Action]) -> Query[None]:
+    """Let a role do something with a destination."""
+    return _grant.bind(destination=destination, uri=destination.uri, role=role, actions=list(actions))
 
-    def grant(self, destination: Destination, role: str, actions: Sequence[Action]) -> None:
-        """Let a role do something with a destination."""
-        self._change("grant_access", destination, role, actions)
 
-    def revoke(self, destination: Destination, role: str, actions: Sequence[Action]) -> None:
-        """Let a role do something with a destination no more."""
-        self._change("revoke_access", destination, role, actions)
+def revoke(destination: Destination, role: str, actions: Sequence[Action]) -> Query[None]:
+    """Let a role do something with a destination no more."""
+    return _revoke.bind(destination=destination, uri=destination.uri, role=role, actions=list(actions))
 
-    def _change(self, function: str, destination: Destination, role: str, actions: Sequence[Action]) -> None:
-        statement = f"select {self._schema}.{function}(%(destination)s, %(role)s, variadic %(actions)s::text[])"
-        with jms_errors(f"changing the access to {destination}"):
-            self._connection.rows(statement, destination=destination.uri, role=role, actions=list(actions))
 
-    def create_roles(self) -> list[str]:
-        """Make the roles that have access to all destinations, and return those that were not there."""
-        with jms_errors("making roles"):
-            return [row[0] for row in self._connection.rows(f"select {self._schema}.create_roles()")]
+def create_roles() -> Query[list[str]]:
+    """Make the roles that have access to all destinations, and return those that were not there."""
+    return _create_roles.bind()
 
-    def summaries(self, destination: Destination | None = None) -> list[AccessSummary]:
-        """Return who has access to a destination, or to all and each of them, by destination and role."""
-        columns = ", ".join(AccessSummary._fields)
-        condition, parameters = "", {}
-        if destination is not None:
-            condition = "where kind = %(kind)s and destination = %(name)s"
-            parameters = {"kind": "topic" if isinstance(destination, Topic) else "queue", "name": destination.name}
-        statement = (
-            f"select {columns} from {self._schema}.grants {condition} order by destination nulls first, kind, role"
-        )
-        with jms_errors("looking at who has access"):
-            return [AccessSummary._make(row) for row in self._connection.rows(statement, **parameters)]
+
+def access_summaries(destination: Destination | None = None) -> Query[list[AccessSummary]]:
+    """Return who has access to a destination, or to all and each of them, by destination and role."""
+    if destination is None:
+        return _grants.bind(kind=None, name=None)
+    return _grants.bind(kind="topic" if isinstance(destination, Topic) else "queue", name=destination.name)

@@ -335,7 +335,7 @@ class ControlConnection:
 
     def _serve_connection(self) -> None:
         control = runner(self._connection, self._schema)
-        maintenance = Maintenance(self._schema, self._timings, pooled=self._pooled)
+        maintenance = Maintenance(self._timings, pooled=self._pooled)
         while not self._closed:
             self._notify(control, maintenance)
             for received in self._connection.notifies(timeout=0):
@@ -365,7 +365,7 @@ class ControlConnection:
             self._report(control)
             self._kept_claims.run(control)
             self._queues_with_history.run(control)
-            return maintenance.run(control.driver, self.connection_id), maintenance.move_due(control.driver)
+            return maintenance.run(control, self.connection_id), maintenance.move_due(control)
         except (psycopg.Error, JMSException) as error:
             if is_connection_lost(error):
                 raise

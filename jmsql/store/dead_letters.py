@@ -4,14 +4,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from jmsql.selectors import Selector
-from jmsql.store.autocommit_connection import AutocommitConnection
-from jmsql.store.driver import Driver
-from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import Schema
-from jmsql.store.inspection import Inspection
-from jmsql.store.selection import selector_condition
+from jmsql.store.lookup import existing_queue
+from jmsql.store.selection import and_chosen
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, fill, records, rows
 
-__all__ = ["DeadLetter", "DeadLetters", "Retry", "dead_letter_queues"]
+__all__ = ["DeadLetter", "Retry", "dead_letter_queues", "first_dead_letters", "retry"]
 
 
 class DeadLetter(NamedTuple):
@@ -48,91 +45,52 @@ class Retry(NamedTuple):
     """How many stay, since a session holds them, or the destination or subscription that they come from is gone."""
 
 
-class DeadLetters:
-    """The dead letters in a database.
+_sql = SqlFile("inspection")
+_parts = {"is_dead_letter": _sql["is_dead_letter"]}
+_queues = _sql.statement("dead_letter_queues", "looking for dead letters", column, _parts)
+
+
+def first_dead_letters(queue: str | None, selector: Selector | None, limit: int) -> Steps[list[DeadLetter]]:
+    """Return the dead letters that died last, at most so many.
 
     Args:
-        connection: Where each call is a transaction.
-        schema: The name of the schema.
+        queue: Those in this queue; None: in all.
+        selector: Which of them; None: all.
+        limit: How many.
+
+    Raises:
+        InvalidDestinationException: There is no such queue.
     """
-
-    def __init__(self, connection: AutocommitConnection, schema: str) -> None:
-        self._connection = connection
-        self._schema_name = schema
-        self._schema = Schema(schema)
-
-    def first(self, queue: str | None, selector: Selector | None, limit: int) -> list[DeadLetter]:
-        """Return the dead letters that died last, at most so many.
-
-        Args:
-            queue: Those in this queue; None: in all.
-            selector: Which of them; None: all.
-            limit: How many.
-        """
-        condition, parameters = self._chosen(selector)
-        if queue is not None:
-            condition += " and m.queue_id = %(queue_id)s"
-            parameters["queue_id"] = Inspection(self._connection, self._schema_name).queue_id(queue)
-        columns = ", ".join(f"d.{name}" for name in DeadLetter._fields)
-        statement = f"""
-            select {columns}
-            from {self._schema}.dead_letters d
-            join {self._schema.internal}.queue q on q.name = d.queue
-            join {self._schema.internal}.message m on m.queue_id = q.queue_id and m.sequence = d.sequence
-            where {condition}
-            order by d.died_at desc, d.sequence desc
-            limit %(limit)s"""
-        with jms_errors("looking at dead letters"):
-            return [DeadLetter._make(row) for row in self._connection.rows(statement, limit=limit, **parameters)]
-
-    def retry(self, queue: str, selector: Selector | None, limit: int | None) -> Retry:
-        """Move dead letters back to where they come from, in one transaction.
-
-        Raises:
-            InvalidDestinationException: There is no such queue.
-        """
-        queue_id = Inspection(self._connection, self._schema_name).queue_id(queue)
-        condition, parameters = self._chosen(selector)
-        statement = f"""
-            with chosen as materialized (
-                select m.inverse_priority, m.sequence from {self._schema.internal}.message m
-                where m.queue_id = %(queue_id)s and {condition}
-                order by m.queue_id, m.inverse_priority, m.sequence
-                limit %(limit)s::bigint)
-            select r.destination, r.subscription, r.returned
-            from (select array_agg(inverse_priority) as inverse_priorities, array_agg(sequence) as sequences
-                  from chosen) k
-            cross join lateral {self._schema.internal}.return_dead_letters(
-                %(queue_id)s, k.inverse_priorities, k.sequences) r
-            union all
-            select null, null, count(*) from chosen"""
-        with jms_errors("moving dead letters back"):
-            rows = self._connection.rows(statement, queue_id=queue_id, limit=limit, **parameters)
-        returned = {
-            destination if subscription is None else f"{destination} ({subscription})": int(count)
-            for destination, subscription, count in rows
-            if destination is not None
-        }
-        chosen = next(int(count) for destination, _, count in rows if destination is None)
-        return Retry(returned, chosen - sum(returned.values()))
-
-    def _chosen(self, selector: Selector | None) -> tuple[str, dict[str, object]]:
-        condition, parameters = selector_condition(selector, self._schema_name)
-        return f"m.properties ? 'JMS_jmsql_DeadLetterReason' {condition}", parameters
+    chosen, parameters = and_chosen(selector)
+    of_queue = ""
+    if queue is not None:
+        of_queue = "and m.queue_id = %(queue_id)s"
+        parameters = parameters | {"queue_id": (yield from existing_queue(queue))}
+    text = fill(_sql["dead_letters"], of_queue=of_queue, chosen=chosen, **_parts)
+    statement = Statement("dead_letters", text, "looking at dead letters", records(DeadLetter._make), parameters)
+    return (yield from statement.bind(limit=limit))
 
 
-def dead_letter_queues(driver: Driver, schema: str) -> list[str]:
-    """Return the names of the queues in which dead letters wait.
+def retry(queue: str, selector: Selector | None, limit: int | None) -> Steps[Retry]:
+    """Move dead letters back to where they come from, in one transaction.
 
-    Args:
-        driver: Where to look.
-        schema: The plain name of the schema.
+    Raises:
+        InvalidDestinationException: There is no such queue.
     """
-    quoted = Schema(schema)
-    statement = f"""
-        select q.name from {quoted.internal}.queue q
-        where q.name is not null and exists (
-            select from {quoted.internal}.message m
-            where m.queue_id = q.queue_id and m.properties ? 'JMS_jmsql_DeadLetterReason')
-        order by q.name"""
-    return [name for (name,) in driver.execute(statement).rows]
+    chosen, parameters = and_chosen(selector)
+    text = fill(_sql["retry_dead_letters"], chosen=chosen, **_parts)
+    statement = Statement("retry_dead_letters", text, "moving dead letters back", rows, parameters)
+    queue_id = yield from existing_queue(queue)
+    found = yield from statement.bind(queue_id=queue_id, limit=limit)
+    returned = {
+        destination if subscription is None else f"{destination} ({subscription})": int(count)
+        for destination, subscription, count in found
+        if destination is not None
+    }
+    total = next(int(count) for destination, _, count in found if destination is None)
+    return Retry(returned, total - sum(returned.values()))
+
+
+def dead_letter_queues() -> Query[list[str]]:
+    """Return the names of the queues in which dead letters wait."""
+    return _queues.bind()

@@ -7,11 +7,18 @@ from typing import Any, NamedTuple, TypedDict
 
 from jmsql.destinations import Destination, Queue, Topic
 from jmsql.exceptions import InvalidDestinationException
-from jmsql.store.autocommit_connection import AutocommitConnection
-from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import Schema
+from jmsql.store.statement import Query, SqlFile, Steps, nothing, records, value
 
-__all__ = ["DestinationSettings", "DestinationSummary", "Destinations"]
+__all__ = [
+    "DestinationSettings",
+    "DestinationSummary",
+    "alter",
+    "create",
+    "delete",
+    "destination_summary",
+    "destinations",
+    "reset",
+]
 
 
 class DestinationSettings(TypedDict, total=False):
@@ -56,71 +63,54 @@ class DestinationSummary(NamedTuple):
     created_at: datetime
 
 
-class Destinations:
-    """Makes, changes and deletes queues and topics.
+_sql = SqlFile("administration")
+_create_queue = _sql.statement("create_queue", "making {destination}", value(bool))
+_create_topic = _sql.statement("create_topic", "making {destination}", value(bool))
+_alter = _sql.statement("alter", "changing {destination}", nothing)
+_delete = _sql.statement("delete", "deleting {destination}", nothing)
+_find_all = _sql.statement("destinations", "looking at the destinations", records(DestinationSummary._make))
+_find = _sql.statement("destination", "looking at {destination}", records(DestinationSummary._make))
 
-    Args:
-        connection: Where each change commits.
-        schema: The name of the schema.
+
+def create(destination: Destination, settings: DestinationSettings) -> Query[bool]:
+    """Make a destination if it is not there, change its settings, and return whether it was made."""
+    statement = _create_topic if isinstance(destination, Topic) else _create_queue
+    return statement.bind(destination=destination, name=destination.name, settings=_json(settings))
+
+
+def alter(destination: Destination, settings: DestinationSettings) -> Query[None]:
+    """Change settings of a destination."""
+    return _alter.bind(destination=destination, uri=destination.uri, settings=_json(settings))
+
+
+def reset(destination: Destination, names: Sequence[str]) -> Query[None]:
+    """Change settings of a destination to what they are by default."""
+    return _alter.bind(destination=destination, uri=destination.uri, settings=json.dumps(dict.fromkeys(names)))
+
+
+def delete(destination: Destination, *, force: bool) -> Query[None]:
+    """Delete a destination, with its messages; also while somebody receives from it, if forced."""
+    return _delete.bind(destination=destination, uri=destination.uri, force=force)
+
+
+def destinations() -> Query[list[DestinationSummary]]:
+    """Return all destinations, queues first, by name."""
+    return _find_all.bind()
+
+
+def destination_summary(destination: Destination) -> Steps[DestinationSummary]:
+    """Return one destination.
+
+    Raises:
+        InvalidDestinationException: It is not there.
     """
-
-    def __init__(self, connection: AutocommitConnection, schema: str) -> None:
-        self._connection = connection
-        self._schema = Schema(schema)
-
-    def create(self, destination: Destination, settings: DestinationSettings) -> bool:
-        """Make a destination if it is not there, change its settings, and return whether it was made."""
-        kind = "topic" if isinstance(destination, Topic) else "queue"
-        statement = f"select {self._schema}.create_{kind}(%(name)s, %(settings)s::jsonb)"
-        with jms_errors(f"making {destination}"):
-            rows = self._connection.rows(statement, name=destination.name, settings=_json(settings))
-        return bool(rows[0][0])
-
-    def alter(self, destination: Destination, settings: DestinationSettings) -> None:
-        """Change settings of a destination."""
-        self._alter(destination, _json(settings))
-
-    def reset(self, destination: Destination, names: Sequence[str]) -> None:
-        """Change settings of a destination to what they are by default."""
-        self._alter(destination, json.dumps(dict.fromkeys(names)))
-
-    def _alter(self, destination: Destination, settings: str) -> None:
-        statement = f"select {self._schema}.alter_destination(%(destination)s, %(settings)s::jsonb)"
-        with jms_errors(f"changing {destination}"):
-            self._connection.rows(statement, destination=destination.uri, settings=settings)
-
-    def delete(self, destination: Destination, *, force: bool) -> None:
-        """Delete a destination, with its messages; also while somebody receives from it, if forced."""
-        statement = f"select {self._schema}.delete_destination(%(destination)s, %(force)s)"
-        with jms_errors(f"deleting {destination}"):
-            self._connection.rows(statement, destination=destination.uri, force=force)
-
-    def summaries(self) -> list[DestinationSummary]:
-        """Return all destinations, queues first, by name."""
-        with jms_errors("looking at the destinations"):
-            return self._summaries("")
-
-    def summary(self, destination: Destination) -> DestinationSummary:
-        """Return one destination.
-
-        Raises:
-            InvalidDestinationException: It is not there.
-        """
-        kind = "topic" if isinstance(destination, Topic) else "queue"
-        with jms_errors(f"looking at {destination}"):
-            found = self._summaries(
-                "where kind = %(kind)s and destination = %(name)s", kind=kind, name=destination.name
-            )
-        if not found:
-            raise InvalidDestinationException(
-                f"There is no {kind} {destination.name!r}. `jmsql destination list` lists those there are."
-            )
-        return found[0]
-
-    def _summaries(self, condition: str, **parameters: object) -> list[DestinationSummary]:
-        columns = ", ".join(DestinationSummary._fields)
-        statement = f"select {columns} from {self._schema}.destinations {condition} order by kind, destination"
-        return [DestinationSummary._make(row) for row in self._connection.rows(statement, **parameters)]
+    kind = "topic" if isinstance(destination, Topic) else "queue"
+    found = yield from _find.bind(destination=destination, kind=kind, name=destination.name)
+    if not found:
+        raise InvalidDestinationException(
+            f"There is no {kind} {destination.name!r}. `jmsql destination list` lists those there are."
+        )
+    return found[0]
 
 
 def _json(settings: DestinationSettings) -> str:

@@ -15,7 +15,7 @@ from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.errors import jms_errors
 from jmsql.store.holders import Holders
 from jmsql.store.identifier import Schema
-from jmsql.store.inspection import ClientSummary, client_summaries
+from jmsql.store.inspection import ClientSummary, clients
 from jmsql.store.migration import current_version, newest_version
 
 __all__ = ["Diagnosis", "MessageTable", "ServerFacts", "SnapshotHolder", "UpkeepFacts"]
@@ -113,7 +113,7 @@ class Diagnosis:
 
     def clients(self) -> list[ClientSummary]:
         """Return the connections of clients, the oldest first."""
-        return client_summaries(self.connection, self.schema)
+        return self.connection.runner(self.schema).run(clients())
 
     def upkeep(self) -> UpkeepFacts:
         """Return whether a client does the upkeep, and what waits for it."""

@@ -3,14 +3,30 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import IllegalStateException
-from jmsql.store.driver import Driver
-from jmsql.store.identifier import Schema
+from jmsql.store.runner import Runner
+from jmsql.store.statement import (
+    BEGIN,
+    COMMIT,
+    ROLLBACK,
+    Result,
+    SqlFile,
+    Statement,
+    column,
+    fill,
+    first_value,
+    nothing,
+    records,
+    row_count,
+    rows,
+)
 
 __all__ = ["HistoryDay", "HistoryPartitions", "PruneStep", "held_message"]
+
+T = TypeVar("T")
 
 _DAYS_AHEAD = 3
 _DELETED_AT_ONCE = 5000
@@ -38,6 +54,27 @@ class PruneStep(NamedTuple):
     dropped: bool
 
 
+_LOOKING = "looking at the history"
+_PRUNING = "pruning the history"
+
+_sql = SqlFile("history")
+_days = _sql.statement("days", _LOOKING, records(HistoryDay._make))
+_today: Statement[date] = _sql.statement("today", _LOOKING, first_value)
+_missing_days = _sql.statement("missing_days", _LOOKING, column)
+_make_partition = _sql.statement("make_partition", "making a partition of the history", nothing)
+_oldest_wanted: Statement[date | None] = _sql.statement("oldest_wanted", _LOOKING, first_value)
+_cursors_before = _sql.statement("cursors_before", _LOOKING, column)
+_note_loss = _sql.statement("note_loss", _PRUNING, nothing)
+_partitions_to_drop = _sql.statement("partitions_to_drop", _PRUNING, rows)
+_limit_patience = _sql.statement("limit_patience", _PRUNING, nothing)
+_unlimited_patience = _sql.statement("unlimited_patience", _PRUNING, nothing)
+
+
+def _of_partition(name: str, partition: str, decode: Callable[[Result], T]) -> Statement[T]:
+    """Return a statement on a partition, which is named as SQL writes it."""
+    return Statement(name, fill(_sql[name], partition=partition), _PRUNING, decode)
+
+
 class HistoryPartitions:
     """Looks after the partitions. Each statement has to commit by itself: a partition is detached in two transactions.
 
@@ -45,8 +82,7 @@ class HistoryPartitions:
     with theirs; those who read the history are waited for.
 
     Args:
-        driver: A connection in autocommit mode. Removing anything takes the rights of the schema's owner.
-        schema: The name of the schema.
+        runner: A connection in autocommit mode. Removing anything takes the rights of the schema's owner.
         patience: Seconds to wait for a lock. What cannot be had by then is done another time.
         on_held: Called with each day that stays, all of it or some, though no destination keeps it any longer, and
             with the numbers of the streaming reads of Spark that have not passed it.
@@ -54,48 +90,33 @@ class HistoryPartitions:
 
     def __init__(
         self,
-        driver: Driver,
-        schema: str,
+        runner: Runner,
         *,
         patience: float,
         on_held: Callable[[date, list[str]], None] = lambda _day, _sources: None,
     ) -> None:
-        self._driver = driver
+        self._runner = runner
         self._on_held = on_held
-        self._schema = Schema(schema)
-        self._history = f"{self._schema.internal}.message_history"
-        self._milliseconds = round(patience * 1000)
+        self._patience = f"{round(patience * 1000)}ms"
 
     def days(self) -> list[HistoryDay]:
         """Return the days that have a partition, the first one first."""
-        statement = f"""
-            select day, partition::text, estimated_messages, bytes, settled from {self._schema}.history_days
-            order by day"""
-        return [HistoryDay._make(row) for row in self._driver.execute(statement).rows]
+        return self._runner.run(_days.bind())
 
     def today(self) -> date:
         """Return the day in UTC to whose partition goes what leaves its destination now."""
-        today = f"select ({self._schema.internal}.history_clock() at time zone 'UTC')::date"
-        found: date = self._driver.execute(today).rows[0][0]
-        return found
+        return self._runner.run(_today.bind())
 
     def make_ahead(self) -> None:
         """Make the partitions of today and the next days, if there is a queue that keeps history."""
-        missing = f"""
-            select d.day from (
-                select ({self._schema.internal}.history_clock() at time zone 'UTC')::date + n as day
-                from generate_series(0, {_DAYS_AHEAD}) as n) d
-            where exists (select from {self._schema.internal}.queue where history)
-              and to_regclass({self._schema.internal}.history_partition(d.day)) is null
-            order by d.day"""
-        for (day,) in self._driver.execute(missing).rows:
-            self._driver.execute("begin")
+        for day in self._runner.run(_missing_days.bind(days_ahead=_DAYS_AHEAD)):
+            self._runner.run(BEGIN.bind())
             try:
-                self._driver.execute(f"set local lock_timeout = {self._milliseconds}")
-                self._driver.execute(f"select {self._schema.internal}.make_history_partition(%(day)s)", {"day": day})
-                self._driver.execute("commit")
+                self._runner.run(_limit_patience.bind(timeout=self._patience, local=True))
+                self._runner.run(_make_partition.bind(day=day))
+                self._runner.run(COMMIT.bind())
             except BaseException:
-                self._driver.execute("rollback")
+                self._runner.run(ROLLBACK.bind())
                 raise
 
     def apply_retention(self) -> Iterator[PruneStep]:
@@ -105,10 +126,7 @@ class HistoryPartitions:
             What was removed, after each step. Each step commits.
         """
         self._finish_drops()
-        oldest_wanted = f"""
-            select ({self._schema.internal}.history_clock() at time zone 'UTC')::date - min(history_days)
-            from {self._schema.internal}.queue"""
-        before = self._driver.execute(oldest_wanted).rows[0][0]
+        before = self._runner.run(_oldest_wanted.bind())
         if before is None:
             return
         for day in self.days():
@@ -156,8 +174,8 @@ class HistoryPartitions:
         if not day.settled:
             raise IllegalStateException(f"The history of {day.day} may still grow; only settled days can be dropped.")
         with self._limited_patience():
-            self._driver.execute(f"alter table {self._history} detach partition {day.partition} concurrently")
-            self._driver.execute(f"drop table {day.partition}")
+            self._runner.run(_of_partition("detach", day.partition, nothing).bind())
+            self._runner.run(_of_partition("drop", day.partition, nothing).bind())
         return PruneStep(day.day, day.estimated_messages, dropped=True)
 
     def delete(self, day: HistoryDay, destinations: list[str], *, is_topic: bool | None = None) -> Iterator[PruneStep]:
@@ -171,68 +189,40 @@ class HistoryPartitions:
         Yields:
             What was removed, after each step. Each step commits.
         """
-        statement = f"""
-            delete from {day.partition} where ctid = any(array(
-                select ctid from {day.partition} where destination = any(%(destinations)s::text[])
-                  and is_topic = coalesce(%(is_topic)s::boolean, is_topic)
-                limit {_DELETED_AT_ONCE} for update skip locked))"""
-        while deleted := self._driver.execute(
-            statement, {"destinations": destinations, "is_topic": is_topic}
-        ).row_count:
+        deletion = _of_partition("delete", day.partition, row_count).bind(
+            destinations=destinations, is_topic=is_topic, limit=_DELETED_AT_ONCE
+        )
+        while deleted := self._runner.run(deletion):
             yield PruneStep(day.day, deleted, dropped=False)
 
     def _destinations(self, day: HistoryDay) -> tuple[list[str], list[str]]:
         """Return the destinations with messages in a day: those that keep them no longer, and the others."""
-        # The index is read by leaps, from each name to the next.
-        statement = f"""
-            with recursive known (name) as (
-                select min(destination) from {day.partition}
-                union all
-                select (select min(h.destination) from {day.partition} h where h.destination > known.name)
-                from known where known.name is not null)
-            select name,
-                   coalesce(({self._schema.internal}.history_clock() at time zone 'UTC')::date - %(day)s
-                            > {self._schema.internal}.history_retention(name), false)
-            from known where name is not null"""
-        rows = self._driver.execute(statement, {"day": day.day}).rows
-        return [name for name, outdated in rows if outdated], [name for name, outdated in rows if not outdated]
+        found = self._runner.run(_of_partition("destinations", day.partition, rows).bind(day=day.day))
+        return [name for name, outdated in found if outdated], [name for name, outdated in found if not outdated]
 
     def cursors_before(self, day: HistoryDay, destinations: list[str] | None) -> list[str]:
         """Return the streaming reads that have not passed all of the destinations' history in a day."""
-        statement = (
-            f"select c::text from {self._schema.internal}.cursors_before(%(partition)s, %(destinations)s::text[]) c"
-        )
-        parameters = {"partition": day.partition, "destinations": destinations}
-        return [row[0] for row in self._driver.execute(statement, parameters).rows]
+        return self._runner.run(_cursors_before.bind(partition=day.partition, destinations=destinations))
 
     def _note_loss(self, day: HistoryDay, destinations: list[str] | None) -> None:
         """Have streaming reads know that they lose what they have not passed."""
-        statement = f"select {self._schema.internal}.note_history_loss(%(partition)s, %(destinations)s::text[])"
-        self._driver.execute(statement, {"partition": day.partition, "destinations": destinations})
+        self._runner.run(_note_loss.bind(partition=day.partition, destinations=destinations))
 
     def _finish_drops(self) -> None:
         """Drop what was being detached when a connection or somebody's patience ended."""
-        statement = """
-            select c.oid::regclass::text, coalesce(i.inhdetachpending, false)
-            from pg_catalog.pg_class c
-            left join pg_catalog.pg_inherits i on i.inhrelid = c.oid
-            where c.relnamespace = (
-                select h.relnamespace from pg_catalog.pg_class h where h.oid = %(history)s::regclass)
-              and c.relkind = 'r' and c.relname ~ '^message_history_[0-9]{8}$'
-              and (i.inhrelid is null or i.inhdetachpending)"""
         with self._limited_patience():
-            for partition, is_pending in self._driver.execute(statement, {"history": self._history}).rows:
+            for partition, is_pending in self._runner.run(_partitions_to_drop.bind()):
                 if is_pending:
-                    self._driver.execute(f"alter table {self._history} detach partition {partition} finalize")
-                self._driver.execute(f"drop table {partition}")
+                    self._runner.run(_of_partition("finish_detaching", partition, nothing).bind())
+                self._runner.run(_of_partition("drop", partition, nothing).bind())
 
     @contextmanager
     def _limited_patience(self) -> Iterator[None]:
-        self._driver.execute(f"set lock_timeout = {self._milliseconds}")
+        self._runner.run(_limit_patience.bind(timeout=self._patience, local=False))
         try:
             yield
         finally:
-            self._driver.execute("reset lock_timeout")
+            self._runner.run(_unlimited_patience.bind())
 
 
 def held_message(day: date, sources: list[str]) -> str:

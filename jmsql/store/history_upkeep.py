@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from datetime import date
 
-import psycopg
-
-from jmsql.store.driver import Driver
+from jmsql.exceptions import JMSException
 from jmsql.store.history_partitions import HistoryPartitions, held_message
+from jmsql.store.runner import Runner
 from jmsql.timings import Timings
 
 __all__ = ["HistoryUpkeep"]
@@ -20,34 +19,38 @@ class HistoryUpkeep:
     """Makes partitions ahead, and removes what no destination keeps any longer.
 
     Args:
-        schema: The name of the schema.
         timings: How often it does so, and how long it waits for a lock: the same connection has messages to tell of.
         pooled: Whether the connection belongs to a pooler, which gives each transaction another one of the server's.
             Partitions are not dropped through it: that takes two transactions, with a limit on waiting.
     """
 
-    def __init__(self, schema: str, timings: Timings, *, pooled: bool) -> None:
+    def __init__(self, timings: Timings, *, pooled: bool) -> None:
         self._timings = timings
-        self._schema = schema
         self._may_remove = not pooled
         self._held: dict[date, list[str]] = {}
 
-    def run(self, driver: Driver) -> bool:
+    def run(self, runner: Runner) -> bool:
         """Do some of what is due, and return whether there may be more.
 
         Args:
-            driver: The control connection, in autocommit mode.
+            runner: The control connection, in autocommit mode.
         """
         patience = self._timings.history_lock_timeout
-        partitions = HistoryPartitions(driver, self._schema, patience=patience, on_held=self._tell_held)
+        partitions = HistoryPartitions(runner, patience=patience, on_held=self._tell_held)
         try:
             partitions.make_ahead()
             return self._may_remove and next(partitions.apply_retention(), None) is not None
-        except psycopg.errors.LockNotAvailable:
-            logger.info("Somebody reads the history that is to be removed; that is done later.")
-        except psycopg.errors.InsufficientPrivilege as error:
-            self._may_remove = False
-            logger.warning("The history is not pruned (%s): run `jmsql history prune` as the schema's owner.", error)
+        except JMSException as error:
+            match error.error_code:
+                case "55P03":  # a lock is not available
+                    logger.info("Somebody reads the history that is to be removed; that is done later.")
+                case "42501":
+                    self._may_remove = False
+                    logger.warning(
+                        "The history is not pruned (%s): run `jmsql history prune` as the schema's owner.", error
+                    )
+                case _:
+                    raise
         return False
 
     def _tell_held(self, day: date, sources: list[str]) -> None:

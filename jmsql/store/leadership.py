@@ -7,12 +7,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from jmsql.store.driver import Driver
 from jmsql.store.runner import Runner
 from jmsql.store.statement import Result, SqlFile, value
 from jmsql.timings import Timings
 
-__all__ = ["LeadershipLostError", "LeadingDriver", "Lease"]
+__all__ = ["LeadershipLostError", "Lease", "leading"]
 
 _lead = SqlFile("control").statement("lead", "taking the lease of the maintenance", value(bool))
 
@@ -25,14 +24,12 @@ class Lease:
     """A client's right to do the maintenance, for a few seconds at a time.
 
     Args:
-        schema: The name of the schema.
         connection_id: The client's number.
         timings: For how long it has the lease.
     """
 
-    def __init__(self, schema: str, connection_id: int, timings: Timings) -> None:
+    def __init__(self, connection_id: int, timings: Timings) -> None:
         self._timings = timings
-        self._schema = schema
         self._connection_id = connection_id
         self._renewed_at = -math.inf
 
@@ -41,28 +38,29 @@ class Lease:
         """Whether it was renewed lately, so that nobody else has it."""
         return time.monotonic() - self._renewed_at <= self._timings.lease_certainty
 
-    def renew(self, driver: Driver) -> bool:
+    def renew(self, runner: Runner) -> bool:
         """Take or renew the lease; return whether the client has it."""
         asked_at = time.monotonic()
-        has_it = Runner(driver, self._schema).run(_lead.bind(connection_id=self._connection_id))
+        has_it = runner.run(_lead.bind(connection_id=self._connection_id))
         if has_it:
             self._renewed_at = asked_at
         return has_it
 
 
-class LeadingDriver:
+class _LeadingDriver:
     """Runs the statements of the maintenance, each only while the client has the lease.
 
     A client that was frozen finds out before its next step that another has taken over. The statement at which it froze
     is executed late: each is right also while another client does the same.
 
     Args:
-        driver: The control connection, in autocommit mode.
+        runner: The control connection, in autocommit mode.
         lease: The client's.
     """
 
-    def __init__(self, driver: Driver, lease: Lease) -> None:
-        self._driver = driver
+    def __init__(self, runner: Runner, lease: Lease) -> None:
+        self._runner = runner
+        self._driver = runner.driver
         self._lease = lease
 
     @property
@@ -76,10 +74,15 @@ class LeadingDriver:
         Raises:
             LeadershipLostError: The client does not have the lease any more.
         """
-        if self._driver.is_idle and not self._lease.is_fresh and not self._lease.renew(self._driver):
+        if self._driver.is_idle and not self._lease.is_fresh and not self._lease.renew(self._runner):
             raise LeadershipLostError
         return self._driver.execute(statement, parameters)
 
     def sleep(self, seconds: float) -> None:
         """Let time pass; other threads go on."""
         self._driver.sleep(seconds)
+
+
+def leading(runner: Runner, lease: Lease) -> Runner:
+    """Return a runner that runs each statement only while the client has the lease, else raises LeadershipLostError."""
+    return Runner(_LeadingDriver(runner, lease), runner.schema)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from jmsql.destinations import Queue, Topic
+from jmsql.exceptions import InvalidDestinationException
 from jmsql.store.access import Action
 from jmsql.store.automatic_creation import refusal
 from jmsql.store.statement import Query, SqlFile, Steps, nothing, optional_value, value
 
-__all__ = ["find_queue", "find_topic", "queue_id", "require_access", "topic_id"]
+__all__ = ["existing_queue", "find_queue", "find_topic", "last_sequence", "queue_id", "require_access", "topic_id"]
 
 _sql = SqlFile("destinations")
 _find_queue = _sql.statement("find_queue", "looking up the queue {name!r}", optional_value(int))
 _create_queue = _sql.statement("create_queue", "creating the queue {name!r}", nothing)
 _find_topic = _sql.statement("find_topic", "looking up the topic {name!r}", optional_value(int))
 _create_topic = _sql.statement("create_topic", "creating the topic {name!r}", nothing)
+_last_sequence = SqlFile("inspection").statement("last_sequence", "looking at the queue", value(int))
 _require_access = _sql.statement("require_access", "looking at the queue", value(bool))
 
 _ATTEMPTS = 3
@@ -43,6 +45,25 @@ def queue_id(name: str, *, create: bool = True) -> Steps[int]:
             break
         yield from _create_queue.bind(name=name)
     raise (yield from refusal(Queue(name), by_client=not create))
+
+
+def existing_queue(name: str) -> Steps[int]:
+    """Return the number of a queue that is to be there.
+
+    Raises:
+        InvalidDestinationException: There is no such queue.
+    """
+    found = yield from find_queue(name)
+    if found is None:
+        raise InvalidDestinationException(
+            f"There is no queue {name!r}. `jmsql destination list` lists those there are."
+        )
+    return found
+
+
+def last_sequence() -> Query[int]:
+    """Return the sequence of the last message sent, to whatever queue: those sent from now on have higher ones."""
+    return _last_sequence.bind()
 
 
 def find_topic(name: str) -> Query[int | None]:

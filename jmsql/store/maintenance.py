@@ -9,19 +9,22 @@ import time
 from collections.abc import Sequence
 
 from jmsql.duration import as_setting
-from jmsql.store.driver import Driver
-from jmsql.store.due_messages import DueMessages, purge_deleted
+from jmsql.store.candidates import by_key
+from jmsql.store.columns import SEND_COLUMNS
+from jmsql.store.due_messages import DueMessages
+from jmsql.store.due_messages import purge_deleted as purge_deleted_delayed
+from jmsql.store.history_statements import RECORDED, history
 from jmsql.store.history_upkeep import HistoryUpkeep
-from jmsql.store.leadership import LeadershipLostError, LeadingDriver, Lease
+from jmsql.store.leadership import LeadershipLostError, Lease, leading
 from jmsql.store.maintenance_task import MaintenanceTask, load_task
 from jmsql.store.message_key import MessageKey
 from jmsql.store.redelivery import LostClaim, Release, bury, lost_claims, release
 from jmsql.store.runner import Runner
+from jmsql.store.statement import BEGIN, COMMIT, SqlFile, column, nothing, row_count, rows, value
 from jmsql.store.subscriptions import end_if_abandoned
-from jmsql.store.upkeep_statements import upkeep_statements
 from jmsql.timings import Timings
 
-__all__ = ["Maintenance"]
+__all__ = ["Maintenance", "forget_deleted", "purge_deleted", "reap_expired"]
 
 logger = logging.getLogger("jmsql")
 
@@ -34,6 +37,35 @@ _GONE = "the client went away without acknowledging"
 _EXPIRED = "the client held the message for longer than the time limit for claims"
 
 
+_names = [name for name, _ in SEND_COLUMNS[1:]]
+_sql = SqlFile("maintenance")
+_moved = {"jms_expiration": "null", "properties": _sql["expired_properties"]}
+_parts = {
+    "columns": ", ".join(_names),
+    "moved": ", ".join(_moved.get(name, f"e.{name}") for name in _names),
+    "delivery_of_m": by_key("jmsql_internal", "delivery", "d", "m"),
+    "history": history(
+        "jmsql_internal",
+        queues="array(select queue_id from free)",
+        addresses="array(select address from free)",
+        deliveries="array(select delivery_count from free)",
+        outcome="expired",
+    ),
+    "recorded": RECORDED,
+}
+_forget_dead_connections = _sql.statement("forget_dead_connections", "forgetting dead clients", column)
+reap_expired = _sql.statement("reap_expired", "removing what has expired", value(int), _parts)
+_find_abandoned = _sql.statement("find_abandoned", "looking for abandoned subscriptions", column)
+_limit_idleness = _sql.statement("limit_idleness", "ending an abandoned subscription", nothing)
+_forget_temporary = _sql.statement("forget_temporary", "removing temporary destinations", nothing)
+purge_deleted = _sql.statement("purge_deleted", "removing what was in deleted queues", row_count, _parts)
+forget_deleted = _sql.statement("forget_deleted", "removing deleted queues", nothing)
+_forget_bodies = _sql.statement("forget_bodies", "removing shared bodies", rows)
+_forget_orphans = _sql.statement("forget_orphans", "removing orphaned deliveries", nothing)
+_find_lost = _sql.statement("find_lost", "looking for lost messages", nothing)
+_restore_pages = _sql.statement("restore_pages", "restoring pages", column)
+
+
 class Maintenance:
     """Frees what dead clients held, and removes what has expired and what was in queues that are gone.
 
@@ -41,17 +73,14 @@ class Maintenance:
     serves one connection.
 
     Args:
-        schema: The name of the schema.
         timings: How often it does what.
         pooled: Whether a pooler lends the connection.
     """
 
-    def __init__(self, schema: str, timings: Timings, *, pooled: bool = False) -> None:
-        self._schema = schema
+    def __init__(self, timings: Timings, *, pooled: bool = False) -> None:
         self._timings = timings
-        self._statements = upkeep_statements(schema)
         self._due_messages = DueMessages(timings)
-        history = HistoryUpkeep(schema, timings, pooled=pooled)
+        history = HistoryUpkeep(timings, pooled=pooled)
         self._tasks = (
             MaintenanceTask("expired messages", self._reap_expired),
             MaintenanceTask("abandoned subscriptions", self._end_abandoned),
@@ -83,32 +112,32 @@ class Maintenance:
         self._next_run = time.monotonic() + self._timings.maintenance_retry_delay
         self._due_messages.postpone(self._timings.maintenance_retry_delay)
 
-    def move_due(self, driver: Driver) -> list[int]:
+    def move_due(self, runner: Runner) -> list[int]:
         """Move some of the delayed messages that are due now; return the numbers of all queues with moved messages.
 
         Args:
-            driver: The control connection, in autocommit mode.
+            runner: The control connection, in autocommit mode.
         """
         if self._lease is not None:
             try:
-                self._moved += self._due_messages.run(Runner(LeadingDriver(driver, self._lease), self._schema))
+                self._moved += self._due_messages.run(leading(runner, self._lease))
             except LeadershipLostError:
                 self._lease = None
         moved, self._moved = self._moved, []
         return moved
 
-    def run(self, driver: Driver, connection_id: int) -> list[MessageKey]:
+    def run(self, runner: Runner, connection_id: int) -> list[MessageKey]:
         """Do what is due if the client has the lease, and return the messages that dead clients held.
 
         Args:
-            driver: The control connection, in autocommit mode.
+            runner: The control connection, in autocommit mode.
             connection_id: Its number.
         """
         now = time.monotonic()
         if now < self._next_run:
             return []
-        lease = Lease(self._schema, connection_id, self._timings)
-        self._lease = lease if lease.renew(driver) else None
+        lease = Lease(connection_id, self._timings)
+        self._lease = lease if lease.renew(runner) else None
         if self._lease is None:
             jitter = random.uniform(0.8, 1.2)  # noqa: S311 - no secret
             self._next_run = now + self._timings.maintenance_interval * jitter
@@ -116,82 +145,78 @@ class Maintenance:
         self._next_run = now + self._timings.maintenance_interval
         released: list[MessageKey] = []
         try:
-            if self.do_all(LeadingDriver(driver, self._lease), connection_id, released):
+            if self.do_all(leading(runner, self._lease), connection_id, released):
                 self._next_run = now
         except LeadershipLostError:
             self._lease = None
             logger.info("Another client does the maintenance now.")
         return released
 
-    def do_all(self, driver: Driver, connection_id: int, released: list[MessageKey]) -> bool:
+    def do_all(self, runner: Runner, connection_id: int, released: list[MessageKey]) -> bool:
         """Do what is due, in small steps, each of which is right also while another client does the same.
 
         Args:
-            driver: Runs the statements, outside any transaction.
+            runner: Runs the statements, outside any transaction.
             connection_id: The number of a client that lives.
             released: Gets the messages that dead clients held.
 
         Returns:
             Whether there is more to do.
         """
-        requested = driver.execute(self._statements.forget_dead_connections, {"connection_id": connection_id}).rows
-        self._release_lost_claims(driver, released)
-        self._moved += Runner(driver, self._schema).run(bury())
-        tasks = [*self._tasks, *self._load([name for (name,) in requested])]
-        has_more = [self._run_task(task, driver) for task in tasks]
+        requested = runner.run(_forget_dead_connections.bind(connection_id=connection_id))
+        self._release_lost_claims(runner, released)
+        self._moved += runner.run(bury())
+        has_more = [self._run_task(task, runner) for task in [*self._tasks, *self._load(requested, runner.schema)]]
         return any(has_more) or len(released) == _RELEASE_LIMIT
 
-    def _load(self, names: Sequence[str]) -> list[MaintenanceTask]:
+    def _load(self, names: Sequence[str], schema: str) -> list[MaintenanceTask]:
         """Return the tasks that somebody has requested for the schema."""
         for name in names:
             if name not in self._requested:
-                self._requested[name] = load_task(name, self._schema)
+                self._requested[name] = load_task(name, schema)
         return [task for name in names if (task := self._requested[name]) is not None]
 
-    def _run_task(self, task: MaintenanceTask, driver: Driver) -> bool:
+    def _run_task(self, task: MaintenanceTask, runner: Runner) -> bool:
         """Run a task if it is time to; return whether there is more to do at once."""
         if time.monotonic() < self._next_runs.get(task.name, 0.0):
             return False
         self._next_runs[task.name] = time.monotonic() + task.interval  # also if it fails
-        has_more = task.run(driver)
+        has_more = task.run(runner)
         if has_more:
             self._next_runs[task.name] = 0.0
         return has_more
 
-    def _release_lost_claims(self, driver: Driver, released: list[MessageKey]) -> None:
+    def _release_lost_claims(self, runner: Runner, released: list[MessageKey]) -> None:
         """Free what dead clients have claimed, and what was claimed for too long: it counts as a failed delivery."""
-        runner = Runner(driver, self._schema)
         lost = runner.run(lost_claims(_RELEASE_LIMIT))
         runner.run(release([_release(claim) for claim in lost]))
         released += [claim.key for claim in lost]
 
-    def _reap_expired(self, driver: Driver) -> bool:
-        reaped: int = driver.execute(self._statements.reap_expired, {"limit": _REAP_LIMIT}).rows[0][0]
-        return reaped == _REAP_LIMIT
+    def _reap_expired(self, runner: Runner) -> bool:
+        return runner.run(reap_expired.bind(limit=_REAP_LIMIT)) == _REAP_LIMIT
 
-    def _forget_temporary(self, driver: Driver) -> bool:
-        driver.execute(self._statements.forget_temporary)
+    def _forget_temporary(self, runner: Runner) -> bool:
+        runner.run(_forget_temporary.bind())
         return False
 
-    def _purge_deleted(self, driver: Driver) -> bool:
-        purged = driver.execute(self._statements.purge_deleted, {"limit": _PURGE_LIMIT}).row_count
-        delayed = Runner(driver, self._schema).run(purge_deleted(_PURGE_LIMIT))
-        driver.execute(self._statements.forget_deleted)
+    def _purge_deleted(self, runner: Runner) -> bool:
+        purged = runner.run(purge_deleted.bind(limit=_PURGE_LIMIT))
+        delayed = runner.run(purge_deleted_delayed(_PURGE_LIMIT))
+        runner.run(forget_deleted.bind())
         return _PURGE_LIMIT in (purged, delayed)
 
-    def _forget_bodies(self, driver: Driver) -> bool:
-        bodies = {"after": self._last_body, "limit": _BODY_LIMIT}
-        self._last_body, forgotten = driver.execute(self._statements.forget_bodies, bodies).rows[0]
+    def _forget_bodies(self, runner: Runner) -> bool:
+        [(self._last_body, forgotten)] = runner.run(_forget_bodies.bind(after=self._last_body, limit=_BODY_LIMIT))
         return bool(forgotten == _BODY_LIMIT)
 
-    def _forget_orphans(self, driver: Driver) -> bool:
-        driver.execute(self._statements.forget_orphans)
-        driver.execute(self._statements.find_lost)
+    def _forget_orphans(self, runner: Runner) -> bool:
+        runner.run(_forget_orphans.bind())
+        runner.run(_find_lost.bind())
         return False
 
-    def _restore_pages(self, driver: Driver) -> bool:
+    def _restore_pages(self, runner: Runner) -> bool:
         """Give tables back the pages with which every plan is to count, if somebody has taken them away."""
-        tables = [name for (name,) in driver.execute(self._statements.restore_pages).rows]
+        tables = runner.run(_restore_pages.bind())
         if tables:
             logger.info(
                 "The tables %s had fewer pages than plans are to count with, as after VACUUM FULL, CLUSTER or a "
@@ -200,14 +225,14 @@ class Maintenance:
             )
         return False
 
-    def _end_abandoned(self, driver: Driver) -> bool:
+    def _end_abandoned(self, runner: Runner) -> bool:
         """End the subscriptions whose last consumers went without leaving them, each in a transaction of its own."""
-        idleness = {"timeout": as_setting(self._timings.idle_in_transaction_timeout)}
-        for (queue_id,) in driver.execute(self._statements.find_abandoned).rows:
-            driver.execute("begin")
-            driver.execute(self._statements.limit_idleness, idleness)
-            Runner(driver, self._schema).run(end_if_abandoned(queue_id))
-            driver.execute("commit")
+        idleness = as_setting(self._timings.idle_in_transaction_timeout)
+        for queue_id in runner.run(_find_abandoned.bind()):
+            runner.run(BEGIN.bind())
+            runner.run(_limit_idleness.bind(timeout=idleness))
+            runner.run(end_if_abandoned(queue_id))
+            runner.run(COMMIT.bind())
         return False
 
 

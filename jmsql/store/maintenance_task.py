@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
-from jmsql.store.driver import Driver
-from jmsql.store.identifier import Schema
+from jmsql.store.runner import Runner
+from jmsql.store.statement import Query, SqlFile, nothing
 
 __all__ = ["MaintenanceTask", "load_task", "register_task", "request_tasks"]
 
@@ -21,6 +21,8 @@ logger = logging.getLogger("jmsql")
 
 _GROUP = "jmsql.maintenance"
 """The group of the entry points of tasks."""
+
+_request = SqlFile("maintenance").statement("request_tasks", "requesting maintenance", nothing)
 
 _registered: dict[str, EntryPoint] = {}
 
@@ -37,7 +39,7 @@ class MaintenanceTask:
     """
 
     name: str
-    run: Callable[[Driver], bool]
+    run: Callable[[Runner], bool]
     interval: float = 0.0
 
 
@@ -78,16 +80,12 @@ def load_task(name: str, schema: str) -> MaintenanceTask | None:
         return None
 
 
-def request_tasks(driver: Driver, schema: str, names: Collection[str]) -> None:
+def request_tasks(names: Collection[str]) -> Query[None]:
     """Have whatever client does the maintenance of a schema do these tasks, too, from the commit on.
 
+    The role has to administer the schema.
+
     Args:
-        driver: Runs the statement, as a role that may administer the schema.
-        schema: The name of the schema.
         names: The names of the tasks.
     """
-    driver.execute(
-        f"""insert into {Schema(schema).internal}.maintenance_task (name)
-            select unnest(%(names)s::text[]) on conflict do nothing""",
-        {"names": sorted(names)},
-    )
+    return _request.bind(names=sorted(names))

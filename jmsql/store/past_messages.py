@@ -9,16 +9,16 @@ import psycopg
 
 from jmsql.destinations import Destination, Queue, Topic
 from jmsql.messages import Message
-from jmsql.selectors import Selector
-from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.selectors import Selector, SelectorSQL
 from jmsql.store.columns import message_columns
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import Schema
-from jmsql.store.inspection import Inspection
+from jmsql.store.lookup import existing_queue
 from jmsql.store.rows import MessageRow
-from jmsql.store.selection import selector_condition
+from jmsql.store.runner import Runner
+from jmsql.store.selection import and_chosen
+from jmsql.store.statement import Query, SqlFile, Statement, fill, nothing, records, value
 
-__all__ = ["HistoryEntry", "HistoryRange", "PastMessage", "PastMessages"]
+__all__ = ["HistoryEntry", "HistoryRange", "PastMessage", "count", "read", "replay"]
 
 _READ_AT_ONCE = 100
 _REPLAYED_AT_ONCE = 5000
@@ -68,9 +68,9 @@ class HistoryRange:
     subscription: str | None = None
     message_id: str | None = None
 
-    def condition(self, schema: str) -> tuple[str, dict[str, object]]:
+    def condition(self) -> SelectorSQL:
         """Return the condition on a row `m` of the history, and its parameters."""
-        chosen, parameters = selector_condition(self.selector, schema)
+        chosen, parameters = and_chosen(self.selector)
         conditions = {
             "m.destination = %(destination)s": None if self.destination is None else self.destination.name,
             "m.is_topic = %(is_topic)s": None if self.destination is None else isinstance(self.destination, Topic),
@@ -82,118 +82,99 @@ class HistoryRange:
         }
         given = {condition: value for condition, value in conditions.items() if value is not None}
         parameters |= {condition.partition("%(")[2].partition(")")[0]: value for condition, value in given.items()}
-        return f"{' and '.join(['true', *given])} {chosen}", parameters
+        return SelectorSQL(f"{' and '.join(['true', *given])} {chosen}", parameters)
 
 
-class PastMessages:
-    """Reads the history, and sends what is in it again.
+_WIDTH = len(MessageRow._fields)
+
+_sql = SqlFile("history")
+_columns = message_columns("jmsql_internal")
+_replay = _sql.statement("replay", "replaying", value(int))
+_notify = _sql.statement("notify", "replaying", nothing)
+
+
+class _Row(NamedTuple):
+    message: MessageRow
+    transaction: str
+    entry: HistoryEntry
+
+
+def _to_row(row: tuple[Any, ...]) -> _Row:
+    return _Row(MessageRow._make(row[:_WIDTH]), row[_WIDTH], HistoryEntry._make(row[_WIDTH + 1 :]))
+
+
+def count(which: HistoryRange) -> Query[int]:
+    """Return how many there are."""
+    chosen, parameters = which.condition()
+    text = fill(_sql["count"], chosen=chosen)
+    return Statement("count", text, "counting the history", value(int), parameters).bind()
+
+
+def read(runner: Runner, which: HistoryRange, limit: int) -> Iterator[PastMessage]:
+    """Return up to `limit` of them, the last one to leave first."""
+    chosen, parameters = which.condition()
+    text = fill(_sql["read"], columns=_columns, chosen=chosen)
+    statement = Statement("read", text, "reading the history", records(_to_row), parameters)
+    place: dict[str, object] = {"transaction": str(2**64 - 1), "sequence": 0}
+    while limit > 0:
+        wanted = min(limit, _READ_AT_ONCE)
+        found = runner.run(statement.bind(place, limit=wanted))
+        for row, transaction, entry in found:
+            place = {"transaction": transaction, "sequence": row.sequence}
+            origin = Topic(entry.destination) if entry.destination_type == "topic" else Queue(entry.destination)
+            yield PastMessage(row.message(origin), entry)
+        limit = limit - wanted if len(found) == wanted else 0
+
+
+def replay(
+    runner: Runner,
+    connection: psycopg.Connection[Any],
+    which: HistoryRange,
+    target: str,
+    *,
+    keep_ids: bool,
+    progress: Callable[[int, int], None] | None,
+) -> int:
+    """Send messages to a queue again, each once, in the order in which they were sent, in one transaction.
 
     Args:
-        connection: Where to ask.
-        schema: The name of the schema.
+        runner: Runs statements on the connection.
+        connection: The connection, in autocommit mode.
+        which: The messages, of one destination.
+        target: The name of the queue.
+        keep_ids: Whether they keep their message ids and timestamps.
+        progress: Called with how many were sent and how many there are; None: nobody wants to know.
+
+    Returns:
+        How many were sent.
+
+    Raises:
+        InvalidDestinationException: There is no such queue.
     """
-
-    def __init__(self, connection: AutocommitConnection, schema: str) -> None:
-        self._connection = connection
-        self._schema_name = schema
-        self._schema = Schema(schema)
-
-    def count(self, which: HistoryRange) -> int:
-        """Return how many there are."""
-        condition, parameters = which.condition(self._schema_name)
-        statement = f"select count(*) from {self._schema.internal}.message_history m where {condition}"
-        with jms_errors("counting the history"):
-            return int(self._connection.rows(statement, **parameters)[0][0])
-
-    def read(self, which: HistoryRange, limit: int) -> Iterator[PastMessage]:
-        """Return up to `limit` of them, the last one to leave first."""
-        condition, parameters = which.condition(self._schema_name)
-        statement = f"""
-            select {message_columns(self._schema.internal)}, null, greatest(m.delivery_count - 1, 0), null,
-                   m.transaction_id::text, m.destination, case when m.is_topic then 'topic' else 'queue' end,
-                   m.subscription, m.acknowledged_at, m.outcome::text, m.delivery_count,
-                   m.acknowledged_at - {self._schema.internal}.to_timestamp(greatest(m.jms_timestamp,
-                       m.jms_delivery_time)),
-                   m.connection_id, m.client_id, m.user_name
-            from {self._schema.internal}.message_history m
-            where (m.transaction_id, m.sequence) < (%(transaction)s::xid8, %(sequence)s::bigint) and {condition}
-            order by m.transaction_id desc, m.sequence desc
-            limit %(limit)s"""
-        width = len(MessageRow._fields)
-        place: dict[str, Any] = {"transaction": str(2**64 - 1), "sequence": 0}
-        while limit > 0:
-            wanted = min(limit, _READ_AT_ONCE)
-            with jms_errors("reading the history"):
-                rows = self._connection.rows(statement, limit=wanted, **place, **parameters)
-            for values in rows:
-                row, entry = MessageRow._make(values[:width]), HistoryEntry._make(values[width + 1 :])
-                place = {"transaction": values[width], "sequence": row.sequence}
-                origin = Topic(entry.destination) if entry.destination_type == "topic" else Queue(entry.destination)
-                yield PastMessage(row.message(origin), entry)
-            limit = limit - wanted if len(rows) == wanted else 0
-
-    def replay(
-        self, which: HistoryRange, target: str, *, keep_ids: bool, progress: Callable[[int, int], None] | None
-    ) -> int:
-        """Send messages to a queue again, each once, in the order in which they were sent, in one transaction.
-
-        Args:
-            which: The messages, of one destination.
-            target: The name of the queue.
-            keep_ids: Whether they keep their message ids and timestamps.
-            progress: Called with how many were sent and how many there are; None: nobody wants to know.
-
-        Returns:
-            How many were sent.
-
-        Raises:
-            InvalidDestinationException: There is no such queue.
-        """
-        assert which.destination is not None
-        condition, parameters = which.condition(self._schema_name)
-        queue_id = Inspection(self._connection, self._schema_name).queue_id(target)
-        # A message of a topic is in the history of each subscription that had it.
-        identity = "coalesce(m.jms_message_id::text, m.sequence::text)"
-        keys = f"""
-            select transaction_id::text, sequence from (
-                select distinct on ({identity}) m.transaction_id, m.sequence
-                from {self._schema.internal}.message_history m where {condition} order by {identity}, m.sequence) k
-            order by sequence"""
-        send = f"""
-            select {self._schema.internal}.replay_messages(
-                %(source)s, %(transactions)s::xid8[], %(sequences)s::bigint[], %(since)s::timestamptz,
-                %(until)s::timestamptz, %(target)s::integer, %(keep_ids)s)"""
-        fixed = {
-            "source": which.destination.name,
-            "since": which.since or "-infinity",
-            "until": which.until or "infinity",
-            "target": queue_id,
-            "keep_ids": keep_ids,
-        }
-        sent = 0
-        connection = self._connection.psycopg
-        with jms_errors("replaying"), connection.transaction():
-            # What is pruned meanwhile is still there for this transaction.
-            connection.execute("set transaction isolation level repeatable read")
-            with connection.cursor("replay", scrollable=True) as found:
-                found.execute(keys.encode(), parameters)
-                total = connection.execute("move forward all in replay").rowcount
-                connection.execute("move absolute 0 in replay")
-                while rows := found.fetchmany(_REPLAYED_AT_ONCE):
-                    transactions, sequences = zip(*rows, strict=True)
-                    sent += _number(
-                        connection,
-                        send,
-                        {**fixed, "transactions": list(transactions), "sequences": list(sequences)},
-                    )
-                    if progress is not None:
-                        progress(sent, total)
-            notify = "select pg_notify(%(schema)s, %(queue)s)"
-            connection.execute(notify, {"schema": self._schema_name, "queue": str(queue_id)})
-        return sent
-
-
-def _number(connection: psycopg.Connection[Any], statement: str, parameters: dict[str, object]) -> int:
-    found = connection.execute(statement.encode(), parameters).fetchone()
-    assert found is not None
-    return int(found[0])
+    assert which.destination is not None
+    chosen, parameters = which.condition()
+    queue_id = runner.run(existing_queue(target))
+    text = fill(_sql["replayed"], identity=_sql["identity"], chosen=chosen)
+    keys = Statement("replayed", text, "replaying", nothing, parameters).bind()
+    fixed = {
+        "source": which.destination.name,
+        "since": which.since or "-infinity",
+        "until": which.until or "infinity",
+        "target": queue_id,
+        "keep_ids": keep_ids,
+    }
+    sent = 0
+    with jms_errors("replaying"), connection.transaction():
+        # What is pruned meanwhile is still there for this transaction.
+        connection.execute("set transaction isolation level repeatable read")
+        with connection.cursor("replay", scrollable=True) as found:
+            found.execute(keys.statement.encoded(runner.schema), keys.parameters)
+            total = connection.execute("move forward all in replay").rowcount
+            connection.execute("move absolute 0 in replay")
+            while rows := found.fetchmany(_REPLAYED_AT_ONCE):
+                transactions, sequences = zip(*rows, strict=True)
+                sent += runner.run(_replay.bind(fixed, transactions=list(transactions), sequences=list(sequences)))
+                if progress is not None:
+                    progress(sent, total)
+        runner.run(_notify.bind(queue=str(queue_id)))
+    return sent

@@ -11,6 +11,9 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from jmsql.store.identifier import in_schema, quote_identifier
 
 __all__ = [
+    "BEGIN",
+    "COMMIT",
+    "ROLLBACK",
     "Query",
     "Result",
     "SqlFile",
@@ -18,6 +21,7 @@ __all__ = [
     "Steps",
     "column",
     "fill",
+    "first_value",
     "nothing",
     "optional_value",
     "records",
@@ -125,6 +129,11 @@ def value(kind: Callable[[Any], T]) -> Callable[[Result], T]:
     return lambda result: kind(result.rows[0][0])
 
 
+def first_value(result: Result) -> Any:
+    """Return the only value of the only row."""
+    return result.rows[0][0]
+
+
 def optional_value(kind: Callable[[Any], T]) -> Callable[[Result], T | None]:
     """Decode the only value of the only row, or None if there is no row."""
     return lambda result: kind(result.rows[0][0]) if result.rows else None
@@ -133,6 +142,13 @@ def optional_value(kind: Callable[[Any], T]) -> Callable[[Result], T | None]:
 def records(make: Callable[[tuple[Any, ...]], T]) -> Callable[[Result], list[T]]:
     """Decode each row."""
     return lambda result: [make(row) for row in result.rows]
+
+
+# What begins and ends transactions
+
+BEGIN = Statement("begin", "begin", "beginning a transaction", nothing)
+COMMIT = Statement("commit", "commit", "committing", nothing)
+ROLLBACK = Statement("rollback", "rollback", "rolling back", nothing)
 
 
 # Where static SQL is written

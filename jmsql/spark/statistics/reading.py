@@ -15,7 +15,7 @@ from jmsql.exceptions import JMSException
 from jmsql.spark.connection import Database
 from jmsql.spark.schema import COLUMNS
 from jmsql.store.dead_letters import dead_letter_queues
-from jmsql.store.driver import PsycopgDriver
+from jmsql.store.runner import runner
 
 __all__ = ["Source", "read_dead_letters", "read_messages"]
 
@@ -164,7 +164,7 @@ def _death() -> list[Column]:
 def read_dead_letters(spark: SparkSession, schema: str) -> DataFrame | None:
     """Return what the dead letters say of themselves that still wait in their queues; None if there are none."""
     with Database().connect("looking for dead letters") as connection:
-        queues = dead_letter_queues(PsycopgDriver(connection), schema)
+        queues = runner(connection, schema).run(dead_letter_queues())
     reader = spark.read.format("jmsql").options(
         columns="message_id,properties", selector="JMS_jmsql_DeadLetterReason IS NOT NULL", jmsqlSchema=schema
     )

@@ -6,6 +6,7 @@ from jmsql.spark.writing.prepared import PreparedAttempts
 from jmsql.spark.writing.staging import staging_statements
 from jmsql.store.driver import Driver
 from jmsql.store.maintenance_task import MaintenanceTask, request_tasks
+from jmsql.store.runner import Runner
 
 __all__ = ["attempts_task", "prepared_task", "request_maintenance"]
 
@@ -20,8 +21,8 @@ def attempts_task(schema: str) -> MaintenanceTask:
     """Forget the attempts that have not come to an end in a day, with what they have staged."""
     statement = staging_statements(schema).forget_abandoned
 
-    def run(driver: Driver) -> bool:
-        staged, forgotten = driver.execute(statement, {"limit": _STAGED_LIMIT}).rows[0]
+    def run(runner: Runner) -> bool:
+        staged, forgotten = runner.driver.execute(statement, {"limit": _STAGED_LIMIT}).rows[0]
         return bool(forgotten) or bool(staged == _STAGED_LIMIT)
 
     return MaintenanceTask(_ATTEMPTS, run)
@@ -31,8 +32,8 @@ def prepared_task(schema: str) -> MaintenanceTask:
     """Finish the transactions that Spark's tasks have prepared, as was decided."""
     attempts = PreparedAttempts(schema)
 
-    def run(driver: Driver) -> bool:
-        attempts.finish(driver)  # what another client is just finishing is done without this one
+    def run(runner: Runner) -> bool:
+        attempts.finish(runner.driver)  # what another client is just finishing is done without this one
         return False
 
     return MaintenanceTask(_PREPARED, run)
@@ -46,4 +47,5 @@ def request_maintenance(driver: Driver, schema: str, *, two_phase_commit: bool) 
         schema: The name of the schema.
         two_phase_commit: Whether tasks prepare transactions.
     """
-    request_tasks(driver, schema, {_ATTEMPTS, _PREPARED} if two_phase_commit else {_ATTEMPTS})
+    names = {_ATTEMPTS, _PREPARED} if two_phase_commit else {_ATTEMPTS}
+    Runner(driver, schema).run(request_tasks(names))

@@ -19,6 +19,7 @@ from jmsql.spark.writing.target import check_target
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.maintenance_task import MaintenanceTask, register_task, request_tasks
+from jmsql.store.runner import runner
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
 from tests.leadership import LEADER
@@ -138,7 +139,7 @@ class Counted:
         Counted.runs = 0
         Counted.has_more = True
 
-    def run(self, _driver: object) -> bool:
+    def run(self, _runner: object) -> bool:
         Counted.runs += 1
         return Counted.has_more
 
@@ -153,14 +154,14 @@ def fail_to_make_task(schema: str) -> MaintenanceTask:
 
 def test_task_that_is_registered_runs_when_it_is_requested_and_due(connection: psycopg.Connection) -> None:
     register_task("counted", f"{__name__}:make_task")
-    driver = PsycopgDriver(connection)
-    request_tasks(driver, "jmsql", ["counted"])
-    maintenance = Maintenance("jmsql", Timings())
-    assert maintenance.do_all(driver, 0, [])  # there is more to do
-    assert maintenance.do_all(driver, 0, [])
+    upkeep = runner(connection, "jmsql")
+    upkeep.run(request_tasks(["counted"]))
+    maintenance = Maintenance(Timings())
+    assert maintenance.do_all(upkeep, 0, [])  # there is more to do
+    assert maintenance.do_all(upkeep, 0, [])
     Counted.has_more = False
-    assert not maintenance.do_all(driver, 0, [])
-    assert not maintenance.do_all(driver, 0, [])  # it is due in an hour
+    assert not maintenance.do_all(upkeep, 0, [])
+    assert not maintenance.do_all(upkeep, 0, [])  # it is due in an hour
     assert Counted.runs == 3
 
 
@@ -169,10 +170,10 @@ def test_maintenance_goes_on_without_a_task_that_is_not_there(
     connection: psycopg.Connection, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     register_task("broken", f"{__name__}:fail_to_make_task")
-    driver = PsycopgDriver(connection)
-    request_tasks(driver, "jmsql", [name])
-    maintenance = Maintenance("jmsql", Timings())
+    upkeep = runner(connection, "jmsql")
+    upkeep.run(request_tasks([name]))
+    maintenance = Maintenance(Timings())
     for _ in range(2):
-        assert not maintenance.do_all(driver, 0, [])
+        assert not maintenance.do_all(upkeep, 0, [])
     (told,) = (record.message for record in caplog.records if record.name == "jmsql")
     assert name in told

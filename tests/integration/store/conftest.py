@@ -12,10 +12,9 @@ import psycopg
 import pytest
 
 from jmsql.store import lookup
-from jmsql.store.driver import PsycopgDriver
 from jmsql.store.message_key import MessageKey
 from jmsql.store.rows import MessageRow, OutgoingMessage
-from jmsql.store.runner import Runner
+from jmsql.store.runner import Runner, runner
 from jmsql.store.send import send as store_send
 from jmsql.store.statement import Query, Steps
 
@@ -29,11 +28,11 @@ class Client:
     """One connection to the database, and the store seen through it."""
 
     connection: psycopg.Connection[Any]
-    driver: PsycopgDriver
+    runner: Runner
 
     def run(self, work: Query[T] | Steps[T]) -> T:
         """Run statements."""
-        return Runner(self.driver, "jmsql").run(work)
+        return self.runner.run(work)
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         """Run a statement."""
@@ -50,8 +49,7 @@ def open_client(jmsql_clean_url: str) -> Iterator[OpenClient]:
 
         def open_one(*, transactions: bool = False) -> Client:
             connection = stack.enter_context(psycopg.connect(jmsql_clean_url, autocommit=not transactions))
-            driver = PsycopgDriver(connection)
-            return Client(connection, driver)
+            return Client(connection, runner(connection, "jmsql"))
 
         yield open_one
 

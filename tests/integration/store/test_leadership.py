@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import LiteralString
+from collections.abc import Iterator, Mapping
+from typing import Any, LiteralString
 
 import pytest
 
-from jmsql.store.leadership import LeadershipLostError, LeadingDriver, Lease
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.leadership import LeadershipLostError, Lease, leading
 from jmsql.store.maintenance import Maintenance
+from jmsql.store.receive import has_groups
+from jmsql.store.runner import Runner
+from jmsql.store.statement import Result
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
 from tests.integration.store.conftest import Client, OpenClient, send
 from tests.leadership import SUSPEND_MAINTENANCE
 
 LONG_AGO = 1
+HAS_GROUPS = has_groups(1)
 PASS: LiteralString = "update jmsql_internal.leadership set expires_at = expires_at - jmsql_internal.lease_duration()"
 
 
@@ -25,7 +30,7 @@ def connect(client: Client) -> int:
 
 
 def lead(client: Client, connection_id: int) -> bool:
-    return Lease("jmsql", connection_id, Timings()).renew(client.driver)
+    return Lease(connection_id, Timings()).renew(client.runner)
 
 
 def test_one_client_has_the_lease_and_renews_it(client: Client, open_client: OpenClient) -> None:
@@ -96,36 +101,36 @@ IMPATIENT = Timings(
 def test_frozen_leader_finds_out_before_its_next_step(client: Client, open_client: OpenClient) -> None:
     frozen = open_client()
     first, second = connect(frozen), connect(client)
-    lease = Lease("jmsql", first, IMPATIENT)
-    assert lease.renew(frozen.driver)
-    driver = LeadingDriver(frozen.driver, lease)
-    assert driver.execute("select 1").rows == [(1,)]
+    lease = Lease(first, IMPATIENT)
+    assert lease.renew(frozen.runner)
+    leader = leading(frozen.runner, lease)
+    assert leader.run(HAS_GROUPS) is False
     client.connection.execute(PASS)
     assert lead(client, second)
     with pytest.raises(LeadershipLostError):
-        driver.execute("select 1")
+        leader.run(HAS_GROUPS)
 
 
 def test_leader_that_loses_the_lease_in_the_middle_stops_there(client: Client, open_client: OpenClient) -> None:
     frozen = open_client()
     first, second = connect(frozen), connect(client)
-    maintenance = Maintenance("jmsql", IMPATIENT)
+    maintenance = Maintenance(IMPATIENT)
 
-    class Interrupted(type(frozen.driver)):  # type: ignore[misc]
+    class Interrupted(PsycopgDriver):
         """Another client takes over before the leader comes to what has expired."""
 
-        def execute(self, statement: str | bytes, parameters: object = None) -> object:
-            text = statement.decode() if isinstance(statement, bytes) else statement
-            if "order by died_at" in text or "dead_letter" in text:
+        def execute(self, statement: str | bytes, parameters: Mapping[str, Any] | None = None) -> Result:
+            assert isinstance(statement, bytes)
+            if b"dead_letter" in statement:
                 client.connection.execute(PASS)
                 lead(client, second)
             return super().execute(statement, parameters)
 
     send(client, "expired", expiration=LONG_AGO)
-    assert maintenance.run(Interrupted(frozen.connection), first) == []
+    assert maintenance.run(Runner(Interrupted(frozen.connection), "jmsql"), first) == []
     assert client.rows("select count(*) from jmsql_internal.message") == [(1,)]
-    assert maintenance.run(frozen.driver, first) == []
-    Maintenance("jmsql", Timings()).run(client.driver, second)
+    assert maintenance.run(frozen.runner, first) == []
+    Maintenance(Timings()).run(client.runner, second)
     assert client.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
@@ -160,7 +165,7 @@ def test_stranger_does_not_keep_a_dead_client_alive_by_its_lock(
     stranger.connection.execute(TAKE, {"high": high, "low": low})
     assert client.rows(LOCKS) == [(high, low, kind)], "the stranger has it"
     assert client.rows(is_connected) == [(False,)]
-    Maintenance("jmsql", Timings()).run(client.driver, connect(client))
+    Maintenance(Timings()).run(client.runner, connect(client))
     assert client.rows(f"select from jmsql_internal.connection where connection_id = {number}") == []
 
 
@@ -174,7 +179,7 @@ def test_locks_that_strangers_take_first_hinder_no_client_and_no_maintenance(
     number = connect(client)
     assert client.rows(f"select jmsql_internal.is_connected({number})") == [(True,)]
     send(client, "expired", expiration=LONG_AGO)
-    Maintenance("jmsql", Timings()).run(client.driver, number)
+    Maintenance(Timings()).run(client.runner, number)
     assert client.rows("select count(*) from jmsql_internal.message") == [(0,)]
     assert client.rows(f"select jmsql_internal.is_connected({number})") == [(True,)]
 
@@ -210,8 +215,8 @@ def test_row_of_a_client_is_seen_only_once_its_lock_is_held(client: Client, open
     assert client.rows("select connection_id from jmsql_internal.connection") == [(leader,)]
     [(held,)] = client.rows("select count(*) from pg_locks where locktype = 'advisory' and granted")
     assert held == 2, "the lock is there before the row"
-    Maintenance("jmsql", Timings()).run(client.driver, leader)
+    Maintenance(Timings()).run(client.runner, leader)
     slow.connection.commit()
-    Maintenance("jmsql", Timings()).run(client.driver, leader)
+    Maintenance(Timings()).run(client.runner, leader)
     assert client.rows(f"select jmsql_internal.is_connected({number})") == [(True,)]
     assert client.rows("select count(*) from jmsql_internal.connection") == [(2,)]

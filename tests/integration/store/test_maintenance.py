@@ -19,7 +19,7 @@ def test_what_has_expired_is_removed(client: Client, queue_id: int) -> None:
     send(client, "expired", expiration=LONG_AGO)
     send(client, "fresh")
 
-    Maintenance("jmsql", Timings()).run(client.driver, LEADER)
+    Maintenance(Timings()).run(client.runner, LEADER)
 
     assert bodies(client.run(receive.browse(queue_id, None, (-1, 0), 10))) == ["fresh"]
     assert client.rows("select count(*) from jmsql_internal.message") == [(1,)]
@@ -32,7 +32,7 @@ def test_what_has_expired_moves_to_the_expiry_queue(client: Client, queue_id: in
     )
     send(client, "first", "second", expiration=LONG_AGO)
 
-    Maintenance("jmsql", Timings()).run(client.driver, LEADER)
+    Maintenance(Timings()).run(client.runner, LEADER)
 
     moved = client.run(RECIPIENT.take(expired, None, FROM_THE_FRONT, 10))
     assert bodies(moved) == ["first", "second"]
@@ -47,7 +47,7 @@ def test_what_is_claimed_does_not_expire(client: Client, queue_id: int) -> None:
     claimed = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, connection))
     client.connection.execute("update jmsql_internal.message set jms_expiration = 1")
 
-    Maintenance("jmsql", Timings()).run(client.driver, connection)
+    Maintenance(Timings()).run(client.runner, connection)
 
     assert client.run(RECIPIENT.acknowledge([(key(queue_id, row), row.handle) for row in claimed])) == 1
 
@@ -56,7 +56,7 @@ def test_claims_of_the_dead_come_back_counted(client: Client, queue_id: int) -> 
     send(client, "orphaned")
     claimed = client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD))
 
-    released = Maintenance("jmsql", Timings()).run(client.driver, LEADER)
+    released = Maintenance(Timings()).run(client.runner, LEADER)
 
     assert released == [key(queue_id, row) for row in claimed]
     assert [row.delivery_count for row in client.run(RECIPIENT.take(queue_id, None, FROM_THE_FRONT, 1))] == [1]
@@ -67,6 +67,6 @@ def test_what_is_known_of_messages_that_are_gone_is_forgotten(client: Client, qu
     client.run(receive.claim(queue_id, None, FROM_THE_FRONT, 1, DEAD))
     client.connection.execute("delete from jmsql_internal.message")
 
-    Maintenance("jmsql", Timings()).run(client.driver, LEADER)
+    Maintenance(Timings()).run(client.runner, LEADER)
 
     assert client.rows("select count(*) from jmsql_internal.delivery") == [(0,)]

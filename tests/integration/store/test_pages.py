@@ -13,8 +13,8 @@ from psycopg import sql
 
 import jmsql
 from jmsql.store.diagnosis import Diagnosis
-from jmsql.store.driver import PsycopgDriver
 from jmsql.store.maintenance import Maintenance
+from jmsql.store.runner import runner
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
 
@@ -43,7 +43,7 @@ def pages(database: psycopg.Connection[Any]) -> list[int]:
 
 
 def maintain(database: psycopg.Connection[Any]) -> None:
-    Maintenance(SCHEMA, Timings()).run(PsycopgDriver(database), LEADER)
+    Maintenance(Timings()).run(runner(database, SCHEMA), LEADER)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,7 @@ from jmsql.store import due_messages
 from jmsql.store.acknowledge import acknowledge, delete_locked, forget_deliveries
 from jmsql.store.candidates import first_of_groups_statement
 from jmsql.store.columns import SEND_COLUMNS
-from jmsql.store.driver import PsycopgDriver
-from jmsql.store.maintenance import Maintenance
+from jmsql.store.maintenance import Maintenance, reap_expired
 from jmsql.store.message_key import MessageKey
 from jmsql.store.receive import (
     browse_statement,
@@ -41,9 +40,9 @@ from jmsql.store.redelivery import (
     release_claimed,
 )
 from jmsql.store.rows import OutgoingMessage
+from jmsql.store.runner import runner
 from jmsql.store.send import insertion
 from jmsql.store.statement import Query, Statement
-from jmsql.store.upkeep_statements import upkeep_statements
 from jmsql.timings import Timings
 from tests.integration.store.plans import Plan, PlannedStatement, sql_of
 
@@ -186,7 +185,7 @@ CASES = {
     "look up the policy": Case(text(find_policy), {"queue_id": 1}, 10, 1),
     "forget deliveries": Case(text(forget_deliveries), KEYS, 800),
     "find the end of the queue": Case(text(highest_sequences(1)), {"queue_id": 1}, 200, 10),
-    "reap what has expired": Case(upkeep_statements(SCHEMA).reap_expired, {"limit": 500}, 60),
+    "reap what has expired": Case(text(reap_expired), {"limit": 500}, 60),
     "send a delayed batch": Case(
         text(insertion([OUTGOING._replace(jms_delivery_time=1)])),
         {name: [value] * BATCH for name, value in (MESSAGE | {"jms_delivery_time": 1}).items()},
@@ -220,7 +219,7 @@ def _planned_after_vacuum_full(connection: psycopg.Connection[Any]) -> dict[str,
         connection.execute(f"vacuum full {SCHEMA}_internal.{table}")
     planned = _plan(connection)
     _keep_plans(planned)
-    Maintenance(SCHEMA, Timings()).run(PsycopgDriver(connection), 1)
+    Maintenance(Timings()).run(runner(connection, SCHEMA), 1)
     _keep_plans(planned)
     connection.execute(FILL)
     return planned

@@ -16,6 +16,7 @@ from jmsql.admin import Administration
 from jmsql.spark.writing.staging import Attempt, Place, StagedMessages
 from jmsql.store.driver import PsycopgDriver
 from jmsql.store.history_partitions import HistoryPartitions
+from jmsql.store.runner import runner
 from jmsql.testing import wait_for
 
 ORDERS = Queue("orders")
@@ -165,7 +166,7 @@ def test_history_is_kept_and_removed(
     assert count(database, "message_history") == 1
 
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
-    partitions = HistoryPartitions(PsycopgDriver(database), "jmsql", patience=10.0)
+    partitions = HistoryPartitions(runner(database, "jmsql"), patience=10.0)
     assert sum(step.messages for step in partitions.remove(tomorrow, ORDERS)) == 1
 
 

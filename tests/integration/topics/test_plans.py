@@ -12,13 +12,12 @@ import pytest
 import jmsql
 from jmsql.store.columns import SEND_COLUMNS
 from jmsql.store.lookup import find_topic
+from jmsql.store.maintenance import forget_deleted, purge_deleted
 from jmsql.store.send import publish_statement
 from jmsql.store.subscriptions import find_named, lock_named
-from jmsql.store.upkeep_statements import upkeep_statements
 from tests.integration.store.plans import PlannedStatement, sql_of
 
 SCHEMA = "jmsql_topic_plans"
-UPKEEP = upkeep_statements(SCHEMA)
 TOPICS = 1000
 SUBSCRIPTIONS = 5
 """How many each topic has; the first has a selector of its own, the second another."""
@@ -78,8 +77,8 @@ CASES = {
     "find a topic": Case(sql_of(find_topic("topic 500"), SCHEMA), {"name": "topic 500"}, 10, 1),
     "find a subscription": Case(sql_of(find_named, SCHEMA), NAMED, 150, 5),
     "lock a subscription": Case(sql_of(lock_named, SCHEMA), NAMED, 20, 1),
-    "purge deleted queues": Case(UPKEEP.purge_deleted, {"limit": 5000}, 2000, QUEUES),
-    "forget deleted queues": Case(UPKEEP.forget_deleted, {}, 200, QUEUES),
+    "purge deleted queues": Case(sql_of(purge_deleted, SCHEMA), {"limit": 5000}, 2000, QUEUES),
+    "forget deleted queues": Case(sql_of(forget_deleted, SCHEMA), {}, 200, QUEUES),
 }
 
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, Topic
-from jmsql.store.driver import PsycopgDriver
+from jmsql.store.runner import runner
 from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.integration.client.server import Server
@@ -33,7 +33,7 @@ def upkeep(jmsql_clean_url: str) -> Iterator[psycopg.Connection]:
 
 
 def run(upkeep: psycopg.Connection) -> None:
-    maintain(PsycopgDriver(upkeep))
+    maintain(runner(upkeep, "jmsql"))
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.CLIENT, AcknowledgeMode.TRANSACTED])

@@ -1,0 +1,170 @@
+-- What there is: queues, subscriptions, clients, and the messages of a queue.
+
+-- name: queues
+select queue, ready, claimed, waiting, expired, redelivered, oldest_sent_at, expiry_queue, created_at, delayed
+from jmsql.queues order by queue;
+
+-- name: subscriptions
+select topic, subscription, client_id, durable, shared, selector, no_local, consumers, ready, claimed, waiting, expired,
+       redelivered, oldest_sent_at, created_at
+from jmsql.subscriptions order by topic, subscription, client_id;
+
+-- name: clients
+select connection_id, client_id, user_name, host, process_id, started_at, connected, claimed
+from jmsql.clients order by connection_id;
+
+-- name: find_durable_subscription
+select s.queue_id, t.name from jmsql_internal.subscription s join jmsql_internal.topic t using (topic_id)
+where s.durable and s.client_id is not distinct from %(client_id)s::text and s.name = %(name)s;
+
+-- name: count
+select (select count(*) from jmsql_internal.message m where m.queue_id = %(queue_id)s {chosen})
+     + (select count(*) from jmsql_internal.delayed_message m where m.queue_id = %(queue_id)s {chosen});
+
+-- name: state
+-- Of a message `m` with the delivery `d`, if it has one.
+case when m.jms_expiration <= jmsql_internal.current_milliseconds() then 'expired'
+     when d.claim_id is not null then 'claimed'
+     when d.next_attempt > statement_timestamp() then 'waiting'
+     else 'ready' end;
+
+-- name: delivery
+-- The fields of jmsql.store.inspection.DeliveryState, of a message `m` with the delivery `d`, if it has one.
+{state}, coalesce(d.delivery_count, 0), d.connection_id, nullif(d.next_attempt, 'infinity'), d.last_error;
+
+-- name: delay
+-- The same of a delayed message `m`.
+case when m.jms_expiration <= jmsql_internal.current_milliseconds() then 'expired' else 'delayed' end, 0, null, null, null;
+
+-- name: find_message
+select {columns}, null, d.delivery_count, null, {delivery}, {held}
+from jmsql_internal.message m
+left join jmsql_internal.delivery d using (queue_id, inverse_priority, sequence)
+{places}
+union all
+select {columns}, null, null, null, {delay}, {held}
+from jmsql_internal.delayed_message m
+{places};
+
+-- name: held
+-- Where a message is: its queue, or its topic and subscription.
+q.name, t.name, s.name, s.client_id;
+
+-- name: places
+join jmsql_internal.queue q using (queue_id)
+left join jmsql_internal.subscription s using (queue_id)
+left join jmsql_internal.topic t on t.topic_id = s.topic_id
+where m.jms_message_id::text = %(message_id)s and (q.name is not null or t.name is not null);
+
+-- name: browse_present
+select {columns}, null, d.delivery_count, null, {delivery}
+from jmsql_internal.message m
+left join jmsql_internal.delivery d
+  on (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
+where m.queue_id = %(queue_id)s
+  and (m.inverse_priority, m.sequence) > (%(first)s::smallint, %(sequence)s::bigint) {chosen}
+order by m.queue_id, m.inverse_priority, m.sequence
+limit %(limit)s;
+
+-- name: browse_delayed
+select {columns}, null, null, null, {delay}
+from jmsql_internal.delayed_message m
+where m.queue_id = %(queue_id)s
+  and (m.jms_delivery_time, m.sequence) > (%(first)s::bigint, %(sequence)s::bigint) {chosen}
+order by m.queue_id, m.jms_delivery_time, m.sequence
+limit %(limit)s;
+
+-- name: last_sequence
+-- What is sent from now on has a higher one.
+select last_value from jmsql_internal.message_sequence;
+
+-- name: purge
+-- The state is read under the rows' locks: a claim cannot come in between.
+with candidate as materialized (
+    select m.ctid as address, m.inverse_priority, m.sequence
+    from jmsql_internal.message m
+    where m.queue_id = %(queue_id)s and m.sequence <= %(newest)s
+      and (m.inverse_priority, m.sequence) > (%(inverse_priority)s::smallint, %(sequence)s::bigint)
+      {chosen}
+    order by m.queue_id, m.inverse_priority, m.sequence
+    limit %(limit)s
+    for update of m skip locked),
+state as materialized (
+    select s.* from jmsql_internal.delivery_state(%(queue_id)s,
+        (select array_agg(inverse_priority) from candidate),
+        (select array_agg(sequence) from candidate)) s),
+free as materialized (
+    select c.*, s.delivery_count from candidate c left join state s using (inverse_priority, sequence)
+    where s.claim_id is null),
+{history},
+deleted as (
+    delete from jmsql_internal.message m using free f
+    where m.ctid = f.address and {recorded}
+    returning m.queue_id, m.inverse_priority, m.sequence),
+forgotten as (
+    delete from jmsql_internal.delivery d using deleted m
+    where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence))
+select c.inverse_priority, c.sequence, (select count(*) from deleted)
+from candidate c order by c.inverse_priority desc, c.sequence desc limit 1;
+
+-- name: purge_delayed
+with deleted as (
+    delete from jmsql_internal.delayed_message where ctid = any(array(
+        select m.ctid from jmsql_internal.delayed_message m
+        where m.queue_id = %(queue_id)s and m.sequence <= %(newest)s {chosen}
+        limit %(limit)s
+        for update skip locked))
+    returning queue_id)
+select count(*) from deleted;
+
+-- name: move
+select jmsql_internal.move_step(%(source)s, %(target)s, {sequences}, %(newest)s, %(most)s, {delayed});
+
+-- name: chosen_present
+array(
+    select m.sequence from jmsql_internal.message m
+    left join {delivery_of_m} on true
+    where m.queue_id = %(source)s and m.sequence <= %(newest)s {chosen} and d.claim_id is null
+    order by m.queue_id, m.inverse_priority, m.sequence
+    limit %(most)s
+    for update of m skip locked);
+
+-- name: chosen_delayed
+array(
+    select m.sequence from jmsql_internal.delayed_message m
+    where m.queue_id = %(source)s and m.sequence <= %(newest)s {chosen}
+    order by m.queue_id, m.jms_delivery_time, m.sequence
+    limit %(most)s
+    for update of m skip locked);
+
+-- name: is_dead_letter
+m.properties ? 'JMS_jmsql_DeadLetterReason';
+
+-- name: dead_letters
+select d.queue, d.sequence, d.original_destination, d.original_subscription, d.reason, d.deliveries, d.error,
+       d.first_failed_at, d.died_at, d.message_id, d.type, d.priority, d.sent_at, d.expires_at, d.correlation_id,
+       d.jms_type, d.properties, d.body, d.original_client_id, d.last_error
+from jmsql.dead_letters d
+join jmsql_internal.queue q on q.name = d.queue
+join jmsql_internal.message m on m.queue_id = q.queue_id and m.sequence = d.sequence
+where {is_dead_letter} {of_queue} {chosen}
+order by d.died_at desc, d.sequence desc
+limit %(limit)s;
+
+-- name: retry_dead_letters
+with chosen as materialized (
+    select m.inverse_priority, m.sequence from jmsql_internal.message m
+    where m.queue_id = %(queue_id)s and {is_dead_letter} {chosen}
+    order by m.queue_id, m.inverse_priority, m.sequence
+    limit %(limit)s::bigint)
+select r.destination, r.subscription, r.returned
+from (select array_agg(inverse_priority) as inverse_priorities, array_agg(sequence) as sequences from chosen) k
+cross join lateral jmsql_internal.return_dead_letters(%(queue_id)s, k.inverse_priorities, k.sequences) r
+union all
+select null, null, count(*) from chosen;
+
+-- name: dead_letter_queues
+select q.name from jmsql_internal.queue q
+where q.name is not null and exists (
+    select from jmsql_internal.message m where m.queue_id = q.queue_id and {is_dead_letter})
+order by q.name;
