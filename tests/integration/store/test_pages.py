@@ -38,7 +38,7 @@ def missing(database: psycopg.Connection[Any]) -> list[str]:
 
 
 def pages(database: psycopg.Connection[Any]) -> list[int]:
-    statement = f"select pg_relation_size('{SCHEMA}.' || unnest(%s::text[])) / 8192"
+    statement = f"select pg_relation_size('{SCHEMA}_internal.' || unnest(%s::text[])) / 8192"
     return [number for (number,) in database.execute(statement.encode(), (TABLES,)).fetchall()]
 
 
@@ -112,7 +112,7 @@ def test_a_restored_dump_gets_its_pages_back(database: psycopg.Connection[Any], 
     if not (programs / "pg_dump").exists():
         pytest.skip("the server is not on this machine, or has no pg_dump")
     dsn = jmsql_url.replace("+psycopg", "")
-    subprocess.run([programs / "pg_dump", "-Fc", "-n", SCHEMA, "-f", dump, dsn], check=True)
+    subprocess.run([programs / "pg_dump", "-Fc", "-n", SCHEMA, "-n", f"{SCHEMA}_internal", "-f", dump, dsn], check=True)
     database.execute(f"drop schema {SCHEMA}, {SCHEMA}_internal cascade")
     subprocess.run([programs / "pg_restore", "-d", dsn, dump], check=True)
     assert missing(database) == TABLES
