@@ -47,6 +47,10 @@ TEST_PACKAGES = (
 Resolution = Literal["highest", "lowest-direct"]
 
 
+class RegistryUnreachableError(RuntimeError):
+    """The registry of packages does not answer, so that no other versions can be installed."""
+
+
 def make_environment(directory: Path, python: str, resolution: Resolution) -> Path:
     """Make a virtual environment with jmsql, what it needs and what its tests need.
 
@@ -57,6 +61,10 @@ def make_environment(directory: Path, python: str, resolution: Resolution) -> Pa
 
     Returns:
         Its interpreter.
+
+    Raises:
+        RegistryUnreachableError: The registry of packages does not answer.
+        RuntimeError: There are no such versions, or something else failed.
     """
     interpreter = directory / "bin" / "python"
     _uv("venv", "--python", python, "--no-python-downloads", str(directory))
@@ -97,7 +105,8 @@ def run_core_tests(interpreter: Path, server_url: str, *arguments: str) -> subpr
 def _uv(*arguments: str) -> str:
     ran = subprocess.run([UV, "--quiet", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     if ran.returncode:
-        raise RuntimeError(f"uv {' '.join(arguments)}: {ran.stderr}")
+        failure = RegistryUnreachableError if "error sending request for url" in ran.stderr else RuntimeError
+        raise failure(f"uv {' '.join(arguments)}: {ran.stderr}")
     return ran.stdout
 
 
