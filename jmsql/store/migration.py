@@ -197,10 +197,11 @@ def _migrate(connection: Connection, schema: str) -> str | None:
         # Not an advisory lock, which any role could take and keep.
         connection.exec_driver_sql(f"lock table {quote_identifier(schema)}.{VERSION_TABLE} in share row exclusive mode")
         former = current_version(connection, schema)
-    if former is None and _has_tables(connection, schema):
+    if (former is not None) != _has_tables(connection, schema):
+        there, missing = (internal_schema(schema), schema) if former is None else (schema, internal_schema(schema))
         raise JMSException(
-            f"There is a schema {internal_schema(schema)!r}, but none {schema!r} that belongs to it: restore that from "
-            f"a backup, or drop what is left of both to begin again."
+            f"There is a schema {there!r}, but none {missing!r} that belongs to it: restore that from a backup, or "
+            "drop what is left of both to begin again. Versions before the first release made only one."
         )
     if former is not None and int(former) >= int(newest_version()):
         check_version(former, schema)

@@ -77,6 +77,16 @@ def test_newer_schema_is_refused_in_a_sentence(jmsql_url: str, version: str) -> 
         connection.execute("drop schema newer, newer_internal cascade")
 
 
+@pytest.mark.parametrize(("lost", "left"), [("half", "half_internal"), ("half_internal", "half")])
+def test_half_of_the_schema_is_refused_in_a_sentence(jmsql_url: str, lost: str, left: str) -> None:
+    jmsql.migrate(jmsql_url, "half")
+    with psycopg.connect(jmsql_url, autocommit=True) as connection:
+        connection.execute(f"drop schema {lost} cascade")
+        with pytest.raises(jmsql.JMSException, match=f"a schema '{left}', but none '{lost}'.*drop what is left"):
+            jmsql.migrate(jmsql_url, "half")
+        connection.execute(f"drop schema {left} cascade")
+
+
 def test_schema_of_the_next_release_is_left_as_it_is(jmsql_url: str) -> None:
     following = f"{int(newest_version()) + 1:04}"
     jmsql.migrate(jmsql_url, "following")
