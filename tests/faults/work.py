@@ -264,7 +264,7 @@ def _consume(
     session: jmsql.Session,
 ) -> None:
     consumers: list[MessageConsumer] = []
-    producer = session.create_producer(None if forward_to is None else Queue(forward_to))
+    producer = session.create_producer()  # which, unlike one of a queue, looks for nothing in a server that is gone
 
     def receive() -> None:
         if not consumers:
@@ -278,7 +278,7 @@ def _consume(
                 if forward_to is not None:
                     number = text(message)
                     session.database.execute(_SENT, {"channel": forward_to, "number": number})
-                    producer.send(session.create_text_message(number))
+                    producer.send(session.create_text_message(number), Queue(forward_to))
         worker.random.choice([session.commit] * 9 + [session.rollback])()
 
     while not stopping.is_set():

@@ -87,7 +87,7 @@ class TestFailures:
             send_numbers(producer, 3, completions)
             producer.close()
         finally:
-            server.rows("alter table jmsql.elsewhere rename to message")
+            server.rows("alter table jmsql_internal.elsewhere rename to message")
         assert completions.failed == numbers(3)
 
     def test_closed_session_sends_nothing(

@@ -120,7 +120,7 @@ def test_what_cannot_be_written_down_is_kept(
         send(session, queue, 1)
         wait_for(lambda: "What goes through is written down" in caplog.text, 10.0)
     finally:
-        server.rows("alter table jmsql.elsewhere rename to destination_traffic")
+        server.rows("alter table jmsql_internal.elsewhere rename to destination_traffic")
     wait_for(lambda: traffic(server, "orders") == Counts(sent=2), timeout=10.0)
 
 
