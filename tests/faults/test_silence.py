@@ -202,4 +202,5 @@ def test_sessions_do_not_wait_for_the_network_one_after_the_other(proxy: Cutting
         send_texts(session, QUEUE, str(number))
         receive(session.create_consumer(QUEUE))
     proxy.swallow()
-    assert elapsed(connection.close)[0] < CALL_BOUND + 2
+    # A second one may have to notice for itself, as its connection was used later; five would take five times as long.
+    assert elapsed(connection.close)[0] < 2 * CALL_BOUND
