@@ -38,6 +38,7 @@ SUPERUSER = "postgres"
 
 _SOCKET_PATH_LIMIT = 103  # bytes; macOS allows 103, Linux 107
 _PATIENCE = 60.0  # seconds for PostgreSQL to do one thing
+_PATIENCE_WITH_CLIENTS = 20.0  # seconds for PostgreSQL to end its connections; an immediate stop follows
 _PATIENCE_WITH_PREDECESSOR = 10.0  # seconds for the processes of a killed server to end
 _LOG_LINES_SHOWN = 12
 
@@ -115,6 +116,9 @@ class Cluster:
     def stop(self) -> None:
         """Stop the server, if one runs; connections still open are ended and their transactions rolled back.
 
+        Where it does not stop so within 20 seconds, an immediate shutdown follows, which its next start recovers from:
+        a full disk can keep one of its processes from ending.
+
         Raises:
             ResourceAllocationException: The server did not stop within a minute.
         """
@@ -122,19 +126,32 @@ class Cluster:
         if running is None:
             return
         process, socket_directory = running
-        os.kill(process, signal.SIGINT)
-        deadline = time.monotonic() + _PATIENCE
-        # PostgreSQL removes the file last; one that is killed meanwhile leaves it.
-        while (self._data / "postmaster.pid").exists() and _is_alive(process):
-            if time.monotonic() > deadline:
-                raise ResourceAllocationException(
-                    f"The embedded PostgreSQL server, process {process}, did not stop within {_PATIENCE:.0f} s; see "
-                    f"{self.log}."
-                )
-            time.sleep(0.005)
+        for shutdown, patience in (
+            (signal.SIGINT, _PATIENCE_WITH_CLIENTS),
+            (signal.SIGQUIT, _PATIENCE - _PATIENCE_WITH_CLIENTS),
+        ):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, shutdown)
+            if self._has_ended(process, patience):
+                break
+        else:
+            raise ResourceAllocationException(
+                f"The embedded PostgreSQL server, process {process}, did not stop within {_PATIENCE:.0f} s; see "
+                f"{self.log}."
+            )
         if socket_directory != self.directory / "socket":
             with contextlib.suppress(OSError):
                 socket_directory.rmdir()
+
+    def _has_ended(self, process: int, patience: float) -> bool:
+        """Wait for a server that is to stop, and tell whether it has."""
+        deadline = time.monotonic() + patience
+        # PostgreSQL removes the file last; one that is killed meanwhile leaves it.
+        while (self._data / "postmaster.pid").exists() and _is_alive(process):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.005)
+        return True
 
     def _running_server(self) -> tuple[int, Path] | None:
         """Process and socket directory of the running server. A crashed one leaves its file, but does not answer."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import threading
 from pathlib import Path
@@ -52,6 +53,15 @@ def test_only_the_owner_reaches_socket_and_data(prepared_directory: Path) -> Non
         for name in ("socket", "cluster"):
             assert stat.S_IMODE((prepared_directory / name).stat().st_mode) == 0o700
         assert stat.S_IMODE((prepared_directory / "server.log").stat().st_mode) == 0o600
+
+
+def test_server_with_a_process_that_hangs_stops_at_once_after_a_while_and_starts_again(data_directory: Path) -> None:
+    with start_server(data_directory) as server, psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("create table kept as select 1 as number")
+        os.kill(connection.info.backend_pid, signal.SIGSTOP)
+        server.stop()
+    with start_server(data_directory) as server, psycopg.connect(server.url) as connection:
+        assert connection.execute("select number from kept").fetchone() == (1,)
 
 
 def test_other_roles_need_their_password(prepared_directory: Path) -> None:
