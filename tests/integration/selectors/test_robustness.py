@@ -134,7 +134,7 @@ def test_results_do_not_depend_on_how_numbers_are_shown(message_table: MessageTa
 
 def test_an_index_on_a_property_serves_an_equality(message_table: MessageTable) -> None:
     connection = message_table.connection
-    connection.execute(f"create index on \"{message_table.schema}\".message ((properties->'color'))")
+    connection.execute(f"create index on \"{message_table.schema}_internal\".message ((properties->'color'))")
     connection.execute("set local enable_seqscan = off")
     for text in ("color = 'blue'", "color in ('blue', 'red')", "color = 5", "color > 5 and color < 9", "color"):
         selector = Selector.parse(text)
