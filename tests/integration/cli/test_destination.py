@@ -89,7 +89,7 @@ def role(database: psycopg.Connection) -> Iterator[str]:
 
 
 def test_access_is_granted_shown_and_revoked(jmsql: Command, role: str) -> None:
-    assert "Nobody was given access" in jmsql("roles", "list").text
+    assert "No access was granted" in jmsql("roles", "list").text
     jmsql("destination", "create", "orders")
     assert jmsql("destination", "grant", "orders", role, "--send", "--browse").text == (
         f"Granted to {role} on queue://orders.\n"
