@@ -1,4 +1,4 @@
--- What there is: queues, subscriptions, clients, and the messages of a queue.
+-- What a person or a program looks up: queues, subscriptions, clients, and the messages of a queue.
 
 -- name: queues
 select queue, ready, claimed, waiting, expired, redelivered, oldest_sent_at, expiry_queue, created_at, delayed
