@@ -6,7 +6,7 @@ from jmsql.destinations import Queue, Topic
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.store.access import Action
 from jmsql.store.automatic_creation import refusal
-from jmsql.store.statement import Query, SqlFile, Steps, nothing, optional_value, value
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, optional_value, value
 
 __all__ = ["existing_queue", "find_queue", "find_topic", "last_sequence", "queue_id", "require_access", "topic_id"]
 
@@ -37,14 +37,7 @@ def queue_id(name: str, *, create: bool = True) -> Steps[int]:
         InvalidDestinationException: It was not there, and could not be created, or the schema's configuration does not
             want it to be.
     """
-    for _ in range(_ATTEMPTS):
-        found = yield from find_queue(name)
-        if found is not None:
-            return found
-        if not create:
-            break
-        yield from _create_queue.bind(name=name)
-    raise (yield from refusal(Queue(name), by_client=not create))
+    return _number(Queue, name, _find_queue, _create_queue if create else None)
 
 
 def existing_queue(name: str) -> Steps[int]:
@@ -82,14 +75,7 @@ def topic_id(name: str, *, create: bool = True) -> Steps[int]:
         InvalidDestinationException: It was not there, and could not be created, or the schema's configuration does not
             want it to be.
     """
-    for _ in range(_ATTEMPTS):
-        found = yield from find_topic(name)
-        if found is not None:
-            return found
-        if not create:
-            break
-        yield from _create_topic.bind(name=name)
-    raise (yield from refusal(Topic(name), by_client=not create))
+    return _number(Topic, name, _find_topic, _create_topic if create else None)
 
 
 def require_access(queue_id: int, action: Action) -> Query[bool]:
@@ -98,3 +84,16 @@ def require_access(queue_id: int, action: Action) -> Query[bool]:
     It fails with a JMSSecurityException if they do.
     """
     return _require_access.bind(queue_id=queue_id, action=action)
+
+
+def _number(
+    kind: type[Queue | Topic], name: str, find: Statement[int | None], create: Statement[None] | None
+) -> Steps[int]:
+    for _ in range(_ATTEMPTS):
+        found = yield from find.bind(name=name)
+        if found is not None:
+            return found
+        if create is None:
+            break
+        yield from create.bind(name=name)
+    raise (yield from refusal(kind(name), by_client=create is None))

@@ -13,7 +13,7 @@ comment on column jmsql.queues.waiting is 'Messages that wait for their next att
 comment on column jmsql.queues.expired is 'Messages that have expired and are about to be removed';
 comment on column jmsql.queues.redelivered is 'Messages that were delivered before';
 comment on column jmsql.queues.oldest_sent_at is
-    'When the oldest message was sent; null: there is none, or none has a time';
+    'When the oldest message was sent; null: no message is there, or none has a time';
 comment on column jmsql.queues.expiry_queue is 'Where messages go that expire; null: they are removed';
 comment on column jmsql.queues.created_at is 'When the queue was made';
 comment on column jmsql.queues.delayed is 'Messages that wait for their delivery time';
@@ -33,7 +33,7 @@ comment on column jmsql.subscriptions.waiting is 'Messages that wait for their n
 comment on column jmsql.subscriptions.expired is 'Messages that have expired and are about to be removed';
 comment on column jmsql.subscriptions.redelivered is 'Messages that were delivered before';
 comment on column jmsql.subscriptions.oldest_sent_at is
-    'When the oldest message was sent; null: there is none, or none has a time';
+    'When the oldest message was sent; null: no message is there, or none has a time';
 comment on column jmsql.subscriptions.created_at is 'When it was made';
 comment on column jmsql.subscriptions.delayed is 'Messages that wait for their delivery time';
 
