@@ -134,7 +134,8 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
     """Compose the relation `found` for queues with groups.
 
     The scan is the same, but for one thing: a message of a group is a candidate only if no other consumer holds the
-    group, which this one then does until its transaction ends. Candidates without a group are what is found. Of a
+    group, which this one then does until its transaction ends. Groups are locked outside of what is ordered, one by
+    one: a plan that sorts would else lock those of all messages. Candidates without a group are what is found. Of a
     group they say that something can be received, and how much; what is found are then the group's first messages,
     which may lie in front of where the scan began.
 
@@ -145,14 +146,12 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
     """
     is_wanted, parameters = wanted(selector, condition)
     delivery = f"left join {by_key('jmsql_internal', 'delivery', 'd', 'm')} on true"
-    # In this order: a group that waits is passed over without a try to lock it.
-    is_first = f"""
-        not exists (
+    waits = f"""exists (
             select from jmsql_internal.delivery g
             where g.queue_id = m.queue_id and {_same_group("g", "m")}
               and (g.claim_id is not null or g.next_attempt is not null)
-              and {makes_wait("g", "m", own_claims)})
-        and exists (
+              and {makes_wait("g", "m", own_claims)})"""
+    locks_group = """exists (
             select from jmsql_internal.group_lock l where l.slot = jmsql_internal.group_slot(m.queue_id, m.group_hash)
             for update skip locked)"""
     return SelectorSQL(
@@ -172,19 +171,23 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
                         = (%(queue_id)s, p.inverse_priority, p.sequence)
                     offset 0) m
                 {delivery}
-                where p.inverse_priority = b.inverse_priority and {is_wanted} and (m.group_hash is null or {is_first})
+                where p.inverse_priority = b.inverse_priority and {is_wanted}
+                  and (m.group_hash is null or not {waits} and {locks_group})
                 union all
-                select * from (
-                    select m.ctid as address, m.*, 1
+                select locked.* from (
+                    select m.ctid as address
                     from jmsql_internal.message m
                     {delivery}
                     where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
                       and m.sequence between b.lowest and {LAST_SEQUENCE}
                       and {is_wanted}
-                      and (m.group_hash is null or {is_first})
-                    order by m.queue_id, m.inverse_priority, m.sequence
-                    limit %(limit)s
-                    for update of m skip locked) scanned
+                      and (m.group_hash is null or not {waits})
+                    order by m.queue_id, m.inverse_priority, m.sequence) in_order
+                cross join lateral (
+                    select m.ctid as address, m.*, 1
+                    from jmsql_internal.message m
+                    where m.ctid = in_order.address and (m.group_hash is null or {locks_group})
+                    for update of m skip locked) locked
                 limit %(limit)s) found
             limit %(limit)s),
         found as materialized (

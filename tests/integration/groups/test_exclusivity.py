@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import make_url
 
-from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session, Topic
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session, Timings, Topic
 from jmsql.testing import drain
 from tests.integration.groups.conftest import OpenSession, Receiver
 from tests.integration.groups.grouped import place_of, places_of, receive_places, send_group, send_places
@@ -21,6 +22,23 @@ def test_a_group_is_held_by_one_consumer_and_others_go_to_the_next(
 
     assert receive_places(other.consumer, 3) == [("b", 1), (None, 1), ("b", 2)]
     assert drain(other.consumer) == []
+
+
+def test_a_consumer_holds_the_group_of_its_message_alone_however_the_server_finds_it(
+    jmsql_clean_url: str, jmsql_timings: Timings, queue: Queue
+) -> None:
+    """A server that takes the index for dear, as after much has left it, reads the whole table and sorts it."""
+    url = make_url(jmsql_clean_url).update_query_dict(
+        {"options": "-c enable_indexscan=off -c enable_bitmapscan=off -c enable_indexonlyscan=off"}
+    )
+    with ConnectionFactory(url, timings=jmsql_timings).create_connection() as connection:
+        connection.start()
+        one, another = (connection.create_session(transacted=True) for _ in range(2))
+        send_places(one, queue, ("a", 1), ("a", 2), ("b", 1), (None, 1), ("c", 1))
+
+        assert receive_places(one.create_consumer(queue), 1) == [("a", 1)]
+
+        assert receive_places(another.create_consumer(queue), 3) == [("b", 1), (None, 1), ("c", 1)]
 
 
 def test_the_group_is_free_when_its_message_is_settled(
