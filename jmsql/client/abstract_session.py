@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from jmsql.client import observation
 from jmsql.client.browser import QueueBrowser
 from jmsql.client.consumer import MessageConsumer, QueueReceiver, ReceiveOperations, TopicSubscriber
 from jmsql.client.consumer_state import ConsumerState
@@ -274,6 +275,20 @@ class AbstractSession(ABC):
             found, Selector.parse(selector), self._queue_id(found, "browse"), self._browse, self._check_open
         )
 
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether the session is closed. A listener that runs keeps the use of it until it returns."""
+
+    @abstractmethod
+    def acknowledge(self) -> None:
+        """Acknowledge all that was received, if the session's mode is CLIENT; else do nothing.
+
+        Raises:
+            IllegalStateException: The session is closed.
+            JMSException: Some of it was taken away meanwhile, and is delivered again; or the server could not be asked.
+        """
+
     @abstractmethod
     def close(self) -> None:
         """Close the session and all that it made. Closing again does nothing."""
@@ -322,17 +337,16 @@ class AbstractSession(ABC):
 
     def _receive_operations(self) -> ReceiveOperations:
         return ReceiveOperations(
-            self._facts,
             self._check_open,
-            self._receive,
+            self._follow_receive,
             self._set_listener,
             self._redelivery_rules,
             self._consumer_closed,
         )
 
-    @abstractmethod
     def _check_open(self) -> None:
-        """Raise IllegalStateException if the session is closed."""
+        if self.closed:
+            raise IllegalStateException("The session is closed.")
 
     def _open_inbox(self, queue: Queue, selector: Selector | None) -> Inbox:
         """Make what a consumer fetches messages into."""
@@ -407,6 +421,18 @@ class AbstractSession(ABC):
             check: Called with the message. If it raises an exception in a session that acknowledges by itself, the
                 message is not received; in the others, it is.
         """
+
+    def _follow_receive(
+        self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None
+    ) -> Message | None:
+        """Do what `_receive` does, and let the observer, if there is one, follow it."""
+        follower = observation.observer
+        if follower is None:
+            return self._receive(consumer, timeout, check)
+        subscription = None if consumer.subscription is None else consumer.subscription.name
+        return follower.receive(
+            self._facts, consumer.destination, subscription, lambda: self._receive(consumer, timeout, check)
+        )
 
     @abstractmethod
     def _browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:

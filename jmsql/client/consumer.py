@@ -6,24 +6,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from jmsql.client import observation
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.message_listener import MessageCheck, MessageListener, require_listener
 from jmsql.destinations import Queue, Topic
 from jmsql.duration import seconds
-from jmsql.exceptions import IllegalStateException
+from jmsql.exceptions import IllegalStateException, MessageFormatException
 from jmsql.messages import Message
 from jmsql.policies import claim_duration
 
 if TYPE_CHECKING:
-    from jmsql.client.observation import SessionFacts
     from jmsql.destinations import Destination
     from jmsql.policies import RedeliveryPolicy
     from jmsql.store.redelivery import Rules
 
 __all__ = ["MessageConsumer", "QueueReceiver", "ReceiveOperations", "TopicSubscriber"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,6 @@ class ReceiveOperations:
     """What a session does for its consumers.
 
     Args:
-        facts: What an observer is told of the session.
         check_open: Raises IllegalStateException if the session is closed.
         receive: Returns the next message, or None after a time-out in seconds, None: waits for ever. The check, if
             there is one, is called with the message. If it raises an exception in a session that acknowledges by
@@ -41,7 +40,6 @@ class ReceiveOperations:
         closed: Notes that the consumer is closed.
     """
 
-    facts: SessionFacts
     check_open: Callable[[], None]
     receive: Callable[[ConsumerState, float | None, MessageCheck | None], Message | None]
     set_listener: Callable[[ConsumerState, MessageListener | None], None]
@@ -185,34 +183,42 @@ class MessageConsumer:
             IllegalStateException: The consumer is closed, or has a listener.
             JMSException: The server could not be asked.
         """
-        return self._receive_checked(timeout, None)
-
-    def _receive_checked(self, timeout: float | timedelta | None, check: MessageCheck | None) -> Message | None:
-        """Do what `receive` does with a message that may turn out not to be wanted; see `ReceiveOperations.receive`."""
-        self._check_open()
-        if self._state.listener is not None:
-            raise IllegalStateException("The consumer has a message listener; remove it before calling receive.")
-        return self._receive(None if timeout is None else seconds(timeout, "timeout"), check)
+        return self._receive(timeout, None)
 
     def receive_no_wait(self) -> Message | None:
         """Return the next message if one is there now, else None."""
         return self.receive(0)
 
+    def receive_body(self, body_type: type[T], timeout: float | timedelta | None = None) -> T | None:
+        """Return the next message's body, or None if none came in time, or the consumer was closed meanwhile.
+
+        Args:
+            body_type: What the body is expected to be, as in [`Message.get_body`][jmsql.Message.get_body].
+            timeout: At most how long to wait: seconds, or a `timedelta`. None waits for ever, 0 does not wait.
+
+        Raises:
+            MessageFormatException: The message has no body, or one of another type, or one that cannot be decoded, or
+                is a StreamMessage. In AUTO and DUPS_OK sessions it is then as if the call had not been made: the same
+                message comes next, as one that was not delivered before. In CLIENT sessions and in transactions it
+                counts as received, and comes again after `recover` or `rollback`.
+            IllegalStateException: The consumer is closed, or has a listener.
+            JMSException: The server could not be asked.
+        """
+        bodies: list[T] = []
+        self._receive(timeout, lambda message: bodies.append(_body_of(message, body_type)))
+        return bodies[0] if bodies else None
+
     def __iter__(self) -> Iterator[Message]:
         message = self.receive()
         while message is not None:
             yield message
-            message = self._receive(None)
+            message = self._session.receive(self._state, None, None)
 
-    def _receive(self, timeout: float | None, check: MessageCheck | None = None) -> Message | None:
-        session, state = self._session, self._state
-        follower = observation.observer
-        if follower is None:
-            return session.receive(state, timeout, check)
-        subscription = None if state.subscription is None else state.subscription.name
-        return follower.receive(
-            session.facts, state.destination, subscription, lambda: session.receive(state, timeout, check)
-        )
+    def _receive(self, timeout: float | timedelta | None, check: MessageCheck | None) -> Message | None:
+        self._check_open()
+        if self._state.listener is not None:
+            raise IllegalStateException("The consumer has a message listener; remove it before calling receive.")
+        return self._session.receive(self._state, None if timeout is None else seconds(timeout, "timeout"), check)
 
     def close(self) -> None:
         """Stop receiving. A `receive` that waits ends with None; closing again does nothing.
@@ -281,3 +287,10 @@ class TopicSubscriber(MessageConsumer):
         self._check_open()
         subscription = self._state.subscription
         return subscription is not None and subscription.no_local
+
+
+def _body_of(message: Message, body_type: type[T]) -> T:
+    body = message.get_body(body_type)
+    if body is None:
+        raise MessageFormatException(f"The {type(message).__name__} {message.jms_message_id} has no body to return.")
+    return body

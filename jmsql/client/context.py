@@ -52,7 +52,8 @@ class JMSContext:
 
     def _check_open(self) -> None:
         """Make sure that the context is open, or that its listener runs, which keeps the use of it."""
-        self._own_session._check_open()
+        if self._own_session.closed:
+            raise IllegalStateException("The session is closed.")
 
     @property
     def _session(self) -> Session | EnlistedSession:
@@ -327,7 +328,7 @@ class JMSContext:
 
     def acknowledge(self) -> None:
         """Acknowledge all that was received, if the session mode is CLIENT."""
-        self._session._acknowledge_received()
+        self._session.acknowledge()
 
     def close(self) -> None:
         """Close the session, and the connection if no other context uses it. Closing again does nothing."""

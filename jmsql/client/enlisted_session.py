@@ -105,6 +105,14 @@ class EnlistedSession(AbstractSession):
         """TRANSACTED: it works in the caller's transaction."""
         return AcknowledgeMode.TRANSACTED
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def acknowledge(self) -> None:
+        """Do nothing: what was received is acknowledged by the caller's commit."""
+        self._check_open()
+
     def commit(self) -> NoReturn:
         """Refuse: the transaction is the caller's.
 
@@ -154,13 +162,6 @@ class EnlistedSession(AbstractSession):
         if meters:
             for destination, number in news.destinations.items():
                 measure(destination, Counts(sent=number))
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise IllegalStateException("The session is closed.")
-
-    def _acknowledge_received(self) -> None:
-        """Do nothing: what was received is acknowledged by the caller's commit."""
 
     @property
     def _runner(self) -> Runner:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from jmsql.client.acknowledge_mode import AcknowledgeMode
     from jmsql.client.connection import Connection
-    from jmsql.client.consumer import MessageConsumer
+    from jmsql.client.consumer_state import ConsumerState
+    from jmsql.client.message_listener import MessageCheck
     from jmsql.messages import Message
 
 __all__ = ["HandlerSession", "open_handler_session"]
@@ -22,12 +23,11 @@ __all__ = ["HandlerSession", "open_handler_session"]
 class HandlerSession(Session):
     """A session that is watched while a handler works in it."""
 
-    def take(self, consumer: MessageConsumer) -> Message | None:
-        """Wait for the consumer's next message; None if the consumer was closed.
-
-        No observer is told of the wait: the call of the handler tells of the message.
-        """
-        return self._receive(consumer._state, None)
+    def _follow_receive(
+        self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None
+    ) -> Message | None:
+        # No observer is told of the wait: the call of the handler tells of the message.
+        return self._receive(consumer, timeout, check)
 
     def processing(self, message: Message) -> AbstractContextManager[object]:
         """Let the observer, if there is one, follow the call of a handler."""

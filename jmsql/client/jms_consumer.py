@@ -7,23 +7,14 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from jmsql.exceptions import MessageFormatException
-from jmsql.messages import Message
-
 if TYPE_CHECKING:
     from jmsql.client.consumer import MessageConsumer
     from jmsql.client.message_listener import MessageListener
+    from jmsql.messages import Message
 
 __all__ = ["JMSConsumer"]
 
 T = TypeVar("T")
-
-
-def _body_of(message: Message, body_type: type[T]) -> T:
-    body = message.get_body(body_type)
-    if body is None:
-        raise MessageFormatException(f"The {type(message).__name__} {message.jms_message_id} has no body to return.")
-    return body
 
 
 class JMSConsumer:
@@ -66,23 +57,8 @@ class JMSConsumer:
         return self._consumer.receive_no_wait()
 
     def receive_body(self, body_type: type[T], timeout: float | timedelta | None = None) -> T | None:
-        """Return the next message's body, or None if none came in time, or the consumer was closed meanwhile.
-
-        Args:
-            body_type: What the body is expected to be, as in [`Message.get_body`][jmsql.Message.get_body].
-            timeout: At most how long to wait: seconds, or a `timedelta`. None waits for ever, 0 does not wait.
-
-        Raises:
-            MessageFormatException: The message has no body, or one of another type, or one that cannot be decoded, or
-                is a StreamMessage. In AUTO and DUPS_OK sessions it is then as if the call had not been made: the same
-                message comes next, as one that was not delivered before. In CLIENT sessions and in transactions it
-                counts as received, and comes again after `recover` or `rollback`.
-            IllegalStateException: The consumer is closed, or has a listener.
-            JMSException: The server could not be asked.
-        """
-        bodies: list[T] = []
-        self._consumer._receive_checked(timeout, lambda message: bodies.append(_body_of(message, body_type)))
-        return bodies[0] if bodies else None
+        """Return the next message's body; see [`MessageConsumer`][jmsql.MessageConsumer.receive_body]."""
+        return self._consumer.receive_body(body_type, timeout)
 
     def receive_body_no_wait(self, body_type: type[T]) -> T | None:
         """Return the next message's body if a message is there now, else None; see `receive_body`."""

@@ -92,10 +92,14 @@ class Session(AbstractSession):
             self._locked_delivery(),
             self._sending,
             is_usable=lambda: self._is_usable,
-            acknowledge=self._acknowledge_received,
+            acknowledge=self.acknowledge,
             roll_back=self._roll_back,
         )
-        self._load = SessionLoad(self._state, self._receiving, self._acknowledge_received, self._check_open)
+        self._load = SessionLoad(self._state, self._receiving, self.acknowledge, self._check_open)
+
+    @property
+    def closed(self) -> bool:
+        return self._state.closed and not self._receiving.is_used_by_listener
 
     @property
     def transacted(self) -> bool:
@@ -407,8 +411,7 @@ class Session(AbstractSession):
     def _complete_sends(self, method: str) -> None:
         self._sending.complete(method)
 
-    def _acknowledge_received(self) -> None:
-        """Do what `Message.acknowledge` means in this session."""
+    def acknowledge(self) -> None:
         self._check_open()
         if self._state.acknowledge_mode is AcknowledgeMode.CLIENT:
             with self._state.lock, settling(self._facts, "acknowledge"):
@@ -454,10 +457,6 @@ class Session(AbstractSession):
     def _is_usable(self) -> bool:
         """Whether messages can be received now."""
         return True
-
-    def _check_open(self) -> None:
-        if self._state.closed and not self._receiving.is_used_by_listener:
-            raise IllegalStateException("The session is closed.")
 
     def _check_transacted(self, method: str) -> None:
         self._check_open()

@@ -110,7 +110,7 @@ class HandlerThread(threading.Thread):
 
     def _receive(self) -> Message | None:
         try:
-            return self._session.take(self._consumer)
+            return self._consumer.receive()
         except JMSException as error:
             if not self._stopping.is_set():
                 logger.warning("%s: no message can be received: %s", self.listener, error)

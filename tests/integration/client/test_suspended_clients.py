@@ -105,7 +105,7 @@ def test_what_was_fetched_ahead_is_not_delivered_without_the_flag(
         assert all(theirs[name] == 2 for name in held)
     if mode is AcknowledgeMode.CLIENT:
         with pytest.raises(JMSException, match="could not be acknowledged"):
-            session._acknowledge_received()
+            session.acknowledge()
     with other.create_session() as sender:
         send_texts(sender, QUEUE, "afterwards")
     assert receive(consumer).get_body(str) == "afterwards", "it goes on, as a new client"
