@@ -5,60 +5,64 @@ What most programs need is here. The rest of the public names is in [`jmsql.admi
 as `jmsql.worker` and `jmsql.testing`. All other modules are the library's own, and change without notice.
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
-from jmsql import admin as admin
-from jmsql import connection_consumers as connection_consumers
-from jmsql import domains as domains
-from jmsql import types as types
-from jmsql import xa as xa
-from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.administered_objects import lookup
-from jmsql.client.browser import QueueBrowser
-from jmsql.client.connection import Connection
-from jmsql.client.consumer import MessageConsumer
-from jmsql.client.context import JMSContext
-from jmsql.client.enlistment import enlist
-from jmsql.client.factory import ConnectionFactory
-from jmsql.client.jms_consumer import JMSConsumer
-from jmsql.client.jms_producer import JMSProducer
-from jmsql.client.producer import MessageProducer
-from jmsql.client.session import Session
-from jmsql.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
-from jmsql.exceptions import (
-    IllegalStateException,
-    InvalidClientIDException,
-    InvalidDestinationException,
-    InvalidSelectorException,
-    JMSException,
-    JMSSecurityException,
-    MessageEOFException,
-    MessageFormatException,
-    MessageNotReadableException,
-    MessageNotWriteableException,
-    NullValueError,
-    NumberFormatException,
-    ResourceAllocationException,
-    TransactionInProgressException,
-    TransactionRolledBackException,
-    UnsupportedOperationException,
-)
-from jmsql.messages import (
-    BytesMessage,
-    DeliveryMode,
-    MapMessage,
-    Message,
-    ObjectMessage,
-    StreamMessage,
-    TextMessage,
-    register_codec,
-    register_type,
-)
-from jmsql.messages.pickled_types import register_pickled_type
-from jmsql.policies import RedeliveryPolicy
-from jmsql.public_names import claim_public_names
-from jmsql.store.migration import migrate
-from jmsql.timings import Timings
+if TYPE_CHECKING:
+    from jmsql import admin as admin
+    from jmsql import connection_consumers as connection_consumers
+    from jmsql import domains as domains
+    from jmsql import types as types
+    from jmsql import xa as xa
+    from jmsql.client.acknowledge_mode import AcknowledgeMode
+    from jmsql.client.administered_objects import lookup
+    from jmsql.client.browser import QueueBrowser
+    from jmsql.client.connection import Connection
+    from jmsql.client.consumer import MessageConsumer
+    from jmsql.client.context import JMSContext
+    from jmsql.client.enlistment import enlist
+    from jmsql.client.factory import ConnectionFactory
+    from jmsql.client.jms_consumer import JMSConsumer
+    from jmsql.client.jms_producer import JMSProducer
+    from jmsql.client.producer import MessageProducer
+    from jmsql.client.session import Session
+    from jmsql.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+    from jmsql.exceptions import (
+        IllegalStateException,
+        InvalidClientIDException,
+        InvalidDestinationException,
+        InvalidSelectorException,
+        JMSException,
+        JMSSecurityException,
+        MessageEOFException,
+        MessageFormatException,
+        MessageNotReadableException,
+        MessageNotWriteableException,
+        NullValueError,
+        NumberFormatException,
+        ResourceAllocationException,
+        TransactionInProgressException,
+        TransactionRolledBackException,
+        UnsupportedOperationException,
+    )
+    from jmsql.messages import (
+        BytesMessage,
+        DeliveryMode,
+        MapMessage,
+        Message,
+        ObjectMessage,
+        StreamMessage,
+        TextMessage,
+        register_codec,
+        register_type,
+    )
+    from jmsql.messages.pickled_types import register_pickled_type
+    from jmsql.policies import RedeliveryPolicy
+    from jmsql.store.migration import migrate
+    from jmsql.timings import Timings
+
+    __version__: str
+    """The version of the installed package, such as ``1.2.0``."""
 
 __all__ = [
     "AcknowledgeMode",
@@ -109,16 +113,74 @@ __all__ = [
     "register_type",
 ]
 
-claim_public_names(__name__)
+_PLACES = {
+    "AcknowledgeMode": "jmsql.client.acknowledge_mode",
+    "BytesMessage": "jmsql.messages",
+    "Connection": "jmsql.client.connection",
+    "ConnectionFactory": "jmsql.client.factory",
+    "DeliveryMode": "jmsql.messages",
+    "Destination": "jmsql.destinations",
+    "IllegalStateException": "jmsql.exceptions",
+    "InvalidClientIDException": "jmsql.exceptions",
+    "InvalidDestinationException": "jmsql.exceptions",
+    "InvalidSelectorException": "jmsql.exceptions",
+    "JMSConsumer": "jmsql.client.jms_consumer",
+    "JMSContext": "jmsql.client.context",
+    "JMSException": "jmsql.exceptions",
+    "JMSProducer": "jmsql.client.jms_producer",
+    "JMSSecurityException": "jmsql.exceptions",
+    "MapMessage": "jmsql.messages",
+    "Message": "jmsql.messages",
+    "MessageConsumer": "jmsql.client.consumer",
+    "MessageEOFException": "jmsql.exceptions",
+    "MessageFormatException": "jmsql.exceptions",
+    "MessageNotReadableException": "jmsql.exceptions",
+    "MessageNotWriteableException": "jmsql.exceptions",
+    "MessageProducer": "jmsql.client.producer",
+    "NullValueError": "jmsql.exceptions",
+    "NumberFormatException": "jmsql.exceptions",
+    "ObjectMessage": "jmsql.messages",
+    "Queue": "jmsql.destinations",
+    "QueueBrowser": "jmsql.client.browser",
+    "RedeliveryPolicy": "jmsql.policies",
+    "ResourceAllocationException": "jmsql.exceptions",
+    "Session": "jmsql.client.session",
+    "StreamMessage": "jmsql.messages",
+    "TemporaryQueue": "jmsql.destinations",
+    "TemporaryTopic": "jmsql.destinations",
+    "TextMessage": "jmsql.messages",
+    "Timings": "jmsql.timings",
+    "Topic": "jmsql.destinations",
+    "TransactionInProgressException": "jmsql.exceptions",
+    "TransactionRolledBackException": "jmsql.exceptions",
+    "UnsupportedOperationException": "jmsql.exceptions",
+    "enlist": "jmsql.client.enlistment",
+    "lookup": "jmsql.client.administered_objects",
+    "migrate": "jmsql.store.migration",
+    "register_codec": "jmsql.messages",
+    "register_pickled_type": "jmsql.messages.pickled_types",
+    "register_type": "jmsql.messages",
+}
+"""Where the names are that are loaded when a program first uses them: a process that needs few starts quickly."""
 
-if TYPE_CHECKING:
-    __version__: str
-    """The version of the installed package, such as ``1.2.0``."""
-else:  # else a type checker would take each misspelt name for a string
+_MODULES = {"admin", "connection_consumers", "domains", "types", "xa"}
+"""The modules that a program need not import by themselves."""
 
-    def __getattr__(name: str) -> str:
-        if name == "__version__":
+if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
+
+    def __getattr__(name: str) -> object:
+        if name in _PLACES:
+            value = getattr(importlib.import_module(_PLACES[name]), name)
+        elif name in _MODULES:
+            value = importlib.import_module(f"{__name__}.{name}")
+        elif name == "__version__":
             from importlib.metadata import version
 
-            return version(__name__)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            value = version(__name__)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_PLACES, *_MODULES, "__version__"})

@@ -7,7 +7,6 @@ and return.
 from jmsql.client.administered_objects import AdministeredObject
 from jmsql.client.administration import Administration
 from jmsql.client.history import History
-from jmsql.public_names import claim_public_names
 from jmsql.store.access import AccessSummary
 from jmsql.store.dead_letters import DeadLetter, Retry
 from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
@@ -44,5 +43,3 @@ __all__ = [
     "SubscriptionChange",
     "SubscriptionSummary",
 ]
-
-claim_public_names(__name__)

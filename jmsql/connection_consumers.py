@@ -3,8 +3,5 @@
 from jmsql.client.connection_consumer import ConnectionConsumer
 from jmsql.client.server_session_pool import ThreadServerSessionPool
 from jmsql.client.server_sessions import ServerSession, ServerSessionPool
-from jmsql.public_names import claim_public_names
 
 __all__ = ["ConnectionConsumer", "ServerSession", "ServerSessionPool", "ThreadServerSessionPool"]
-
-claim_public_names(__name__)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
+from jmsql.public_names import set_module
 
 __all__ = [
     "Destination",
@@ -25,6 +26,7 @@ __all__ = [
 _NAME_LIMIT = 255
 
 
+@set_module("jmsql")
 @dataclass(frozen=True, slots=True)
 class Destination:
     """What queues and topics have in common.
@@ -61,6 +63,7 @@ class Destination:
         return self.uri
 
 
+@set_module("jmsql")
 @dataclass(frozen=True, slots=True)
 class Queue(Destination):
     """A queue: each message goes to one consumer."""
@@ -71,6 +74,7 @@ class Queue(Destination):
         return self.name
 
 
+@set_module("jmsql")
 @dataclass(frozen=True, slots=True)
 class Topic(Destination):
     """A topic: each message goes to every subscription."""
@@ -104,6 +108,7 @@ class _Temporary:
         return type(self), (self.name,)
 
 
+@set_module("jmsql")
 @dataclass(frozen=True, slots=True)
 class TemporaryQueue(_Temporary, Queue):
     """A queue that lives as long as the connection that has made it, which alone can receive from it."""
@@ -111,6 +116,7 @@ class TemporaryQueue(_Temporary, Queue):
     _delete: Callable[[], None] | None = field(default=None, repr=False, compare=False, kw_only=True)
 
 
+@set_module("jmsql")
 @dataclass(frozen=True, slots=True)
 class TemporaryTopic(_Temporary, Topic):
     """A topic that lives as long as the connection that has made it, which alone can receive from it."""

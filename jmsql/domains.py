@@ -7,7 +7,6 @@ from jmsql.client.consumer import QueueReceiver, TopicSubscriber
 from jmsql.client.point_to_point import QueueConnection, QueueConnectionFactory, QueueSender, QueueSession
 from jmsql.client.publish_subscribe import TopicConnection, TopicConnectionFactory, TopicPublisher, TopicSession
 from jmsql.client.requestor import QueueRequestor, TopicRequestor
-from jmsql.public_names import claim_public_names
 
 __all__ = [
     "QueueConnection",
@@ -23,5 +22,3 @@ __all__ = [
     "TopicSession",
     "TopicSubscriber",
 ]
-
-claim_public_names(__name__)

@@ -9,6 +9,8 @@ Source: JMS 1.1 chapter 7.3; Jakarta Messaging 3.1 chapter 9.
 
 from __future__ import annotations
 
+from jmsql.public_names import set_module
+
 __all__ = [
     "IllegalStateException",
     "InvalidClientIDException",
@@ -29,6 +31,7 @@ __all__ = [
 ]
 
 
+@set_module("jmsql")
 class JMSException(Exception):
     """The root of all that goes wrong in jmsql.
 
@@ -53,61 +56,76 @@ class JMSException(Exception):
         return self.__cause__
 
 
+@set_module("jmsql")
 class IllegalStateException(JMSException):
     """The object is not in a state that allows the call: closed, or of the wrong kind of session."""
 
 
+@set_module("jmsql")
 class InvalidClientIDException(JMSException):
     """The client identifier is unusable: empty, or in use by another live connection."""
 
 
+@set_module("jmsql")
 class InvalidDestinationException(JMSException):
     """The destination does not exist, is of the wrong kind, or is missing."""
 
 
+@set_module("jmsql")
 class InvalidSelectorException(JMSException):
     """The message selector has a syntax or type error; the message shows where."""
 
 
+@set_module("jmsql")
 class JMSSecurityException(JMSException):
     """PostgreSQL refused the credentials or the privilege."""
 
 
+@set_module("jmsql")
 class MessageEOFException(JMSException):
     """A StreamMessage or BytesMessage ended before the read was complete."""
 
 
+@set_module("jmsql")
 class MessageFormatException(JMSException):
     """A value has a type that the message does not hold, or cannot be read as the type asked for."""
 
 
+@set_module("jmsql")
 class MessageNotReadableException(JMSException):
     """The body is in write-only mode: call ``reset()`` before reading."""
 
 
+@set_module("jmsql")
 class MessageNotWriteableException(JMSException):
     """The body or the properties are in read-only mode: clear them before writing."""
 
 
+@set_module("jmsql")
 class ResourceAllocationException(JMSException):
     """The server could not give what was asked: it is down, full, or out of connections."""
 
 
+@set_module("jmsql")
 class TransactionInProgressException(JMSException):
     """The call is not allowed inside a larger transaction, such as the caller's own."""
 
 
+@set_module("jmsql")
 class TransactionRolledBackException(JMSException):
     """The commit ended in a rollback: nothing sent or received in the transaction took effect."""
 
 
+@set_module("jmsql")
 class UnsupportedOperationException(JMSException):
     """The provider does not offer this optional operation."""
 
 
+@set_module("jmsql")
 class NumberFormatException(ValueError):
     """A string that is no number was read as one, or a null as an integer (Java's ``NumberFormatException``)."""
 
 
+@set_module("jmsql")
 class NullValueError(TypeError):
     """A null was read as a float, double or char, or given for a value (Java's ``NullPointerException``)."""

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from jmsql.destinations import Queue
 from jmsql.duration import seconds
+from jmsql.public_names import set_module
 
 __all__ = ["DEFAULT_DEAD_LETTER_QUEUE", "MOST_ERRORS", "RedeliveryPolicy", "claim_duration", "delay_after_error"]
 
@@ -23,6 +24,7 @@ _DELAYS_AFTER_ERRORS = (0.0, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 36
 """Together about a day, until there were too many errors."""
 
 
+@set_module("jmsql")
 @dataclass(frozen=True, slots=True)
 class RedeliveryPolicy:
     """How often a message is delivered, and after which delays, while its deliveries fail.

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import sys
-from types import FunctionType
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-__all__ = ["claim_public_names"]
+__all__ = ["set_module"]
+
+_Named = TypeVar("_Named", bound=Callable[..., Any])
 
 
-def claim_public_names(module: str) -> None:
-    """Set the `__module__` of a public module's classes and functions to that module.
+def set_module(module: str) -> Callable[[_Named], _Named]:
+    """Return a decorator that sets the `__module__` of a public class or function.
 
     So tracebacks, `repr`, pickles and documentation show `jmsql.ConnectionFactory`, and where a class is defined can
-    change without breaking what was pickled.
+    change without breaking what was pickled. It stands above all other decorators: `dataclass` reads the `__module__`.
 
     Args:
-        module: The module's `__name__`; its `__all__` lists the names.
+        module: The module that programs import the name from.
     """
-    namespace = vars(sys.modules[module])
-    for name in namespace["__all__"]:
-        value = namespace.get(name)
-        if isinstance(value, type | FunctionType):  # a type alias is neither, and has no module of its own
-            value.__module__ = module
+
+    def decorate(named: _Named) -> _Named:
+        named.__module__ = module
+        return named
+
+    return decorate

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from jmsql.public_names import set_module
+
 __all__ = ["Timings"]
 
 _LONGEST = 365 * 86_400.0
@@ -40,6 +42,7 @@ _MARGIN = 2.0
 """How many intervals there are at least in the time after which silence counts: one may be late, or be lost."""
 
 
+@set_module("jmsql")
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Timings:
     """The intervals and time-outs of a client; each is a number of seconds.

@@ -11,7 +11,6 @@ from jmsql.client.exception_listening import ExceptionListener
 from jmsql.client.message_listener import MessageListener
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.messages import Byte, Char, Float, ForeignMessage, Long, Short
-from jmsql.public_names import claim_public_names
 
 __all__ = [
     "AsyncJMSConsumer",
@@ -28,5 +27,3 @@ __all__ = [
     "MessageListener",
     "Short",
 ]
-
-claim_public_names(__name__)

@@ -11,7 +11,6 @@ from jmsql.client.xa_domains import (
     XATopicSession,
 )
 from jmsql.client.xa_factory import XAConnectionFactory
-from jmsql.public_names import claim_public_names
 from jmsql.store.global_transactions import Xid
 
 __all__ = [
@@ -27,5 +26,3 @@ __all__ = [
     "XATopicSession",
     "Xid",
 ]
-
-claim_public_names(__name__)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from jmsql.public_names import set_module
+
 __all__ = ["AcknowledgeMode"]
 
 
+@set_module("jmsql")
 class AcknowledgeMode(IntEnum):
     """How a session acknowledges what it has received (JMS 1.1, chapter 4.4.11)."""
 

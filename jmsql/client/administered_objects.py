@@ -13,6 +13,7 @@ from jmsql.client.xa_domains import XAQueueConnectionFactory, XATopicConnectionF
 from jmsql.client.xa_factory import XAConnectionFactory
 from jmsql.destinations import Destination, Queue, Topic
 from jmsql.exceptions import JMSException
+from jmsql.public_names import set_module
 from jmsql.store import bindings
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.engine import parse_url
@@ -74,6 +75,7 @@ class AdministeredObjects:
         }
 
 
+@set_module("jmsql")
 def lookup(
     name: str, database: str | ConnectionFactory | Engine | None = None, *, schema: str | None = None
 ) -> AdministeredObject:

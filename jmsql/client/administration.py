@@ -13,6 +13,7 @@ from jmsql.client.factory import ConnectionFactory, default_url
 from jmsql.client.history import History
 from jmsql.destinations import Destination, Queue, Topic, named_destination, require_topic
 from jmsql.exceptions import IllegalStateException
+from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store import access, destination_settings, inspection
 from jmsql.store.access import AccessSummary, Action
@@ -37,6 +38,7 @@ from jmsql.timings import Timings
 __all__ = ["Administration"]
 
 
+@set_module("jmsql.admin")
 class Administration:
     """Inspects and changes destinations and their messages. Each change commits by itself. A context manager.
 

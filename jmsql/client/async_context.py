@@ -10,6 +10,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from jmsql.destinations import Queue
 from jmsql.messages import DeliveryMode, Message
+from jmsql.public_names import set_module
 
 if TYPE_CHECKING:
     from jmsql.client.context import JMSContext
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncJMSConsumer", "AsyncJMSContext", "AsyncJMSProducer"]
 
 
+@set_module("jmsql.types")
 class AsyncJMSContext:
     """A [`JMSContext`][jmsql.JMSContext] in the transaction of a psycopg `AsyncConnection`."""
 
@@ -63,6 +65,7 @@ class AsyncJMSContext:
         return f"<{type(self).__name__} {self._context!r}>"
 
 
+@set_module("jmsql.types")
 class AsyncJMSProducer:
     """Sends messages, each to the destination that is named with it."""
 
@@ -75,6 +78,7 @@ class AsyncJMSProducer:
         return self
 
 
+@set_module("jmsql.types")
 class AsyncJMSConsumer:
     """Receives messages."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import Message
+from jmsql.public_names import set_module
 
 if TYPE_CHECKING:
     from jmsql.destinations import Queue
@@ -22,6 +23,7 @@ __all__ = ["QueueBrowser"]
 _PAGE = 100
 
 
+@set_module("jmsql")
 class QueueBrowser:
     """Looks at the messages of a queue, in the order in which they would be received (JMS 1.1, chapter 5.9).
 

@@ -23,6 +23,7 @@ from jmsql.client.side_connection import SideConnection
 from jmsql.client.start_reminder import StartReminder
 from jmsql.destinations import Destination, require_destination
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
+from jmsql.public_names import set_module
 from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.engine import open_connection, open_sessions_engine, without_secrets
@@ -47,6 +48,7 @@ logger = logging.getLogger("jmsql")
 AnySession = TypeVar("AnySession", bound=Session)
 
 
+@set_module("jmsql")
 class Connection:
     """A client's connection (JMS 1.1, chapter 4.3).
 

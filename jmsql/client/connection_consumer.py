@@ -16,6 +16,7 @@ from jmsql.client.polling import PollInterval
 from jmsql.client.server_sessions import ServerSession, ServerSessionPool
 from jmsql.client.session import Session
 from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.public_names import set_module
 from jmsql.store.message_key import MessageKey
 from jmsql.store.receive import lock
 
@@ -27,6 +28,7 @@ __all__ = ["ConnectionConsumer"]
 logger = logging.getLogger("jmsql")
 
 
+@set_module("jmsql.connection_consumers")
 class ConnectionConsumer:
     """Takes the messages of a destination for the sessions of a pool, on a thread of its own.
 

@@ -15,6 +15,7 @@ from jmsql.duration import seconds
 from jmsql.exceptions import IllegalStateException, MessageFormatException
 from jmsql.messages import Message
 from jmsql.policies import claim_duration
+from jmsql.public_names import set_module
 
 if TYPE_CHECKING:
     from jmsql.destinations import Destination
@@ -47,6 +48,7 @@ class ReceiveOperations:
     closed: Callable[[ConsumerState], None]
 
 
+@set_module("jmsql")
 class MessageConsumer:
     """Receives the messages of a queue or of a subscription to a topic (JMS 1.1, chapter 4.5).
 
@@ -246,6 +248,7 @@ class MessageConsumer:
             raise IllegalStateException("The consumer is closed.")
 
 
+@set_module("jmsql.domains")
 class QueueReceiver(MessageConsumer):
     """Receives the messages of a queue (JMS 1.1, chapter 5.8)."""
 
@@ -262,6 +265,7 @@ class QueueReceiver(MessageConsumer):
         return self._destination
 
 
+@set_module("jmsql.domains")
 class TopicSubscriber(MessageConsumer):
     """Receives the messages of a subscription to a topic (JMS 1.1, chapter 6.11)."""
 

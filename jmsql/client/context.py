@@ -12,6 +12,7 @@ from jmsql.client.jms_producer import JMSProducer
 from jmsql.destinations import Destination
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import DeliveryMode
+from jmsql.public_names import set_module
 
 if TYPE_CHECKING:
     from jmsql.client.acknowledge_mode import AcknowledgeMode
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["JMSContext"]
 
 
+@set_module("jmsql")
 class JMSContext:
     """A connection and a session in one.
 

@@ -15,6 +15,7 @@ from jmsql.client.async_context import AsyncJMSConsumer, AsyncJMSContext, AsyncJ
 from jmsql.client.context import JMSContext
 from jmsql.client.enlisted_session import CallerTransaction, EnlistedSession
 from jmsql.exceptions import IllegalStateException
+from jmsql.public_names import set_module
 from jmsql.store.driver import Driver, driver_for
 from jmsql.store.errors import is_connection_lost, jms_errors
 from jmsql.store.statement import Result
@@ -164,6 +165,7 @@ def enlist(
 ) -> JMSContext: ...
 
 
+@set_module("jmsql")
 def enlist(transaction: object, *, schema: str = "jmsql", timings: Timings = Timings()) -> JMSContext | AsyncJMSContext:
     """Send and receive inside the caller's own transaction: its commit makes it happen, its rollback undoes it.
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection import Connection
 from jmsql.client.context import JMSContext
+from jmsql.public_names import set_module
 from jmsql.store.engine import parse_url
 from jmsql.store.migration import migrate
 from jmsql.timings import Timings
@@ -39,6 +40,7 @@ def default_url(schema: str) -> str:
     return url
 
 
+@set_module("jmsql")
 @dataclass(frozen=True, slots=True)
 class ConnectionFactory:
     """Makes connections to one database (JMS 1.1, chapter 4.2).

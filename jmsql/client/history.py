@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 
 from jmsql.destinations import Destination, Queue, named_destination
+from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store import past_messages
 from jmsql.store.autocommit_connection import AutocommitConnection
@@ -21,6 +22,7 @@ OUTCOMES = ("acknowledged", "expired", "dead-lettered", "purged")
 """How a message leaves its destination."""
 
 
+@set_module("jmsql.admin")
 class History:
     """The messages that have left destinations which keep history.
 

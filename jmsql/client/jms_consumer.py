@@ -7,6 +7,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from jmsql.public_names import set_module
+
 if TYPE_CHECKING:
     from jmsql.client.consumer import MessageConsumer
     from jmsql.client.message_listener import MessageListener
@@ -17,6 +19,7 @@ __all__ = ["JMSConsumer"]
 T = TypeVar("T")
 
 
+@set_module("jmsql")
 class JMSConsumer:
     """Receives messages.
 

@@ -11,6 +11,7 @@ from jmsql.destinations import Destination
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException
 from jmsql.messages import BytesMessage, DeliveryMode, MapMessage, Message, ObjectMessage, PropertyValue, TextMessage
 from jmsql.messages.properties import PropertyAccess
+from jmsql.public_names import set_module
 
 if TYPE_CHECKING:
     from jmsql.client.producer import MessageProducer
@@ -51,6 +52,7 @@ def _map_message(body: Mapping[Any, Any]) -> MapMessage | None:
     return fields
 
 
+@set_module("jmsql")
 class JMSProducer(PropertyAccess):
     """Sends messages, each to the destination that is named with it.
 

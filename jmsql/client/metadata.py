@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 
+from jmsql.public_names import set_module
+
 __all__ = ["ConnectionMetaData"]
 
 _JMS_VERSION = (3, 1)
@@ -16,6 +18,7 @@ def _provider_version() -> str:
     return version("jmsql")
 
 
+@set_module("jmsql.types")
 @dataclass(frozen=True, slots=True)
 class ConnectionMetaData:
     """Facts about the provider (JMS 1.1, chapter 4.3.7).

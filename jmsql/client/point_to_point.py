@@ -12,6 +12,7 @@ from jmsql.client.factory import ConnectionFactory
 from jmsql.client.producer import MessageProducer
 from jmsql.client.session import Session
 from jmsql.destinations import Queue, require_queue
+from jmsql.public_names import set_module
 
 if TYPE_CHECKING:
     from jmsql.client.consumer import QueueReceiver
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["QueueConnection", "QueueConnectionFactory", "QueueSender", "QueueSession"]
 
 
+@set_module("jmsql.domains")
 @dataclass(frozen=True, slots=True)
 class QueueConnectionFactory(ConnectionFactory):
     """Makes connections for queues, and all others that a [`ConnectionFactory`][jmsql.ConnectionFactory] makes."""
@@ -36,6 +38,7 @@ class QueueConnectionFactory(ConnectionFactory):
         return self._connect(QueueConnection, user, password)
 
 
+@set_module("jmsql.domains")
 class QueueConnection(Connection):
     """A connection that makes sessions for queues.
 
@@ -65,6 +68,7 @@ class QueueConnection(Connection):
     create_shared_durable_connection_consumer = belongs_to_other_domain("create_shared_durable_connection_consumer")
 
 
+@set_module("jmsql.domains")
 class QueueSession(Session):
     """A session for queues: the methods for topics raise IllegalStateException, and a topic is no destination to it.
 
@@ -108,6 +112,7 @@ class QueueSession(Session):
     unsubscribe = belongs_to_other_domain("unsubscribe")
 
 
+@set_module("jmsql.domains")
 class QueueSender(MessageProducer):
     """Sends messages to queues.
 

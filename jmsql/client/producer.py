@@ -20,6 +20,7 @@ from jmsql.exceptions import (
     UnsupportedOperationException,
 )
 from jmsql.messages import DeliveryMode, ForeignMessage, Message, as_jms_message
+from jmsql.public_names import set_module
 from jmsql.store.rows import OutgoingMessage
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class SendOperations:
     complete_sends: Callable[[str], None]
 
 
+@set_module("jmsql")
 class MessageProducer:
     """Sends messages to a destination (JMS 1.1, chapter 4.6).
 

@@ -13,6 +13,7 @@ from jmsql.client.factory import ConnectionFactory
 from jmsql.client.producer import MessageProducer
 from jmsql.client.session import Session
 from jmsql.destinations import Topic, require_topic
+from jmsql.public_names import set_module
 
 if TYPE_CHECKING:
     from jmsql.client.completion import CompletionListener
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["TopicConnection", "TopicConnectionFactory", "TopicPublisher", "TopicSession"]
 
 
+@set_module("jmsql.domains")
 @dataclass(frozen=True, slots=True)
 class TopicConnectionFactory(ConnectionFactory):
     """Makes connections for topics, and all others that a [`ConnectionFactory`][jmsql.ConnectionFactory] makes."""
@@ -39,6 +41,7 @@ class TopicConnectionFactory(ConnectionFactory):
         return self._connect(TopicConnection, user, password)
 
 
+@set_module("jmsql.domains")
 class TopicConnection(Connection):
     """A connection that makes sessions for topics.
 
@@ -64,6 +67,7 @@ class TopicConnection(Connection):
         return self._open_session(TopicSession, transacted, acknowledge_mode)
 
 
+@set_module("jmsql.domains")
 class TopicSession(Session):
     """A session for topics: the methods for queues raise IllegalStateException, and a queue is no destination to it.
 
@@ -106,6 +110,7 @@ class TopicSession(Session):
     create_browser = belongs_to_other_domain("create_browser")
 
 
+@set_module("jmsql.domains")
 class TopicPublisher(MessageProducer):
     """Publishes messages on topics.
 

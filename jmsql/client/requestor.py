@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from jmsql.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, require_queue, require_topic
 from jmsql.duration import seconds
 from jmsql.exceptions import IllegalStateException
+from jmsql.public_names import set_module
 
 if TYPE_CHECKING:
     from jmsql.client.session import Session
@@ -83,6 +84,7 @@ class _Requestor:
         return f"<{type(self).__name__} {self._destination}{' closed' if self._closed else ''}>"
 
 
+@set_module("jmsql.domains")
 class QueueRequestor(_Requestor):
     """Sends requests to a queue and waits for the replies (JMS 1.1, chapter 5.10).
 
@@ -100,6 +102,7 @@ class QueueRequestor(_Requestor):
         super().__init__(session, require_queue(queue), session.create_temporary_queue())
 
 
+@set_module("jmsql.domains")
 class TopicRequestor(_Requestor):
     """Publishes requests on a topic and waits for the first reply to each (JMS 1.1, chapter 6.13).
 

@@ -15,6 +15,7 @@ from jmsql.client.message_listener import MessageListener, call_listener, requir
 from jmsql.client.server_sessions import ServerSession
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
+from jmsql.public_names import set_module
 
 if TYPE_CHECKING:
     from jmsql.client.connection import Connection
@@ -25,6 +26,7 @@ __all__ = ["ThreadServerSessionPool"]
 logger = logging.getLogger("jmsql")
 
 
+@set_module("jmsql.connection_consumers")
 class ThreadServerSessionPool:
     """A pool of sessions that run on threads, for connection consumers of one connection.
 

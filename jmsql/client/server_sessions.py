@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from jmsql.public_names import set_module
+
 if TYPE_CHECKING:
     from jmsql.client.session import Session
 
 __all__ = ["ServerSession", "ServerSessionPool"]
 
 
+@set_module("jmsql.connection_consumers")
 class ServerSession(Protocol):
     """A session and the thread that runs it."""
 
@@ -24,6 +27,7 @@ class ServerSession(Protocol):
         """
 
 
+@set_module("jmsql.connection_consumers")
 class ServerSessionPool(Protocol):
     """Hands out server sessions."""
 

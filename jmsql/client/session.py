@@ -32,6 +32,7 @@ from jmsql.exceptions import (
     TransactionRolledBackException,
 )
 from jmsql.messages import Message
+from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.lookup import require_access
 from jmsql.store.receive import browse
@@ -68,6 +69,7 @@ class SessionOwner:
     session_closed: Callable[[Session], None]
 
 
+@set_module("jmsql")
 class Session(AbstractSession):
     """A single-threaded context for sending and receiving (JMS 1.1, chapter 4.4).
 

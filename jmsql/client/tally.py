@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic
+from jmsql.public_names import set_module
 from jmsql.store.traffic import Counts, meters
 
 __all__ = ["Tally"]
@@ -13,6 +14,7 @@ _TEMPORARY = "temporary"
 """What all temporary destinations are called: their names are as many as there are clients."""
 
 
+@set_module("jmsql.metrics")
 class Tally:
     """Counts until it is closed."""
 

@@ -20,6 +20,7 @@ from jmsql.exceptions import (
     TransactionInProgressException,
     TransactionRolledBackException,
 )
+from jmsql.public_names import set_module
 from jmsql.store.global_transactions import GlobalTransactions, Xid
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ logger = logging.getLogger("jmsql")
 AnyXASession = TypeVar("AnyXASession", bound="XASession")
 
 
+@set_module("jmsql.xa")
 class XAConnection(Connection):
     """A connection that makes sessions for global transactions.
 
@@ -73,6 +75,7 @@ class _Phase(Enum):
     """The connection broke while it was being prepared."""
 
 
+@set_module("jmsql.xa")
 class XASession(Session):
     """A transacted session that can take part in global transactions.
 

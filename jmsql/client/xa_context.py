@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jmsql.client.context import JMSContext
+from jmsql.public_names import set_module
 
 if TYPE_CHECKING:
     from jmsql.client.xa import XAConnection, XASession
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["XAJMSContext"]
 
 
+@set_module("jmsql.xa")
 class XAJMSContext(JMSContext):
     """A connection and a session for global transactions in one.
 

@@ -8,6 +8,7 @@ from jmsql.client.point_to_point import QueueConnection, QueueConnectionFactory,
 from jmsql.client.publish_subscribe import TopicConnection, TopicConnectionFactory, TopicSession
 from jmsql.client.xa import XAConnection, XASession
 from jmsql.client.xa_factory import XAConnectionFactory
+from jmsql.public_names import set_module
 
 __all__ = [
     "XAQueueConnection",
@@ -19,6 +20,7 @@ __all__ = [
 ]
 
 
+@set_module("jmsql.xa")
 @dataclass(frozen=True, slots=True)
 class XAQueueConnectionFactory(XAConnectionFactory, QueueConnectionFactory):
     """Makes connections for global transactions on queues, and all others that its base classes make."""
@@ -36,6 +38,7 @@ class XAQueueConnectionFactory(XAConnectionFactory, QueueConnectionFactory):
         return self._connect(XAQueueConnection, user, password)
 
 
+@set_module("jmsql.xa")
 class XAQueueConnection(XAConnection, QueueConnection):
     """A connection that makes sessions for global transactions on queues.
 
@@ -53,6 +56,7 @@ class XAQueueConnection(XAConnection, QueueConnection):
         return self._open_xa_session(XAQueueSession)
 
 
+@set_module("jmsql.xa")
 class XAQueueSession(XASession, QueueSession):
     """A session for queues, as a [`QueueSession`][jmsql.domains.QueueSession] is, and for global transactions.
 
@@ -60,6 +64,7 @@ class XAQueueSession(XASession, QueueSession):
     """
 
 
+@set_module("jmsql.xa")
 @dataclass(frozen=True, slots=True)
 class XATopicConnectionFactory(XAConnectionFactory, TopicConnectionFactory):
     """Makes connections for global transactions on topics, and all others that its base classes make."""
@@ -77,6 +82,7 @@ class XATopicConnectionFactory(XAConnectionFactory, TopicConnectionFactory):
         return self._connect(XATopicConnection, user, password)
 
 
+@set_module("jmsql.xa")
 class XATopicConnection(XAConnection, TopicConnection):
     """A connection that makes sessions for global transactions on topics.
 
@@ -94,6 +100,7 @@ class XATopicConnection(XAConnection, TopicConnection):
         return self._open_xa_session(XATopicSession)
 
 
+@set_module("jmsql.xa")
 class XATopicSession(XASession, TopicSession):
     """A session for topics, as a [`TopicSession`][jmsql.domains.TopicSession] is, and for global transactions.
 

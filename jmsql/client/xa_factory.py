@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from jmsql.client.factory import ConnectionFactory
 from jmsql.client.xa import XAConnection
 from jmsql.client.xa_context import XAJMSContext
+from jmsql.public_names import set_module
 
 __all__ = ["XAConnectionFactory"]
 
 
+@set_module("jmsql.xa")
 @dataclass(frozen=True, slots=True)
 class XAConnectionFactory(ConnectionFactory):
     """Makes connections for global transactions, and all others that a `ConnectionFactory` makes."""

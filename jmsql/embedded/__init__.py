@@ -7,8 +7,5 @@ keeps data; is shared by all processes of the user and stops with the last of th
 from __future__ import annotations
 
 from jmsql.embedded.server import EmbeddedServer, start_server
-from jmsql.public_names import claim_public_names
 
 __all__ = ["EmbeddedServer", "start_server"]
-
-claim_public_names(__name__)

@@ -14,10 +14,12 @@ from urllib.parse import quote
 from jmsql.embedded.cluster import PORT, SUPERUSER, Cluster
 from jmsql.embedded.lease import Lease, exclusively
 from jmsql.exceptions import ResourceAllocationException
+from jmsql.public_names import set_module
 
 __all__ = ["EmbeddedServer", "start_server"]
 
 
+@set_module("jmsql.embedded")
 class EmbeddedServer:
     """A running embedded server, as one of its users holds it. Made by [`start_server`][jmsql.embedded.start_server].
 
@@ -64,6 +66,7 @@ class EmbeddedServer:
         return f"<EmbeddedServer {self._url}>"
 
 
+@set_module("jmsql.embedded")
 def start_server(
     data_directory: Path | None = None, *, programs: Path | None = None, durable: bool = True
 ) -> EmbeddedServer:

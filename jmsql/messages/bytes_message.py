@@ -25,6 +25,7 @@ from jmsql.messages.values import (
     value_of,
     writable_part,
 )
+from jmsql.public_names import set_module
 
 __all__ = ["BytesMessage"]
 
@@ -40,6 +41,7 @@ _FLOAT = Struct(">f")
 _DOUBLE = Struct(">d")
 
 
+@set_module("jmsql")
 class BytesMessage(Message):
     """A message whose body is bytes, with methods that write and read numbers and strings in Java's binary format.
 

@@ -20,6 +20,7 @@ from jmsql.exceptions import MessageFormatException
 from jmsql.messages.class_codecs import codec_functions
 from jmsql.messages.codec import Codec
 from jmsql.messages.standard_codecs import STANDARD_CODECS
+from jmsql.public_names import set_module
 
 __all__ = ["codec_named", "codec_of", "register_codec", "register_type"]
 
@@ -61,6 +62,7 @@ def codec_named(name: object) -> Codec[Any]:
     return codec
 
 
+@set_module("jmsql")
 def register_codec(
     cls: type[T],
     *,
@@ -104,6 +106,7 @@ def register_type(
 def register_type(
     cls: C, *, name: str | None = None, version: int = 1, upgrade: Callable[[Any, int], object] | None = None
 ) -> C: ...
+@set_module("jmsql")
 def register_type(
     cls: C | None = None,
     *,

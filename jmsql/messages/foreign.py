@@ -19,6 +19,7 @@ from jmsql.messages.object_message import ObjectMessage
 from jmsql.messages.properties import is_settable
 from jmsql.messages.stream_message import StreamMessage
 from jmsql.messages.text_message import TextMessage
+from jmsql.public_names import set_module
 
 __all__ = [
     "ForeignBytesMessage",
@@ -33,6 +34,7 @@ __all__ = [
 _PIECE = 64 * 1024
 
 
+@set_module("jmsql.types")
 class ForeignMessage(Protocol):
     """What every foreign message has; alone, it is a message without a body."""
 

@@ -23,10 +23,12 @@ from jmsql.messages.values import (
     string,
     value_of,
 )
+from jmsql.public_names import set_module
 
 __all__ = ["MapMessage"]
 
 
+@set_module("jmsql")
 class MapMessage(Message, MutableMapping[str, Value]):
     """A message whose body is a set of names, each with a value; letter case counts in names.
 

@@ -12,12 +12,14 @@ from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
 from jmsql.messages.properties import PropertyAccess, ReceivedProperties
 from jmsql.messages.values import type_name
 from jmsql.postgresql_text import from_postgresql, to_postgresql
+from jmsql.public_names import set_module
 
 __all__ = ["DeliveryMode", "Message"]
 
 T = TypeVar("T")
 
 
+@set_module("jmsql")
 class DeliveryMode(IntEnum):
     """How much a producer cares for its messages (JMS 1.1 chapter 4.7)."""
 
@@ -28,6 +30,7 @@ class DeliveryMode(IntEnum):
     """Only loss of the server's storage may lose the message."""
 
 
+@set_module("jmsql")
 class Message(PropertyAccess):
     """A message without a body, and the base of those with one.
 

@@ -7,10 +7,12 @@ from typing import Any
 from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
 from jmsql.messages.message import Message
 from jmsql.messages.object_json import decode_object, encode_object
+from jmsql.public_names import set_module
 
 __all__ = ["ObjectMessage"]
 
 
+@set_module("jmsql")
 class ObjectMessage(Message):
     """A message whose body is a Python object.
 

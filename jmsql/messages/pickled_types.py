@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages.codecs import register_codec
+from jmsql.public_names import set_module
 
 __all__ = ["register_pickled_type"]
 
@@ -38,6 +39,7 @@ class _AllowingUnpickler(pickle.Unpickler):
             ) from None
 
 
+@set_module("jmsql")
 def register_pickled_type(cls: type[T], *, allow: Iterable[type] = (), name: str | None = None) -> None:
     """Allow objects of a class in messages, in pickled form.
 

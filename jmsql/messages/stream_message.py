@@ -25,12 +25,14 @@ from jmsql.messages.values import (
     value_of,
     writable_part,
 )
+from jmsql.public_names import set_module
 
 __all__ = ["StreamMessage"]
 
 T = TypeVar("T")
 
 
+@set_module("jmsql")
 class StreamMessage(Message):
     """A message whose body is a row of values, written and read in order.
 

@@ -6,10 +6,12 @@ from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
 from jmsql.messages.message import Message
 from jmsql.messages.values import string
 from jmsql.postgresql_text import from_postgresql, to_postgresql
+from jmsql.public_names import set_module
 
 __all__ = ["TextMessage"]
 
 
+@set_module("jmsql")
 class TextMessage(Message):
     """A message whose body is a string.
 

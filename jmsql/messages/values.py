@@ -17,6 +17,7 @@ from types import NoneType
 from typing import Self, TypeAlias
 
 from jmsql.exceptions import MessageFormatException, NullValueError
+from jmsql.public_names import set_module
 
 __all__ = [
     "Byte",
@@ -57,6 +58,7 @@ def _checked_integer(value: object, name: str, minimum: int, maximum: int) -> in
     return value
 
 
+@set_module("jmsql.types")
 class Byte(int):
     """A JMS byte: -128 to 127.
 
@@ -70,6 +72,7 @@ class Byte(int):
         return int.__new__(cls, _checked_integer(value, "byte", -128, 127))
 
 
+@set_module("jmsql.types")
 class Short(int):
     """A JMS short: 16 bits.
 
@@ -83,6 +86,7 @@ class Short(int):
         return int.__new__(cls, _checked_integer(value, "short", -(2**15), 2**15 - 1))
 
 
+@set_module("jmsql.types")
 class Long(int):
     """A JMS long: 64 bits.
 
@@ -96,6 +100,7 @@ class Long(int):
         return int.__new__(cls, _checked_integer(value, "long", -(2**63), 2**63 - 1))
 
 
+@set_module("jmsql.types")
 class Float(float):
     """A JMS float: the nearest number of 32 bits to the value given.
 
@@ -113,6 +118,7 @@ class Float(float):
         return float.__new__(cls, rounded)
 
 
+@set_module("jmsql.types")
 class Char(str):
     """A JMS char: one character of 16 bits, U+0000 to U+FFFF.
 

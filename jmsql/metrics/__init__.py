@@ -7,7 +7,6 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from jmsql.client.tally import Tally
 from jmsql.metrics.client_collector import ClientCollector
 from jmsql.metrics.store_collector import StoreCollector
-from jmsql.public_names import claim_public_names
 
 __all__ = ["ClientCollector", "StoreCollector", "Tally", "register"]
 
@@ -24,6 +23,3 @@ def register(registry: CollectorRegistry = REGISTRY) -> ClientCollector:
     collector = ClientCollector(Tally())
     registry.register(collector)
     return collector
-
-
-claim_public_names(__name__)

@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from jmsql.client.tally import Tally
+from jmsql.public_names import set_module
 from jmsql.store.traffic import Counts
 
 __all__ = ["ClientCollector", "client_metrics"]
@@ -37,6 +38,7 @@ def client_metrics(counted: Mapping[str, Counts]) -> Iterator[Metric]:
     yield from (sent, deliveries, redeliveries)
 
 
+@set_module("jmsql.metrics")
 class ClientCollector(Collector):
     """Shows what a tally has counted.
 

@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from jmsql.exceptions import JMSException
+from jmsql.public_names import set_module
 from jmsql.store.measurement import DestinationMeasurement, Measurement, StoreMeasurement, TableMeasurement
 
 __all__ = ["StoreCollector"]
@@ -25,6 +26,7 @@ _DESTINATION = ["kind", "destination", "subscription", "client_id"]
 _STATES = ("ready", "claimed", "waiting", "delayed", "expired")
 
 
+@set_module("jmsql.metrics")
 class StoreCollector(Collector):
     """Looks at a store whenever it is asked, but for a while after a look that took long.
 

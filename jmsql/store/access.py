@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from jmsql.destinations import Destination, Topic
+from jmsql.public_names import set_module
 from jmsql.store.statement import Query, SqlFile, column, nothing, records
 
 __all__ = ["AccessSummary", "Action", "access_summaries", "create_roles", "grant", "revoke"]
@@ -13,6 +14,7 @@ __all__ = ["AccessSummary", "Action", "access_summaries", "create_roles", "grant
 Action = Literal["send", "receive", "browse"]
 
 
+@set_module("jmsql.admin")
 class AccessSummary(NamedTuple):
     """A row of the view ``grants``; without a destination, it is about all of them."""
 

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.lookup import existing_queue
 from jmsql.store.selection import and_chosen
@@ -11,6 +12,7 @@ from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, fill
 __all__ = ["DeadLetter", "Retry", "dead_letter_queues", "first_dead_letters", "retry"]
 
 
+@set_module("jmsql.admin")
 class DeadLetter(NamedTuple):
     """A row of the view ``dead_letters``."""
 
@@ -36,6 +38,7 @@ class DeadLetter(NamedTuple):
     last_error: str | None
 
 
+@set_module("jmsql.admin")
 class Retry(NamedTuple):
     """What a retry has done."""
 

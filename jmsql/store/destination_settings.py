@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from jmsql.destinations import Destination, Queue, Topic
 from jmsql.exceptions import InvalidDestinationException
+from jmsql.public_names import set_module
 from jmsql.store.statement import Query, SqlFile, Steps, nothing, records, value
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 
+@set_module("jmsql.admin")
 class DestinationSettings(TypedDict, total=False):
     """What can be set for a queue, or for the subscriptions of a topic. None: what it is by default.
 
@@ -53,6 +55,7 @@ class DestinationSettings(TypedDict, total=False):
     history_days: int | None
 
 
+@set_module("jmsql.admin")
 class DestinationSummary(NamedTuple):
     """A row of the view ``destinations``."""
 

@@ -9,6 +9,7 @@ import sqlalchemy.exc
 from sqlalchemy import Engine
 
 from jmsql.exceptions import IllegalStateException, JMSException, ResourceAllocationException
+from jmsql.public_names import set_module
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 
 __all__ = ["MOST_PREPARED", "GlobalTransactions", "Xid", "require_prepared_transactions"]
@@ -21,6 +22,7 @@ _LONGEST_PART = 64
 _MISSING = "42704"
 
 
+@set_module("jmsql.xa")
 class Xid(NamedTuple):
     """The identifier of a branch of a global transaction, as in X/Open XA.
 

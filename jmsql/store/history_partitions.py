@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import IllegalStateException
+from jmsql.public_names import set_module
 from jmsql.store.runner import Runner
 from jmsql.store.statement import (
     BEGIN,
@@ -32,6 +33,7 @@ _DAYS_AHEAD = 3
 _DELETED_AT_ONCE = 5000
 
 
+@set_module("jmsql.admin")
 class HistoryDay(NamedTuple):
     """A row of the view ``history_days``.
 
@@ -46,6 +48,7 @@ class HistoryDay(NamedTuple):
     settled: bool
 
 
+@set_module("jmsql.admin")
 class PruneStep(NamedTuple):
     """What a step removed from a day: some messages, or the whole day, with about so many."""
 

@@ -10,6 +10,7 @@ from jmsql.destinations import Destination, Queue, Topic
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.messages import Message
 from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
+from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.columns import message_columns
@@ -42,6 +43,7 @@ __all__ = [
 _BROWSED_AT_ONCE = 100
 
 
+@set_module("jmsql.admin")
 class QueueSummary(NamedTuple):
     """A row of the view ``queues``."""
 
@@ -57,6 +59,7 @@ class QueueSummary(NamedTuple):
     delayed: int
 
 
+@set_module("jmsql.admin")
 class SubscriptionSummary(NamedTuple):
     """A row of the view ``subscriptions``."""
 
@@ -77,6 +80,7 @@ class SubscriptionSummary(NamedTuple):
     created_at: datetime
 
 
+@set_module("jmsql.admin")
 class ClientSummary(NamedTuple):
     """A row of the view ``clients``."""
 
@@ -90,6 +94,7 @@ class ClientSummary(NamedTuple):
     claimed: int
 
 
+@set_module("jmsql.admin")
 class DeliveryState(NamedTuple):
     """Where the delivery of a message stands."""
 
@@ -100,6 +105,7 @@ class DeliveryState(NamedTuple):
     last_error: str | None
 
 
+@set_module("jmsql.admin")
 class BrowsedMessage(NamedTuple):
     """A message, and where its delivery stands."""
 
@@ -107,6 +113,7 @@ class BrowsedMessage(NamedTuple):
     delivery: DeliveryState
 
 
+@set_module("jmsql.admin")
 class FoundMessage(NamedTuple):
     """A message, where it is, and where its delivery stands; its `jms_destination` is a queue or the topic."""
 

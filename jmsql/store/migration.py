@@ -14,6 +14,7 @@ import sqlalchemy
 from sqlalchemy import Connection, Engine
 
 from jmsql.exceptions import JMSException, JMSSecurityException
+from jmsql.public_names import set_module
 from jmsql.store.engine import open_engine
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import Schema, in_schema, internal_schema, quote_identifier
@@ -152,6 +153,7 @@ def _check_name(schema: str) -> None:
         )
 
 
+@set_module("jmsql")
 def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> str | None:
     """Make the schema, or bring it to the newest version.
 

@@ -9,6 +9,7 @@ import psycopg
 
 from jmsql.destinations import Destination, Queue, Topic
 from jmsql.messages import Message
+from jmsql.public_names import set_module
 from jmsql.selectors import Selector, SelectorSQL
 from jmsql.store.columns import message_columns
 from jmsql.store.errors import jms_errors
@@ -24,6 +25,7 @@ _READ_AT_ONCE = 100
 _REPLAYED_AT_ONCE = 5000
 
 
+@set_module("jmsql.admin")
 class HistoryEntry(NamedTuple):
     """How a message left its destination, as the view ``history`` says it."""
 
@@ -39,6 +41,7 @@ class HistoryEntry(NamedTuple):
     user_name: str
 
 
+@set_module("jmsql.admin")
 class PastMessage(NamedTuple):
     """A message, and how it left its destination."""
 

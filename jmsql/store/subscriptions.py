@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.postgresql_text import from_postgresql, optional_to_postgresql, to_postgresql
+from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.lookup import topic_id
 from jmsql.store.statement import SqlFile, Steps, column, nothing, records, row_count, rows, value
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 
+@set_module("jmsql.admin")
 class SubscriptionChange(StrEnum):
     """What happens to a durable subscription that a consumer wants with another topic, selector or `no_local`."""
 

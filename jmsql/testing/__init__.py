@@ -19,10 +19,7 @@ over a container.
 
 from __future__ import annotations
 
-from jmsql.public_names import claim_public_names
 from jmsql.testing.timings import FAST_TIMINGS
 from jmsql.testing.waiting import drain, wait_for
 
 __all__ = ["FAST_TIMINGS", "drain", "wait_for"]
-
-claim_public_names(__name__)

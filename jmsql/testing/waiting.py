@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from jmsql.public_names import set_module
+
 __all__ = ["Receiver", "drain", "wait_for"]
 
 Value = TypeVar("Value")
@@ -19,6 +21,7 @@ class Receiver(Protocol[Received_co]):
         """The next message, or None if none came within `timeout` seconds."""
 
 
+@set_module("jmsql.testing")
 def wait_for(condition: Callable[[], Value], timeout: float = 5.0) -> Value:
     """Call `condition` again and again until what it returns is true, and return that.
 
@@ -39,6 +42,7 @@ def wait_for(condition: Callable[[], Value], timeout: float = 5.0) -> Value:
     return value
 
 
+@set_module("jmsql.testing")
 def drain(consumer: Receiver[Received_co], *, timeout: float = 0.0) -> list[Received_co]:
     """Receive all messages that are there.
 

@@ -14,6 +14,7 @@ from jmsql.client.session import Session
 from jmsql.destinations import Destination, Queue, Topic, require_destination
 from jmsql.exceptions import InvalidSelectorException
 from jmsql.policies import RedeliveryPolicy, claim_duration
+from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.subscriptions import SubscriptionChange
 from jmsql.worker.parameters import Parameter, read_parameters
@@ -91,6 +92,7 @@ class Listener:
         return f"{self.name} on {self.destination}"
 
 
+@set_module("jmsql.worker")
 class Application:
     """The listeners that a worker runs: ``jmsql worker package.module:name``.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import importlib.metadata
@@ -125,6 +126,45 @@ def test_the_documentation_lists_each_name_where_it_is_imported_from() -> None:
 
 def test_the_version_is_that_of_the_installed_package() -> None:
     assert jmsql.__version__ == importlib.metadata.version("jmsql")
+
+
+def test_importing_the_package_loads_what_a_program_uses_and_nothing_else() -> None:
+    program = (
+        "import sys, jmsql\n"
+        "libraries = {'alembic', 'lark', 'psycopg', 'sqlalchemy'}\n"
+        "assert not libraries & sys.modules.keys()\n"
+        "jmsql.Queue('orders'), jmsql.Timings(), jmsql.RedeliveryPolicy(), jmsql.JMSException\n"
+        "assert not libraries & sys.modules.keys()\n"
+        "jmsql.xa.XAConnectionFactory\n"
+        "assert {'psycopg', 'sqlalchemy'} <= sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_type_checkers_see_the_names_that_there_are() -> None:
+    tree = ast.parse(Path(jmsql.__file__).read_text())
+    [block] = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    seen = {
+        alias.name: public(f"jmsql.{alias.name}")
+        if node.module == "jmsql"
+        else getattr(public(str(node.module)), alias.name)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen.keys() == {*jmsql.__all__, *(module.partition(".")[2] for module in IMPORTED_BY_JMSQL[1:])}
+    assert {name: getattr(jmsql, name) for name in seen} == seen
+
+
+def test_all_names_can_be_imported_at_once() -> None:
+    program = "from jmsql import *; import jmsql; assert set(jmsql.__all__) <= globals().keys()"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_names_are_listed_before_they_are_used() -> None:
+    program = "import jmsql; print(*dir(jmsql))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert {*jmsql.__all__, "__version__", "admin", "types", "xa"} <= set(ran.stdout.split())
 
 
 def test_other_names_are_not_there() -> None:
