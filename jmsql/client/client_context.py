@@ -11,8 +11,6 @@ from jmsql.store.send import Publisher
 from jmsql.store.traffic import Counts
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
     from jmsql.client.connection_destinations import ConnectionDestinations
     from jmsql.client.memberships import Memberships
     from jmsql.client.outbox import News
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from jmsql.client.start_reminder import StartReminder
     from jmsql.exceptions import JMSException
     from jmsql.store.control import ControlConnection
+    from jmsql.store.engine import ConnectionPool
     from jmsql.store.message_key import MessageKey
     from jmsql.store.server_clock import ServerClock
     from jmsql.store.traffic import Traffic
@@ -34,7 +33,7 @@ class ClientContext:
     """A connection as its sessions see it: its links to the server, and the state that it is in.
 
     Args:
-        engine: Makes the connections of the sessions to the server.
+        pool: The connections of the sessions to the server.
         schema: The schema of jmsql's tables.
         is_restricted: Whether policies decide which rows the role sees.
         timings: The intervals and time-outs.
@@ -49,7 +48,7 @@ class ClientContext:
         failed: Tells the exception listener of a problem.
     """
 
-    engine: Engine
+    pool: ConnectionPool
     schema: str
     is_restricted: bool
     timings: Timings

@@ -26,7 +26,7 @@ from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JM
 from jmsql.public_names import set_module
 from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
-from jmsql.store.engine import open_connection, open_sessions_engine, without_secrets
+from jmsql.store.engine import ConnectionPool, Endpoint, without_secrets
 from jmsql.store.errors import jms_errors
 from jmsql.store.pooler import find_database
 from jmsql.store.server_clock import ServerClock
@@ -34,8 +34,6 @@ from jmsql.store.traffic import Traffic
 from jmsql.timings import Timings
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL, Engine
-
     from jmsql.client.consumer import MessageConsumer
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.server_sessions import ServerSessionPool
@@ -63,8 +61,8 @@ class Connection:
 
     def __init__(
         self,
-        engine: Engine,
-        side_engine: Engine,
+        pool: ConnectionPool,
+        side_pool: ConnectionPool,
         control: ControlConnection,
         schema: str,
         clock: ServerClock,
@@ -72,8 +70,7 @@ class Connection:
         automatic_creation: bool,
         timings: Timings,
     ) -> None:
-        self._engine = engine
-        self._side_engine = side_engine
+        self._side_pool = side_pool
         self._control = control
         self._metadata = ConnectionMetaData(control.server.version)
         self._lock = threading.RLock()
@@ -82,13 +79,13 @@ class Connection:
         self._used = False
         self._exceptions = ExceptionListening(self)
         self._traffic = Traffic()
-        self._side = SideConnection(side_engine, schema, restricted=control.server.is_restricted)
+        self._side = SideConnection(side_pool, schema, restricted=control.server.is_restricted)
         self._destinations = ConnectionDestinations(
             self._side, lambda: control.connection_id, automatic_creation=automatic_creation
         )
         self._memberships = Memberships(self._destinations, control, self._subscribers, self._failed)
         self._client = ClientContext(
-            engine=engine,
+            pool=pool,
             schema=schema,
             is_restricted=control.server.is_restricted,
             timings=timings,
@@ -107,8 +104,8 @@ class Connection:
     @classmethod
     def _open(
         cls,
-        url: URL,
-        control_url: URL,
+        sessions: Endpoint,
+        control_endpoint: Endpoint,
         schema: str,
         client_id: str | None,
         *,
@@ -117,23 +114,21 @@ class Connection:
     ) -> Self:
         """Connect: the control connection alone, if it goes where the sessions' connections will."""
         clock, database, is_pooled, way = ServerClock(timings), None, False, ""
-        if control_url != url:
-            with jms_errors(f"connecting to {without_secrets(url)}"):
-                connection, is_pooled = open_connection(url, timings)
+        if control_endpoint.url != sessions.url:
+            with jms_errors(f"connecting to {sessions.text}"):
+                connection, is_pooled = sessions.connect()
                 with closing(connection):
                     database = find_database(connection)
             way = " (control_url)"
-        with jms_errors(f"connecting to {without_secrets(control_url)}{way}"):
-            control = ControlConnection.open(control_url, schema, clock, timings, database)
+        with jms_errors(f"connecting to {control_endpoint.text}{way}"):
+            control = ControlConnection.open(control_endpoint, schema, clock, timings, database)
         try:
             # Past the pooler, if there is a way: sessions wait for what is done beside them with their transactions
             # open, which may be all that the pooler has connections for.
-            side_url = control_url if is_pooled else url
-            facts = control.server.dialect
-            engine = open_sessions_engine(url, facts, timings)
-            side_engine = engine if side_url == url else open_sessions_engine(side_url, facts, timings)
+            pool = ConnectionPool(sessions, control.server.dialect)
+            side_pool = ConnectionPool(control_endpoint, control.server.dialect) if is_pooled else pool
             opened = cls(
-                engine, side_engine, control, schema, clock, automatic_creation=automatic_creation, timings=timings
+                pool, side_pool, control, schema, clock, automatic_creation=automatic_creation, timings=timings
             )
             if client_id is not None:
                 opened._take_client_id(client_id)
@@ -356,8 +351,7 @@ class Connection:
     def __repr__(self) -> str:
         state = "closed" if self._client.closed else "started" if self._client.started else "stopped"
         client_id = "" if self._client.client_id is None else f" client_id={self._client.client_id!r}"
-        url = self._engine.url.render_as_string(hide_password=True)
-        return f"<{type(self).__name__} {url}{client_id} {state}>"
+        return f"<{type(self).__name__} {without_secrets(self._client.pool.url)}{client_id} {state}>"
 
     def _open_session(self, kind: type[AnySession], transacted: bool, acknowledge_mode: AcknowledgeMode) -> AnySession:
         self._use()
@@ -486,5 +480,5 @@ class Connection:
             logger.warning("The temporary destinations go a little later: %s", error)
         self._side.close()
         self._control.close()
-        self._engine.dispose()
-        self._side_engine.dispose()
+        self._client.pool.close()
+        self._side_pool.close()

@@ -10,7 +10,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection import Connection
 from jmsql.client.context import JMSContext
 from jmsql.public_names import set_module
-from jmsql.store.engine import parse_url
+from jmsql.store.engine import endpoint
 from jmsql.store.migration import migrate
 from jmsql.timings import Timings
 
@@ -108,12 +108,11 @@ class ConnectionFactory:
             raise
 
     def _connect(self, kind: type[AnyConnection], user: str | None, password: str | None) -> AnyConnection:
-        url = parse_url(self.url or default_url(self.schema), user, password)
-        control_text = self._control_url()
-        control_url = url if control_text is None else parse_url(control_text, user, password)
+        sessions = endpoint(self.url or default_url(self.schema), user, password, self.timings)
+        control_url = self._control_url()
         return kind._open(
-            url,
-            control_url,
+            sessions,
+            sessions if control_url is None else endpoint(control_url, user, password, self.timings),
             self.schema,
             self.client_id,
             automatic_creation=self.automatic_creation,

@@ -30,10 +30,10 @@ class SessionState:
         self.client = client
         self.acknowledge_mode = acknowledge_mode
         self.kind = kind
-        url = client.engine.url
+        url = client.pool.url
         self.facts = SessionFacts(acknowledge_mode, url.host, url.port, lambda: client.client_id)
         self.database = SessionConnection(
-            client.engine,
+            client.pool,
             client.schema,
             transacted=self.transacted,
             client=client.control,

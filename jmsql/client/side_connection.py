@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from sqlalchemy import Engine
-
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store.driver import driver_for
+from jmsql.store.engine import ConnectionPool
 from jmsql.store.errors import jms_errors
 from jmsql.store.runner import Runner
 from jmsql.store.session_connection import SessionConnection
@@ -25,17 +24,17 @@ class SideConnection:
     """Short pieces of work, from any thread, outside any transaction of a session.
 
     Args:
-        engine: Where connections come from.
+        pool: Where connections come from.
         schema: The name of the schema.
         restricted: Whether policies hide something from the role.
     """
 
-    def __init__(self, engine: Engine, schema: str, *, restricted: bool) -> None:
-        self._engine = engine
+    def __init__(self, pool: ConnectionPool, schema: str, *, restricted: bool) -> None:
+        self._pool = pool
         self._schema = schema
         self._lock = threading.Lock()
         self._closed = False
-        self._connection = SessionConnection(engine, schema, transacted=False, restricted=restricted)
+        self._connection = SessionConnection(pool, schema, transacted=False, restricted=restricted)
         self.recipient = self._connection.recipient
 
     def run(
@@ -61,7 +60,7 @@ class SideConnection:
         """
         if self._closed:
             raise IllegalStateException("The connection is closed.")
-        with jms_errors("changing a destination"), self._engine.connect() as connection, connection.begin():
+        with jms_errors("changing a destination"), self._pool.connect() as connection, connection.begin():
             driver = driver_for(connection.connection.driver_connection)
             assert driver is not None
             return Runner(driver, self._schema).run(work)

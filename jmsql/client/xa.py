@@ -60,7 +60,7 @@ class XAConnection(Connection):
 
     def _open_xa_session(self, kind: type[AnyXASession]) -> AnyXASession:
         self._use()
-        GlobalTransactions(self._engine).require_enabled()
+        GlobalTransactions(self._client.pool).require_enabled()
         return self._open_session(kind, transacted=True, acknowledge_mode=AcknowledgeMode.TRANSACTED)
 
 
@@ -86,7 +86,7 @@ class XASession(Session):
 
     def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, owner: SessionOwner) -> None:
         super().__init__(client, acknowledge_mode, owner)
-        self._global = GlobalTransactions(client.engine)
+        self._global = GlobalTransactions(client.pool)
         self._xid: Xid | None = None
         self._phase = _Phase.NONE
 

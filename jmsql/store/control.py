@@ -20,12 +20,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple, Self
 
 import psycopg
-from sqlalchemy import URL
 
 from jmsql.exceptions import InvalidClientIDException, JMSException, JMSSecurityException
 from jmsql.postgresql_text import to_postgresql
 from jmsql.store.consumers import Consumption, replace_consumers
-from jmsql.store.engine import open_connection
+from jmsql.store.engine import Endpoint
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.kept_claims import KeptClaims
 from jmsql.store.maintenance import Maintenance
@@ -75,7 +74,7 @@ class ControlConnection:
     Made by `open`, which connects. It is served, and made again when it is lost, from `serve` until `close`.
 
     Args:
-        url: Where to connect.
+        endpoint: Where to connect.
         schema: The name of the schema.
         clock: Is set by the server's.
         timings: How often it does what.
@@ -84,11 +83,11 @@ class ControlConnection:
     """
 
     def __init__(
-        self, url: URL, schema: str, clock: ServerClock, timings: Timings, server: Server, link: _Link
+        self, endpoint: Endpoint, schema: str, clock: ServerClock, timings: Timings, server: Server, link: _Link
     ) -> None:
         self.server = server
         """What the client found when it connected first."""
-        self._url = url
+        self._endpoint = endpoint
         self._timings = timings
         self._schema = schema
         self._on_failure: Callable[[JMSException], None] = lambda _: None
@@ -116,12 +115,17 @@ class ControlConnection:
 
     @classmethod
     def open(
-        cls, url: URL, schema: str, clock: ServerClock, timings: Timings, database: tuple[Any, ...] | None = None
+        cls,
+        endpoint: Endpoint,
+        schema: str,
+        clock: ServerClock,
+        timings: Timings,
+        database: tuple[Any, ...] | None = None,
     ) -> Self:
         """Connect, and make the client known at the server.
 
         Args:
-            url: Where to connect.
+            endpoint: Where to connect.
             schema: The name of the schema.
             clock: Is set by the server's.
             timings: How often it does what.
@@ -131,14 +135,14 @@ class ControlConnection:
             psycopg.Error: The server cannot be reached, or refuses.
             JMSException: The schema is missing or of another version; or it is another database.
         """
-        connection, is_pooled = open_connection(url, timings)
+        connection, is_pooled = endpoint.connect()
         try:
             if database is not None:
                 check_same_database(connection, database)
-            server = look_at_server(runner(connection, schema, prepares=False), url)
+            server = look_at_server(runner(connection, schema, prepares=False), endpoint.url)
             clock.set(server.milliseconds)
             link = _make_known(connection, schema, timings, pooled=is_pooled)
-            return cls(url, schema, clock, timings, server, link)
+            return cls(endpoint, schema, clock, timings, server, link)
         except BaseException:
             connection.close()
             raise
@@ -247,7 +251,7 @@ class ControlConnection:
     def _connect(self) -> None:
         """Connect again."""
         with jms_errors("connecting"):
-            connection, is_pooled = open_connection(self._url, self._timings)
+            connection, is_pooled = self._endpoint.connect()
             try:
                 link = _make_known(connection, self._schema, self._timings, self.connection_id, pooled=is_pooled)
                 self._connection, self._pooled, self._sign_of_life, self.connection_id = link

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
-from collections.abc import Hashable
-from functools import cache, partial
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Sequence
+from functools import cache, cached_property, lru_cache, partial
+from typing import Any
 
 import psycopg
 import sqlalchemy
@@ -16,18 +17,19 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from jmsql.exceptions import JMSException
-from jmsql.store.keepalives import ask_server_for_keepalives, keepalive_parameters
-from jmsql.store.pooler import keeps_prepared_statements, read_commits_through
+from jmsql.store.keepalives import keepalive_parameters, keepalive_settings
+from jmsql.store.pooler import begin_connection, keeps_prepared_statements
 from jmsql.store.watched_connection import WatchedConnection
 from jmsql.timings import Timings
 
 __all__ = [
     "LENT",
     "POOLED",
+    "ConnectionPool",
+    "Endpoint",
     "connect",
-    "open_connection",
+    "endpoint",
     "open_engine",
-    "open_sessions_engine",
     "parse_url",
     "without_secrets",
 ]
@@ -38,7 +40,7 @@ LENT = "jmsql.lent"
 POOLED = "jmsql.pooled"
 """Says, in the `info` of a pool's connection, whether it leads through a pooler such as PgBouncer."""
 
-_MOST_TEMPLATES = 32
+_MOST_ENDPOINTS = 32
 """Each is for one URL, and so for one user and password."""
 
 _POSTGRESQL = {"postgresql", "postgres", "postgresql+psycopg"}
@@ -99,54 +101,116 @@ def open_engine(url: str | URL, *, timings: Timings = Timings(), **options: Any)
     return _open_engine(url if isinstance(url, URL) else parse_url(url), connecting, timings, **options)
 
 
-def open_sessions_engine(url: URL, facts: Hashable, timings: Timings) -> Engine:
-    """Make an engine for a client's sessions; nothing is connected yet. Its pool is its own.
-
-    Making one, and what SQLAlchemy asks the server on an engine's first connection, takes longer than connecting. So
-    engines for the same URL share their dialect, once the first of them has connected.
+def endpoint(url: str, user: str | None, password: str | None, timings: Timings) -> Endpoint:
+    """Return where a URL leads, the same object for the same arguments: so what is known of the server is shared.
 
     Args:
-        url: The database.
-        facts: What the dialect depends on, as the server says now.
+        url: The database, as `parse_url` reads it.
+        user: The PostgreSQL role, instead of the one in the URL.
+        password: Its password.
         timings: Time-outs, where the URL says nothing of them.
+
+    Raises:
+        JMSException: The text is no URL of a PostgreSQL database.
     """
-    key = url, timings, _environment(), facts
-    if (template := _templates.get(key)) is not None:
-        template.connecting.forget()
-        return _like(template.engine)
-    connecting = _Connecting(timings.connect_retry_delay)
-    engine = _open_engine(url, connecting, timings, pool_size=5, max_overflow=-1, pool_pre_ping=True)
-
-    def keep(_: object, __: object) -> None:  # called after SQLAlchemy has asked what it wants to know
-        if key not in _templates:
-            if len(_templates) >= _MOST_TEMPLATES:
-                _templates.pop(next(iter(_templates)), None)
-            # Without the connections of the pool, which end with their client.
-            _templates[key] = _Template(_like(engine), connecting)
-
-    sqlalchemy.event.listen(engine, "connect", keep)
-    return engine
+    return _endpoint(url, user, password, timings, _environment())
 
 
-def open_connection(url: URL, timings: Timings = Timings()) -> tuple[psycopg.Connection[Any], bool]:
-    """Connect without an engine, in autocommit mode; otherwise as the connections of an engine are.
+@lru_cache(_MOST_ENDPOINTS)
+def _endpoint(
+    url: str, user: str | None, password: str | None, timings: Timings, _: tuple[str | None, ...]
+) -> Endpoint:
+    return Endpoint(parse_url(url, user, password), timings)
+
+
+class Endpoint:
+    """A database, as one user connects to it: makes connections, and engines that share what they know of the server.
 
     Args:
         url: The database.
         timings: Time-outs, where the URL says nothing of them.
-
-    Returns:
-        The connection, and whether it leads through a pooler.
     """
-    parsed, arguments = _connect_arguments(url, timings)
-    positional, parameters = _dialect().create_connect_args(parsed)
-    parameters.update(arguments, autocommit=True)
-    connection: psycopg.Connection[Any] = psycopg.connect(*positional, **parameters)
-    try:
-        return connection, _look_where_it_leads(connection, timings)
-    except BaseException:
-        connection.close()
-        raise
+
+    def __init__(self, url: URL, timings: Timings = Timings()) -> None:
+        self.url = url
+        self.text = without_secrets(url)
+        """The URL as it may be shown and logged."""
+        self._timings = timings
+        self._connecting = _Connecting(timings.connect_retry_delay)
+        self._template: tuple[Hashable, Engine] | None = None
+
+    def connect(self) -> tuple[psycopg.Connection[Any], bool]:
+        """Connect without an engine, in autocommit mode; otherwise as the connections of an engine are.
+
+        Returns:
+            The connection, and whether it leads through a pooler.
+        """
+        positional, parameters = self._arguments
+        connection: psycopg.Connection[Any] = psycopg.connect(*positional, **parameters)
+        try:
+            is_pooled = _look_where_it_leads(connection, self._timings)
+        except BaseException:
+            connection.close()
+            raise
+        self._connecting.forget()
+        return connection, is_pooled
+
+    def open_engine(self, facts: Hashable) -> Engine:
+        """Make an engine for a client's sessions; nothing is connected yet. Its pool is its own.
+
+        Making one, and what SQLAlchemy asks the server on an engine's first connection, takes longer than connecting.
+        So the engines share their dialect, once the first of them has connected.
+
+        Args:
+            facts: What the dialect depends on, as the server says now.
+        """
+        if self._template is not None and self._template[0] == facts:
+            return _like(self._template[1])
+        engine = _open_engine(
+            self.url, self._connecting, self._timings, pool_size=5, max_overflow=-1, pool_pre_ping=True
+        )
+
+        def keep(_: object, __: object) -> None:  # called after SQLAlchemy has asked what it wants to know
+            if self._template is None or self._template[0] != facts:
+                # Without the connections of the pool, which end with their client.
+                self._template = facts, _like(engine)
+
+        sqlalchemy.event.listen(engine, "connect", keep)
+        return engine
+
+    @cached_property
+    def _arguments(self) -> tuple[Sequence[str], dict[str, Any]]:
+        parsed, arguments = _connect_arguments(self.url, self._timings)
+        positional, parameters = _dialect().create_connect_args(parsed)
+        return positional, {**parameters, **arguments, "autocommit": True}
+
+
+class ConnectionPool:
+    """The connections of a client's sessions. Its engine is made when the first of them is wanted.
+
+    Args:
+        endpoint: Where they lead.
+        facts: What SQLAlchemy's dialect depends on, as the server says now.
+    """
+
+    def __init__(self, endpoint: Endpoint, facts: Hashable) -> None:
+        self.url = endpoint.url
+        self._endpoint = endpoint
+        self._facts = facts
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+
+    def connect(self) -> sqlalchemy.Connection:
+        """Take a connection from the pool, or make one."""
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._endpoint.open_engine(self._facts)
+        return self._engine.connect()
+
+    def close(self) -> None:
+        """End the connections of the pool."""
+        if self._engine is not None:
+            self._engine.dispose()
 
 
 def connect(url: str, *, autocommit: bool, timings: Timings = Timings()) -> psycopg.Connection[Any]:
@@ -161,8 +225,7 @@ def connect(url: str, *, autocommit: bool, timings: Timings = Timings()) -> psyc
     """
     connection = psycopg.connect(url, autocommit=True)
     try:
-        if not read_commits_through(connection):
-            ask_server_for_keepalives(connection, timings)
+        begin_connection(connection, keepalive_settings(connection, timings))
         connection.autocommit = autocommit
     except BaseException:
         connection.close()
@@ -199,16 +262,6 @@ class _Connecting:
             if time.monotonic() - started > self._retry_delay:
                 self._failure, self._failed_at = str(error), time.monotonic()
             raise
-
-
-class _Template(NamedTuple):
-    """An engine that never connects, whose dialect knows the server."""
-
-    engine: Engine
-    connecting: _Connecting
-
-
-_templates: dict[Hashable, _Template] = {}
 
 
 @cache
@@ -259,10 +312,8 @@ def _prepare(connection: psycopg.Connection[Any], entry: ConnectionPoolEntry, *,
 
 def _look_where_it_leads(connection: psycopg.Connection[Any], timings: Timings) -> bool:
     """Make a connection, in autocommit mode, fit for what it leads to; tell whether that is a pooler."""
-    is_pooled = read_commits_through(connection)
-    if not is_pooled:
-        ask_server_for_keepalives(connection, timings)
-    elif not keeps_prepared_statements(connection):
+    is_pooled = begin_connection(connection, keepalive_settings(connection, timings))
+    if is_pooled and not keeps_prepared_statements(connection):
         connection.prepare_threshold = None
     return is_pooled
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 import psycopg
-import sqlalchemy.exc
-from sqlalchemy import Engine
+import sqlalchemy
 
 from jmsql.exceptions import IllegalStateException, JMSException, ResourceAllocationException
 from jmsql.public_names import set_module
+from jmsql.store.engine import ConnectionPool
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 
 __all__ = ["MOST_PREPARED", "GlobalTransactions", "Xid", "require_prepared_transactions"]
@@ -77,11 +77,11 @@ class GlobalTransactions:
     """The prepared transactions of a database.
 
     Args:
-        engine: Where connections come from; they are tested when they are taken.
+        pool: Where connections come from; they are tested when they are taken.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
 
     def require_enabled(self) -> None:
         """Make sure that the server can prepare transactions.
@@ -89,7 +89,7 @@ class GlobalTransactions:
         Raises:
             ResourceAllocationException: It cannot.
         """
-        with jms_errors("asking for two-phase commit"), self._engine.connect() as connection:
+        with jms_errors("asking for two-phase commit"), self._connect() as connection:
             most = connection.scalar(sqlalchemy.text(MOST_PREPARED))
         require_prepared_transactions(most)
 
@@ -116,7 +116,7 @@ class GlobalTransactions:
 
         Those that were prepared under names of another form are somebody else's, and left out.
         """
-        with jms_errors("looking for prepared transactions"), self._engine.connect() as connection:
+        with jms_errors("looking for prepared transactions"), self._connect() as connection:
             names = connection.scalars(
                 sqlalchemy.text(
                     "select gid from pg_prepared_xacts where database = current_database() order by prepared"
@@ -129,9 +129,12 @@ class GlobalTransactions:
             if each.format_id is not None and each.bqual is not None
         ]
 
+    def _connect(self) -> sqlalchemy.Connection:
+        return self._pool.connect().execution_options(isolation_level="AUTOCOMMIT")
+
     def _finish(self, action: str, xid: Xid) -> None:
         doing = f"finishing the prepared transaction {tuple(xid)} with {action}"
-        with jms_errors(doing), self._engine.connect() as connection:
+        with jms_errors(doing), self._connect() as connection:
             try:
                 connection.exec_driver_sql(f"{action} prepared '{xid.identifier}'")
             except sqlalchemy.exc.DBAPIError as error:

@@ -15,7 +15,7 @@ import psycopg
 
 from jmsql.timings import Timings
 
-__all__ = ["ask_server_for_keepalives", "keepalive_parameters", "reader_settings"]
+__all__ = ["keepalive_parameters", "keepalive_settings", "reader_settings"]
 
 _COUNT = 3
 """Questions without an answer after which the peer is given up."""
@@ -54,25 +54,17 @@ def keepalive_parameters(given: Container[str], timings: Timings) -> dict[str, i
     }
 
 
-def ask_server_for_keepalives(connection: psycopg.Connection[Any], timings: Timings) -> None:
-    """Have the server notice that this client is gone, unless its own settings, or the user's `options`, do so sooner.
+def keepalive_settings(connection: psycopg.Connection[Any], timings: Timings) -> dict[str, int]:
+    """Return the server's settings by which it notices that this client is gone: the most that each is to be.
 
     Args:
-        connection: A connection to PostgreSQL itself, in autocommit mode.
+        connection: A new connection. Through a Unix socket there are none, nor for what the user's `options` set.
         timings: How soon.
     """
     if connection.info.host.startswith(("/", "@")):
-        return
+        return {}
     chosen = connection.info.options
-    wanted = {name: value for name, value in _settings(timings).items() if name not in chosen}
-    if wanted:
-        connection.execute(
-            "select set_config(w.name, "
-            "least(nullif(current_setting(w.name)::integer, 0), w.value)::text, false) "
-            "from unnest(%s::text[], %s::integer[]) as w (name, value)",
-            [list(wanted), list(wanted.values())],
-            prepare=False,
-        )
+    return {name: value for name, value in _settings(timings).items() if name not in chosen}
 
 
 def _settings(timings: Timings) -> dict[str, int]:

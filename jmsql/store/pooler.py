@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 import psycopg
 
 from jmsql.exceptions import JMSException
 
-__all__ = ["check_same_database", "find_database", "keeps_prepared_statements", "read_commits_through"]
+__all__ = ["begin_connection", "check_same_database", "find_database", "keeps_prepared_statements"]
 
 _READ_COMMITTED = "read committed"
-_PREPARE = """
-    select process_id <> %(process_id)s,
-           case when process_id = %(process_id)s
+_BEGIN = """
+    select process_id <> {process_id},
+           case when process_id = {process_id}
                 then pg_catalog.set_config('default_transaction_isolation', 'read committed', false)
-                else pg_catalog.current_setting('default_transaction_isolation') end
+                else pg_catalog.current_setting('default_transaction_isolation') end{settings}
     from pg_catalog.pg_backend_pid() as process_id"""
+_AT_MOST = """,
+           case when process_id = {process_id} then pg_catalog.set_config('{name}',
+               least(nullif(pg_catalog.current_setting('{name}')::integer, 0), {value})::text, false) end"""
 
 _DATABASE = """
     select pg_catalog.pg_postmaster_start_time(), oid::bigint
     from pg_catalog.pg_database where datname = pg_catalog.current_database()"""
 
 
-def read_commits_through(connection: psycopg.Connection[Any]) -> bool:
+def begin_connection(connection: psycopg.Connection[Any], settings: Mapping[str, int]) -> bool:
     """Have a new connection's transactions run in READ COMMITTED, and tell whether a pooler answers.
 
     In a stricter isolation level, which database or role may have as their default, a transaction does not see what
@@ -37,14 +41,19 @@ def read_commits_through(connection: psycopg.Connection[Any]) -> bool:
 
     Args:
         connection: A connection in autocommit mode.
+        settings: Settings of the server's for the session, and the most that each is to be.
 
     Raises:
         JMSException: A pooler answers, and the default is another isolation level.
     """
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # of transactions; the rest is for autocommit
-    row = connection.execute(_PREPARE, {"process_id": connection.info.backend_pid}).fetchone()
+    process_id = connection.info.backend_pid
+    lowered = "".join(
+        _AT_MOST.format(process_id=process_id, name=name, value=value) for name, value in settings.items()
+    )
+    row = connection.execute(_BEGIN.format(process_id=process_id, settings=lowered).encode()).fetchone()
     assert row is not None
-    is_pooled, isolation_level = row
+    is_pooled, isolation_level, *_ = row
     if isolation_level != _READ_COMMITTED:
         raise JMSException(
             f"The database or the role has default_transaction_isolation = '{isolation_level}'. Through a pooler jmsql "

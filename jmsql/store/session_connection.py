@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import psycopg
 import sqlalchemy
 from psycopg.pq import TransactionStatus
-from sqlalchemy import Connection, Engine, NestedTransaction, event
+from sqlalchemy import Connection, NestedTransaction, event
 
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.acknowledge import Client, Recipient
-from jmsql.store.engine import LENT
+from jmsql.store.engine import LENT, ConnectionPool
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.runner import Runner, runner
 from jmsql.store.savepoints import SavepointStep
@@ -32,7 +32,7 @@ class SessionConnection:
     """Takes a connection when it is first needed, and another one when that is lost.
 
     Args:
-        engine: Where connections come from.
+        pool: Where connections come from.
         schema: The name of the schema.
         transacted: Whether statements run in a transaction that lasts until commit or rollback; else each commits.
         client: Who receives messages through it.
@@ -41,14 +41,14 @@ class SessionConnection:
 
     def __init__(
         self,
-        engine: Engine,
+        pool: ConnectionPool,
         schema: str,
         *,
         transacted: bool,
         client: Client | None = None,
         restricted: bool = False,
     ) -> None:
-        self._engine = engine
+        self._pool = pool
         self._schema = schema
         self._transacted = transacted
         self.recipient = Recipient(client, restricted=restricted)
@@ -100,7 +100,7 @@ class SessionConnection:
         self._require_whole()
         if self._connection is None:
             with jms_errors("connecting"):
-                connection = self._engine.connect()
+                connection = self._pool.connect()
                 if not self._transacted:
                     connection = connection.execution_options(isolation_level="AUTOCOMMIT")
                 driver_connection = connection.connection.driver_connection

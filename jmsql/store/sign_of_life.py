@@ -10,14 +10,12 @@ from typing import Protocol
 
 from jmsql.duration import as_setting
 from jmsql.store.runner import Runner
-from jmsql.store.statement import Query, SqlFile, nothing, row_count, value
+from jmsql.store.statement import Query, SqlFile, row_count, value
 from jmsql.timings import Timings
 
 __all__ = ["AdvisoryLock", "ClientForgottenError", "Heartbeats", "SignOfLife", "is_connected"]
 
 _sql = SqlFile("control")
-_configure = _sql.statement("configure", "connecting", nothing)
-_listen = _sql.statement("listen", "connecting", nothing)
 _connect = _sql.statement("connect", "connecting", value(int))
 _connect_with_heartbeat = _sql.statement("connect_with_heartbeat", "connecting", value(int))
 _beat = _sql.statement("beat", "sending a heartbeat", row_count)
@@ -68,14 +66,13 @@ class AdvisoryLock:
         self.certain_until = 0.0
 
     def begin(self, runner: Runner, former_id: int) -> int:  # noqa: ARG002 - the former went with its connection
-        runner.run(
-            _configure.bind(
+        connection_id = runner.run(
+            _connect.bind(
+                _this_process(),
                 lock_timeout=as_setting(self._timings.lock_timeout),
                 idle_in_transaction_timeout=as_setting(self._timings.idle_in_transaction_timeout),
             )
         )
-        connection_id = runner.run(_connect.bind(_this_process()))
-        runner.run(_listen.bind())
         self.certain_until = time.monotonic() + self._timings.liveness_duration
         return connection_id
 

@@ -56,11 +56,12 @@ begin
     insert into jmsql_internal.connection (host, process_id, lock_key, server_process_id)
     values (client_host, client_process_id, key, pg_backend_pid())
     returning connection_id into number;
+    execute format('listen %I', jmsql_internal.channel());
     return number;
 end
 $$;
 comment on function jmsql_internal.connect_client(text, integer) is
-    'Makes a client known, which lives for as long as this session does, and returns its number.';
+    'Makes a client known, which lives for as long as this session does, has it listen, and returns its number.';
 
 create function jmsql_internal.free_client_id() returns trigger
     language plpgsql security definer set search_path = pg_catalog, pg_temp

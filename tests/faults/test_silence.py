@@ -16,7 +16,7 @@ import sqlalchemy
 from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, Queue
 from jmsql.spark.connection import Database
 from jmsql.store.autocommit_connection import AutocommitConnection
-from jmsql.store.engine import open_connection, parse_url
+from jmsql.store.engine import Endpoint, parse_url
 from jmsql.testing import wait_for
 from tests.background import Background
 from tests.faults.faulty_server import FaultyServer, faulty_server
@@ -96,7 +96,7 @@ def test_both_sides_of_each_connection_look_whether_the_other_is_there(listening
             control = other.execute("select server_process_id from jmsql_internal.connection").fetchone()
         assert control is not None
         assert connection._control._connection.info.backend_pid == control[0]
-    control_like, _ = open_connection(parse_url(url))
+    control_like, _ = Endpoint(parse_url(url)).connect()
     with control_like:
         assert sides(control_like) == (DEFAULTS, DEFAULTS)
     with AutocommitConnection(url) as command:

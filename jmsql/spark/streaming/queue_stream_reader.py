@@ -29,7 +29,7 @@ from jmsql.spark.streaming.start import find_start
 from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.driver import PsycopgDriver
-from jmsql.store.engine import connect
+from jmsql.store.engine import Endpoint, connect
 from jmsql.store.errors import jms_errors
 from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.runner import runner
@@ -80,9 +80,8 @@ class _Driver:
         timings = Timings()
         self.connection: psycopg.Connection[Any] | None = None
         with jms_errors("connecting"):
-            self.control = ControlConnection.open(
-                options.database.resolve(), options.schema, ServerClock(timings), timings
-            )
+            endpoint = Endpoint(options.database.resolve(), timings)
+            self.control = ControlConnection.open(endpoint, options.schema, ServerClock(timings), timings)
         try:
             self.control.serve(_log_loss, lambda _: self._news.set(), traffic, lambda: self._consumptions)
             with jms_errors("starting a stream"):

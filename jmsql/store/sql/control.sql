@@ -9,19 +9,14 @@ select (select version_num from jmsql.schema_version),
        current_setting('standard_conforming_strings'), to_regtype('hstore')::oid::bigint
 from pg_catalog.pg_database where datname = current_database();
 
--- name: configure
--- No longer does a statement wait for a lock, or a transaction that was left open hold up others.
-select set_config('synchronous_commit', 'off', false), set_config('lock_timeout', %(lock_timeout)s, false),
-       set_config('idle_in_transaction_session_timeout', %(idle_in_transaction_timeout)s, false);
-
--- name: listen
-listen {schema};
-
 -- name: notify
 select pg_notify({channel}, payload) from unnest(%(payloads)s::text[]) as payload;
 
 -- name: connect
-select jmsql_internal.connect_client(%(host)s, %(process_id)s);
+-- From now on no statement waits long for a lock, and no transaction that was left open holds up others for long.
+select jmsql_internal.connect_client(%(host)s, %(process_id)s),
+       set_config('synchronous_commit', 'off', false), set_config('lock_timeout', %(lock_timeout)s, false),
+       set_config('idle_in_transaction_session_timeout', %(idle_in_transaction_timeout)s, false);
 
 -- name: connect_with_heartbeat
 insert into jmsql_internal.connection (host, process_id, heartbeat_at)

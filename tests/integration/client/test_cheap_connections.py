@@ -12,14 +12,13 @@ import pytest
 import sqlalchemy
 
 from jmsql import Connection, ConnectionFactory, Queue
-from jmsql.store.engine import open_sessions_engine, parse_url
-from jmsql.timings import Timings
+from jmsql.store.engine import Endpoint, parse_url
 from tests.background import Background
 from tests.integration.client.server import CONTROL, SESSIONS, Server
 from tests.texts import receive_texts, send_texts
 
 UNREACHABLE = "postgresql://nobody@127.0.0.1:1/nowhere"
-TO_CONNECT = 5
+TO_CONNECT = 3
 """How many statements connecting takes: they ask where the connection leads and what the schema is, and make the client
 known."""
 TO_SEND_FIRST = 9
@@ -91,10 +90,10 @@ def test_connections_share_what_sqlalchemy_knows_of_the_server_but_no_pool(jmsql
 
 
 def test_what_was_known_of_another_server_is_not_used(jmsql_url: str) -> None:
-    url = parse_url(jmsql_url)
+    endpoint = Endpoint(parse_url(jmsql_url))
     engines: list[sqlalchemy.Engine] = []
     for started in ("today", "today", "since it was upgraded"):
-        engine = open_sessions_engine(url, (started,), Timings())
+        engine = endpoint.open_engine((started,))
         engine.connect().close()
         engine.dispose()
         engines.append(engine)
