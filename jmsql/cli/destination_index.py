@@ -10,7 +10,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.output import console, print_json, table
 from jmsql.cli.selector import read_selector
-from jmsql.store.selector_indexes import IndexProgress, SelectorIndexes
+from jmsql.store.autocommit import AutocommitRunner, open_runner
+from jmsql.store.selector_indexes import IndexProgress, create_index, drop_index, selector_indexes
 
 __all__ = ["index"]
 
@@ -37,18 +38,18 @@ def index(
 
     Example: `jmsql destination index orders "color = 'blue'"`
     """
-    with SelectorIndexes(open_database(url, schema).url, schema) as indexes:
+    with open_runner(open_database(url, schema).url, schema) as runner:
         if queue is None:
-            _list(indexes, as_json=as_json)
+            _list(runner, as_json=as_json)
         elif selector is None:
             raise typer.BadParameter("Name the selector, too; or no queue, to list the indexes.")
         elif drop:
-            _drop(indexes, selector, as_json=as_json)
+            _drop(runner, selector, as_json=as_json)
         else:
-            _make(indexes, queue, selector, as_json=as_json)
+            _make(runner, queue, selector, as_json=as_json)
 
 
-def _make(indexes: SelectorIndexes, queue: str, selector: str, *, as_json: bool) -> None:
+def _make(runner: AutocommitRunner, queue: str, selector: str, *, as_json: bool) -> None:
     error = console(error=True)
     with Progress(
         SpinnerColumn(),
@@ -64,7 +65,7 @@ def _make(indexes: SelectorIndexes, queue: str, selector: str, *, as_json: bool)
         def tell(progress: IndexProgress) -> None:
             display.update(task, description=progress.phase, completed=progress.done, total=progress.total or None)
 
-        found, is_new = indexes.create(queue, read_selector(selector), tell)
+        found, is_new = create_index(runner, queue, read_selector(selector), tell)
     if as_json:
         print_json(found._asdict() | {"made": is_new})
         return
@@ -72,8 +73,8 @@ def _make(indexes: SelectorIndexes, queue: str, selector: str, *, as_json: bool)
     console().print(f"{says} {found.name} on {', '.join(found.expressions)}.", markup=False)
 
 
-def _drop(indexes: SelectorIndexes, selector: str, *, as_json: bool) -> None:
-    dropped = indexes.drop(read_selector(selector))
+def _drop(runner: AutocommitRunner, selector: str, *, as_json: bool) -> None:
+    dropped = runner.run(drop_index(read_selector(selector)))
     if as_json:
         print_json({"dropped": None if dropped is None else dropped._asdict()})
     elif dropped is not None:
@@ -84,8 +85,8 @@ def _drop(indexes: SelectorIndexes, selector: str, *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _list(indexes: SelectorIndexes, *, as_json: bool) -> None:
-    found = indexes.all()
+def _list(runner: AutocommitRunner, *, as_json: bool) -> None:
+    found = runner.run(selector_indexes())
     if as_json:
         print_json([each._asdict() for each in found])
         return

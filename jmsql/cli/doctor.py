@@ -12,7 +12,7 @@ from jmsql.cli.health import examine
 from jmsql.cli.message_health import Limits
 from jmsql.cli.options import Json, Schema, Url, advice_for, open_database
 from jmsql.cli.output import console, counted, print_json, table, working
-from jmsql.store.diagnosis import Diagnosis
+from jmsql.store.autocommit import open_runner
 
 __all__ = ["doctor"]
 
@@ -44,10 +44,10 @@ def doctor(
     Example: `jmsql doctor --oldest-snapshot 10`
     """
     database = open_database(url, schema)
-    with Diagnosis(database.url, schema) as diagnosis, working("Examining ..."):
+    with open_runner(database.url, schema, requires_schema=False) as runner, working("Examining ..."):
         findings = [
             finding._replace(advice=None if finding.advice is None else advice_for(context, finding.advice))
-            for finding in examine(diagnosis, Limits(oldest_snapshot, longest_transaction, longest_claim))
+            for finding in examine(runner, Limits(oldest_snapshot, longest_transaction, longest_claim))
         ]
     problems = sum(finding.health is Health.problem for finding in findings)
     if as_json:

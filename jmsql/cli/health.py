@@ -14,7 +14,10 @@ from jmsql.cli.message_health import (
     transactions_in_doubt,
 )
 from jmsql.cli.output import counted
-from jmsql.store.diagnosis import Diagnosis, MessageTable, ServerFacts, SnapshotHolder
+from jmsql.store import diagnosis, inspection
+from jmsql.store.autocommit import AutocommitRunner
+from jmsql.store.diagnosis import MessageTable, ServerFacts, SnapshotHolder
+from jmsql.store.migration import newest_version
 
 __all__ = ["examine"]
 
@@ -25,34 +28,33 @@ _MANY_DEAD_ROWS = 100_000
 _AUTOVACUUM_IS_LATE = timedelta(minutes=5)
 
 
-def examine(diagnosis: Diagnosis, limits: Limits) -> Iterator[Finding]:
+def examine(runner: AutocommitRunner, limits: Limits) -> Iterator[Finding]:
     """Examine the store; if the schema cannot be worked with, nothing that needs it.
 
     Args:
-        diagnosis: Knows the facts.
+        runner: Asks for the facts.
         limits: How long things may take.
     """
-    server = diagnosis.server()
+    server = runner.run(diagnosis.server())
     yield _server(server)
     yield _durability(server)
-    yield examine_clock(diagnosis.holders)
-    schema = _schema(diagnosis)
+    yield examine_clock(runner)
+    schema = _schema(runner)
     yield schema
     if schema.health is not Health.problem:
-        yield _clients(diagnosis)
-        yield _upkeep(diagnosis)
-        yield from examine_messages(diagnosis, limits)
-    is_pooled = diagnosis.holders.is_pooled()
-    yield _pooler(is_pooled)
-    yield _notifications(diagnosis, is_pooled=is_pooled)
+        yield _clients(runner)
+        yield _upkeep(runner)
+        yield from examine_messages(runner, limits)
+    yield _pooler(runner.is_pooled)
+    yield _notifications(runner)
     yield _autovacuum(server)
-    in_doubt = transactions_in_doubt(diagnosis) if schema.health is not Health.problem else []
+    in_doubt = transactions_in_doubt(runner) if schema.health is not Health.problem else []
     finishing = {each.identifier: finishing_advice(each, write) for each, write in in_doubt}
-    yield from _vacuum(diagnosis, server, limits.oldest_snapshot, finishing)
+    yield from _vacuum(runner, server, limits.oldest_snapshot, finishing)
     if schema.health is not Health.problem:
-        for table in diagnosis.tables():
+        for table in runner.run(diagnosis.tables()):
             yield _table(table)
-        yield _plans(diagnosis.tables_without_pages())
+        yield _plans(runner.run(diagnosis.tables_without_pages()))
 
 
 def _server(server: ServerFacts) -> Finding:
@@ -86,8 +88,8 @@ def _durability(server: ServerFacts) -> Finding:
     return Finding("durability", Health.ok, "what is committed survives a crash of the server")
 
 
-def _schema(diagnosis: Diagnosis) -> Finding:
-    found, wanted = diagnosis.schema_versions()
+def _schema(runner: AutocommitRunner) -> Finding:
+    found, wanted = runner.schema_version(), newest_version()
     if found == wanted:
         return Finding("schema", Health.ok, f"version {found}")
     if found is None:
@@ -104,8 +106,8 @@ def _schema(diagnosis: Diagnosis) -> Finding:
     )
 
 
-def _clients(diagnosis: Diagnosis) -> Finding:
-    clients = diagnosis.clients()
+def _clients(runner: AutocommitRunner) -> Finding:
+    clients = runner.run(inspection.clients())
     gone = [client for client in clients if not client.connected]
     alive = f"{len(clients) - len(gone)} connected"
     if not gone:
@@ -120,8 +122,8 @@ def _clients(diagnosis: Diagnosis) -> Finding:
     )
 
 
-def _upkeep(diagnosis: Diagnosis) -> Finding:
-    upkeep = diagnosis.upkeep()
+def _upkeep(runner: AutocommitRunner) -> Finding:
+    upkeep = runner.run(diagnosis.upkeep())
     if upkeep.expired:
         return Finding(
             "upkeep",
@@ -146,8 +148,8 @@ def _pooler(is_pooled: bool) -> Finding:
     return Finding("pooler", Health.ok, "none between here and the server")
 
 
-def _notifications(diagnosis: Diagnosis, *, is_pooled: bool) -> Finding:
-    usage = diagnosis.notification_queue_usage()
+def _notifications(runner: AutocommitRunner) -> Finding:
+    usage = runner.run(diagnosis.notification_queue_usage())
     if usage > _FULL_NOTIFICATIONS:
         return Finding(
             "notifications",
@@ -155,9 +157,9 @@ def _notifications(diagnosis: Diagnosis, *, is_pooled: bool) -> Finding:
             f"the server's queue of notifications is {usage:.0%} full; when it is full, commits fail",
             "End the oldest transaction of a session that listens: see `pg_stat_activity`.",
         )
-    if is_pooled:
+    if runner.is_pooled:
         return Finding("notifications", Health.ok, f"the server's queue of them is {usage:.0%} full")
-    delay = diagnosis.notification_delay(_LOST_NOTIFICATION)
+    delay = diagnosis.notification_delay(runner, _LOST_NOTIFICATION)
     if delay is None:
         return Finding(
             "notifications",
@@ -183,7 +185,7 @@ def _autovacuum(server: ServerFacts) -> Finding:
 
 
 def _vacuum(
-    diagnosis: Diagnosis, server: ServerFacts, oldest_snapshot: float, finishing: dict[str, str]
+    runner: AutocommitRunner, server: ServerFacts, oldest_snapshot: float, finishing: dict[str, str]
 ) -> Iterator[Finding]:
     if not server.sees_all_sessions:
         yield Finding(
@@ -192,7 +194,7 @@ def _vacuum(
             "this role does not see the sessions of others, which may hold vacuum back",
             "Grant it the role pg_read_all_stats.",
         )
-    holders = diagnosis.snapshot_holders()
+    holders = runner.run(diagnosis.snapshot_holders())
     late = [holder for holder in holders if holder.seconds is None or holder.seconds > oldest_snapshot]
     for holder in late:
         yield Finding("vacuum", Health.problem, _held_back_by(holder), _release_advice(holder, finishing))

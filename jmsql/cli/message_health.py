@@ -9,9 +9,10 @@ from jmsql.cli.finding import Finding, Health, shortened
 from jmsql.cli.output import counted
 from jmsql.selectors import Selector
 from jmsql.spark.diagnosis import PreparedWrite, SparkDiagnosis
-from jmsql.store.diagnosis import Diagnosis
-from jmsql.store.holders import Holders, PreparedTransaction
-from jmsql.store.selector_indexes import serving
+from jmsql.store import holders
+from jmsql.store.holders import PreparedTransaction
+from jmsql.store.runner import Runner
+from jmsql.store.selector_indexes import selector_indexes, serving
 
 __all__ = ["Limits", "examine_clock", "examine_messages", "finishing_advice", "transactions_in_doubt"]
 
@@ -30,9 +31,9 @@ class Limits(NamedTuple):
     longest_claim: float = 600.0
 
 
-def examine_clock(holders: Holders) -> Finding:
+def examine_clock(runner: Runner) -> Finding:
     """Compare the clocks. Clients reckon with the server's where theirs is wrong."""
-    skew = holders.clock_skew()
+    skew = runner.run(holders.clock_skew())
     if abs(skew.seconds) <= _NOTED_SKEW + skew.uncertainty:
         return Finding("clock", Health.ok, f"this machine's and the server's agree within {_NOTED_SKEW:g} s")
     ahead, behind = ("the server's", "this machine's") if skew.seconds > 0 else ("this machine's", "the server's")
@@ -45,26 +46,25 @@ def examine_clock(holders: Holders) -> Finding:
     )
 
 
-def examine_messages(diagnosis: Diagnosis, limits: Limits) -> Iterator[Finding]:
+def examine_messages(runner: Runner, limits: Limits) -> Iterator[Finding]:
     """Examine who holds messages, and what waits for somebody.
 
     Args:
-        diagnosis: Knows the facts.
+        runner: Asks for the facts.
         limits: How long things may take.
     """
-    holders = diagnosis.holders
-    yield from _transactions(holders, limits)
-    yield from _claims(holders, limits)
-    yield from _prepared(diagnosis, limits)
-    yield from _streams(diagnosis)
-    yield from _selectors(holders)
-    yield from _unattended(holders)
-    yield from _failing(holders)
-    yield from _dead_letters(holders)
+    yield from _transactions(runner, limits)
+    yield from _claims(runner, limits)
+    yield from _prepared(runner, limits)
+    yield from _streams(runner)
+    yield from _selectors(runner)
+    yield from _unattended(runner)
+    yield from _failing(runner)
+    yield from _dead_letters(runner)
 
 
-def _transactions(holders: Holders, limits: Limits) -> Iterator[Finding]:
-    transactions = holders.transactions()
+def _transactions(runner: Runner, limits: Limits) -> Iterator[Finding]:
+    transactions = runner.run(holders.transactions())
     late = [each for each in transactions if each.transaction_seconds > limits.longest_transaction]
     for each in late[:_SHOWN]:
         is_idle = each.state is not None and each.state.startswith("idle in transaction")
@@ -87,8 +87,8 @@ def _transactions(holders: Holders, limits: Limits) -> Iterator[Finding]:
         yield Finding("transactions", Health.ok, says)
 
 
-def _claims(holders: Holders, limits: Limits) -> Iterator[Finding]:
-    claims = holders.claims()
+def _claims(runner: Runner, limits: Limits) -> Iterator[Finding]:
+    claims = runner.run(holders.claims())
     late = [each for each in claims if each.seconds > limits.longest_claim]
     for each in late[:_SHOWN]:
         client = "" if each.client_id is None else f", client {each.client_id!r}"
@@ -105,21 +105,19 @@ def _claims(holders: Holders, limits: Limits) -> Iterator[Finding]:
         yield Finding("claims", Health.ok, f"{counted(claimed, 'message')} held by {counted(len(claims), 'client')}")
 
 
-def transactions_in_doubt(diagnosis: Diagnosis) -> list[tuple[PreparedTransaction, PreparedWrite | None]]:
+def transactions_in_doubt(runner: Runner) -> list[tuple[PreparedTransaction, PreparedWrite | None]]:
     """Return the transactions that wait for their second phase, and what becomes of those of Spark's tasks.
 
     Args:
-        diagnosis: Knows the facts.
+        runner: Asks for the facts.
     """
-    prepared = diagnosis.holders.prepared_transactions()
-    writes = SparkDiagnosis(diagnosis.connection, diagnosis.schema).prepared_writes(
-        each.identifier for each in prepared
-    )
+    prepared = runner.run(holders.prepared_transactions())
+    writes = SparkDiagnosis(runner).prepared_writes(each.identifier for each in prepared)
     return [(each, writes.get(each.identifier)) for each in prepared]
 
 
-def _prepared(diagnosis: Diagnosis, limits: Limits) -> Iterator[Finding]:
-    prepared = transactions_in_doubt(diagnosis)
+def _prepared(runner: Runner, limits: Limits) -> Iterator[Finding]:
+    prepared = transactions_in_doubt(runner)
     late = [(each, write) for each, write in prepared if each.seconds > limits.longest_transaction]
     for each, write in late[:_SHOWN]:
         yield Finding(
@@ -169,8 +167,8 @@ def finishing_advice(transaction: PreparedTransaction, write: PreparedWrite | No
     return "jmsql has not prepared it: the program that did so is to finish it, and knows how."
 
 
-def _streams(diagnosis: Diagnosis) -> Iterator[Finding]:
-    streams = SparkDiagnosis(diagnosis.connection, diagnosis.schema).waiting_streams(_STREAM_COMES_BACK)
+def _streams(runner: Runner) -> Iterator[Finding]:
+    streams = SparkDiagnosis(runner).waiting_streams(_STREAM_COMES_BACK)
     for each in streams[:_SHOWN]:
         place = "all destinations" if each.destination is None else repr(each.destination)
         kept = f"{counted(each.claimed, 'message')} of" if each.claimed else "the history of"
@@ -185,8 +183,8 @@ def _streams(diagnosis: Diagnosis) -> Iterator[Finding]:
         yield Finding("streams", Health.ok, "no streaming read of Spark has stayed behind")
 
 
-def _selectors(holders: Holders) -> Iterator[Finding]:
-    indexes = holders.selector_indexes()
+def _selectors(runner: Runner) -> Iterator[Finding]:
+    indexes = runner.run(selector_indexes())
     for index in indexes:
         if not index.valid:
             yield Finding(
@@ -195,7 +193,7 @@ def _selectors(holders: Holders) -> Iterator[Finding]:
                 f"the index {index.name} is not valid: its making broke off, and it costs each send something",
                 f"Make it again with `jmsql destination index`, or drop it: drop index concurrently {index.name}.",
             )
-    consumers = holders.selective_consumers(_DEEP)
+    consumers = runner.run(holders.selective_consumers(_DEEP))
     slow = []
     for each in consumers:
         selector = Selector.parse(each.selector)
@@ -219,8 +217,8 @@ def _selectors(holders: Holders) -> Iterator[Finding]:
         yield Finding("selectors", Health.ok, "no consumer reads many messages in vain")
 
 
-def _unattended(holders: Holders) -> Iterator[Finding]:
-    queues = holders.unattended_queues()
+def _unattended(runner: Runner) -> Iterator[Finding]:
+    queues = runner.run(holders.unattended_queues())
     if not queues:
         yield Finding("consumers", Health.ok, "every queue with messages has one, or is for letters")
         return
@@ -235,8 +233,8 @@ def _unattended(holders: Holders) -> Iterator[Finding]:
     )
 
 
-def _failing(holders: Holders) -> Iterator[Finding]:
-    destinations = holders.failing()
+def _failing(runner: Runner) -> Iterator[Finding]:
+    destinations = runner.run(holders.failing())
     if not destinations:
         yield Finding("redelivery", Health.ok, "no message has failed and waits to be delivered again")
         return
@@ -255,8 +253,8 @@ def _failing(holders: Holders) -> Iterator[Finding]:
         )
 
 
-def _dead_letters(holders: Holders) -> Iterator[Finding]:
-    queues = holders.dead_letters()
+def _dead_letters(runner: Runner) -> Iterator[Finding]:
+    queues = runner.run(holders.dead_letters())
     if not queues:
         yield Finding("dead letters", Health.ok, "there are none")
         return

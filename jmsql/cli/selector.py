@@ -10,7 +10,9 @@ from rich.text import Text
 from jmsql.cli.options import Json, QueueName, Schema, Url, open_database
 from jmsql.cli.output import console, counted, print_json, working
 from jmsql.selectors import Selector
-from jmsql.store.selector_indexes import Explanation, SelectorIndexes
+from jmsql.store import selector_indexes
+from jmsql.store.autocommit import open_runner
+from jmsql.store.selector_indexes import Explanation
 
 __all__ = ["application", "read_selector"]
 
@@ -57,8 +59,8 @@ def explain(
     Example: `jmsql selector explain orders "color = 'blue' AND weight > 2500"`
     """
     parsed = read_selector(selector)
-    with SelectorIndexes(open_database(url, schema).url, schema) as indexes, working("Looking ..."):
-        explanation = indexes.explain(queue, parsed)
+    with open_runner(open_database(url, schema).url, schema) as runner, working("Looking ..."):
+        explanation = selector_indexes.explain(runner, queue, parsed)
     if as_json:
         served_by = explanation.served_by
         document = explanation._asdict() | {"served_by": None if served_by is None else served_by._asdict()}

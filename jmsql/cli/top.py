@@ -18,7 +18,10 @@ from jmsql.cli.keyboard import Keyboard, keyboard
 from jmsql.cli.movement import Look, Movement, Movements, Order
 from jmsql.cli.options import Schema, Url, open_database
 from jmsql.cli.output import console, counted, json_text, print_json, table, write
-from jmsql.store.measurement import Measurement, StoreMeasurement
+from jmsql.store import measurement
+from jmsql.store.autocommit import open_runner
+from jmsql.store.measurement import LONGEST_LOOK, StoreMeasurement
+from jmsql.store.runner import Runner
 
 __all__ = ["top"]
 
@@ -54,8 +57,8 @@ def top(
     Example: `jmsql top --interval 1 --sort age`
     """
     database = open_database(url, schema)
-    with Measurement(database.url, schema) as measurement, keyboard() as keys:
-        view = _View(measurement, interval, sort)
+    with open_runner(database.url, schema, statement_timeout=LONGEST_LOOK) as runner, keyboard() as keys:
+        view = _View(runner, interval, sort)
         try:
             if once:
                 _show_once(view, keys, as_json=as_json)
@@ -97,13 +100,13 @@ class _View:
     """Looks at the store again and again.
 
     Args:
-        measurement: Looks.
+        runner: Looks.
         interval: How many seconds there are between two looks.
         order: What comes first.
     """
 
-    def __init__(self, measurement: Measurement, interval: float, order: Order) -> None:
-        self._measurement = measurement
+    def __init__(self, runner: Runner, interval: float, order: Order) -> None:
+        self._runner = runner
         self._interval = interval
         self._order = order
         self._movements = Movements()
@@ -113,7 +116,7 @@ class _View:
         """Yield after each look, and whenever there is something else to be shown; end with the key q."""
         while True:
             started = time.monotonic()
-            self._now = Look(self._measurement.store(), self._measurement.destinations())
+            self._now = Look(self._runner.run(measurement.store()), self._runner.run(measurement.destinations()))
             self._movements.see(self._now)
             finished = time.monotonic()
             yield

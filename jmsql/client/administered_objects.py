@@ -15,7 +15,7 @@ from jmsql.destinations import Destination, Queue, Topic
 from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
 from jmsql.store import bindings
-from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.autocommit import open_runner
 from jmsql.store.engine import parse_url
 from jmsql.store.migration import DEFAULT_SCHEMA
 from jmsql.store.runner import Runner
@@ -96,8 +96,8 @@ def lookup(
         timings = database.timings
         database = database.url
     schema = schema or DEFAULT_SCHEMA
-    with AutocommitConnection(database or default_url(schema), timings) as connection:
-        return AdministeredObjects(connection.runner(schema)).lookup(name)
+    with open_runner(database or default_url(schema), schema, timings, requires_schema=False) as runner:
+        return AdministeredObjects(runner).lookup(name)
 
 
 def _unknown(name: str) -> JMSException:

@@ -17,11 +17,10 @@ from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store import access, destination_settings, inspection
 from jmsql.store.access import AccessSummary, Action
-from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.autocommit import open_runner
 from jmsql.store.automatic_creation import automatic_creation, set_automatic_creation
 from jmsql.store.dead_letters import DeadLetter, Retry, first_dead_letters, retry
 from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
-from jmsql.store.errors import jms_errors
 from jmsql.store.inspection import (
     BrowsedMessage,
     ClientSummary,
@@ -29,9 +28,10 @@ from jmsql.store.inspection import (
     QueueSummary,
     SubscriptionSummary,
 )
-from jmsql.store.migration import DEFAULT_SCHEMA, check_schema
+from jmsql.store.migration import DEFAULT_SCHEMA
 from jmsql.store.move import move
 from jmsql.store.purge import purge
+from jmsql.store.statement import in_transaction
 from jmsql.store.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
 from jmsql.timings import Timings
 
@@ -59,17 +59,10 @@ class Administration:
             timings = database.timings
             schema = schema or database.schema
             database = database.url
-        self._schema = schema or DEFAULT_SCHEMA
-        self._connection = AutocommitConnection(database or default_url(self._schema), timings)
-        try:
-            with jms_errors("looking at the schema"):
-                check_schema(self._connection.sqlalchemy, self._schema)
-        except BaseException:
-            self._connection.close()
-            raise
-        self._runner = self._connection.runner(self._schema)
+        schema = schema or DEFAULT_SCHEMA
+        self._runner = open_runner(database or default_url(schema), schema, timings)
         self._objects = AdministeredObjects(self._runner)
-        self._history = History(self._connection, self._schema, timings.prune_lock_timeout)
+        self._history = History(self._runner, timings.prune_lock_timeout)
 
     # Destinations
 
@@ -287,8 +280,7 @@ class Administration:
         definition = SubscriptionDefinition(
             target.name, Selector.parse(selector), name, client_id, durable=True, shared=shared, no_local=no_local
         )
-        with jms_errors("making a subscription"), self._connection.psycopg.transaction():
-            return self._runner.run(create_durable(definition))
+        return self._runner.run(in_transaction(create_durable(definition)))
 
     def dead_letters(
         self, queue: Queue | str | None = None, selector: str | None = None, *, limit: int = 100
@@ -349,8 +341,7 @@ class Administration:
             InvalidDestinationException: There is none of that name for the client identifier.
             IllegalStateException: It has a consumer, or messages that a session has not acknowledged.
         """
-        with jms_errors("ending a subscription"), self._connection.psycopg.transaction():
-            self._runner.run(unsubscribe(name, client_id))
+        self._runner.run(in_transaction(unsubscribe(name, client_id)))
 
     # Access
 
@@ -441,7 +432,7 @@ class Administration:
 
     def close(self) -> None:
         """End the connection."""
-        self._connection.close()
+        self._runner.close()
 
     def __enter__(self) -> Self:
         return self
@@ -452,7 +443,7 @@ class Administration:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._connection.engine.url.render_as_string(hide_password=True)}>"
+        return f"<{type(self).__name__} {self._runner.engine.url.render_as_string(hide_password=True)}>"
 
 
 def _queue_name(queue: Queue | str) -> str:

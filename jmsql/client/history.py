@@ -10,9 +10,9 @@ from jmsql.destinations import Destination, Queue, named_destination
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store import past_messages
-from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.history_partitions import HistoryDay, HistoryPartitions, PruneStep, held_message
 from jmsql.store.past_messages import HistoryRange, PastMessage
+from jmsql.store.runner import Runner
 
 __all__ = ["OUTCOMES", "History"]
 
@@ -30,14 +30,12 @@ class History:
     Without a time zone they are this computer's.
 
     Args:
-        connection: The administration's.
-        schema: The name of the schema.
+        runner: The administration's.
         prune_lock_timeout: How many seconds `prune` waits for those who read the history.
     """
 
-    def __init__(self, connection: AutocommitConnection, schema: str, prune_lock_timeout: float) -> None:
-        self._connection = connection
-        self._runner = connection.runner(schema)
+    def __init__(self, runner: Runner, prune_lock_timeout: float) -> None:
+        self._runner = runner
         self._partitions = HistoryPartitions(
             self._runner,
             patience=prune_lock_timeout,
@@ -135,9 +133,7 @@ class History:
         """
         which = _range(source, since, until, selector, outcomes, subscription)
         name = target.name if isinstance(target, Queue) else target
-        return past_messages.replay(
-            self._runner, self._connection.psycopg, which, name, keep_ids=keep_ids, progress=progress
-        )
+        return self._runner.run(past_messages.replay(which, name, keep_ids=keep_ids, progress=progress))
 
     def days(self) -> list[HistoryDay]:
         """Return the days in UTC that have a partition, the first one first."""

@@ -13,7 +13,9 @@ from prometheus_client.registry import Collector
 
 from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
-from jmsql.store.measurement import DestinationMeasurement, Measurement, StoreMeasurement, TableMeasurement
+from jmsql.store import measurement
+from jmsql.store.autocommit import AutocommitRunner, open_runner
+from jmsql.store.measurement import LONGEST_LOOK, DestinationMeasurement, StoreMeasurement, TableMeasurement
 
 __all__ = ["StoreCollector"]
 
@@ -42,7 +44,7 @@ class StoreCollector(Collector):
         self._url = url
         self._schema = schema
         self._lock = threading.Lock()
-        self._measurement: Measurement | None = None
+        self._runner: AutocommitRunner | None = None
         self._metrics: list[Metric] = []
         self._valid_until = 0.0
 
@@ -63,8 +65,8 @@ class StoreCollector(Collector):
             JMSException: The database cannot be reached, or has no schema of this version.
         """
         with self._lock:
-            if self._measurement is None:
-                self._measurement = Measurement(self._url, self._schema)
+            if self._runner is None:
+                self._runner = open_runner(self._url, self._schema, statement_timeout=LONGEST_LOOK)
 
     def describe(self) -> Sequence[Metric]:
         """Return nothing, so that registering does not look at the store."""
@@ -73,27 +75,27 @@ class StoreCollector(Collector):
     def close(self) -> None:
         """End the connection."""
         with self._lock:
-            if self._measurement is not None:
-                self._measurement.close()
-                self._measurement = None
+            if self._runner is not None:
+                self._runner.close()
+                self._runner = None
 
     def _look(self) -> list[Metric]:
         is_up = GaugeMetricFamily("jmsql_database_up", "Whether the database answers, and has the schema.")
         started = time.perf_counter()
         try:
-            if self._measurement is None:
-                self._measurement = Measurement(self._url, self._schema)
+            if self._runner is None:
+                self._runner = open_runner(self._url, self._schema, statement_timeout=LONGEST_LOOK)
             metrics = [
-                *_of_destinations(self._measurement.destinations()),
-                _of_dead_letters(self._measurement.dead_letters()),
-                *_of_store(self._measurement.store()),
-                *_of_tables(self._measurement.tables()),
+                *_of_destinations(self._runner.run(measurement.destinations())),
+                _of_dead_letters(self._runner.run(measurement.dead_letters())),
+                *_of_store(self._runner.run(measurement.store())),
+                *_of_tables(self._runner.run(measurement.tables())),
             ]
         except JMSException as error:
             logger.warning("The store cannot be measured: %s", error)
-            if self._measurement is not None:
-                self._measurement.close()
-                self._measurement = None
+            if self._runner is not None:
+                self._runner.close()
+                self._runner = None
             is_up.add_metric([], 0)
             return [is_up]
         is_up.add_metric([], 1)

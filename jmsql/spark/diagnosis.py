@@ -7,10 +7,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from jmsql.spark.writing.prepared import PREPARED_PREFIX, PreparedAttempts
-from jmsql.store.autocommit_connection import AutocommitConnection
-from jmsql.store.driver import PsycopgDriver
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import Schema
+from jmsql.store.runner import Runner
 
 __all__ = ["PreparedWrite", "SparkDiagnosis", "WaitingStream"]
 
@@ -37,14 +36,12 @@ class SparkDiagnosis:
     """Asks the server.
 
     Args:
-        connection: A connection in autocommit mode.
-        schema: The name of the schema.
+        runner: A connection in autocommit mode.
     """
 
-    def __init__(self, connection: AutocommitConnection, schema: str) -> None:
-        self._connection = connection
-        self._schema_name = schema
-        self._schema = Schema(schema)
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._schema = Schema(runner.schema)
 
     def prepared_writes(self, identifiers: Iterable[str]) -> dict[str, PreparedWrite]:
         """Return what becomes of those prepared transactions, which were listed before, that are of tasks of Spark."""
@@ -52,7 +49,7 @@ class SparkDiagnosis:
         if not names:
             return {}
         with jms_errors("examining the server"):
-            verdicts = PreparedAttempts(self._schema_name).judged(PsycopgDriver(self._connection.psycopg))
+            verdicts = PreparedAttempts(self._runner.schema).judged(self._runner.driver)
         known = {"commit": PreparedWrite.COMMITTED, "rollback": PreparedWrite.ABANDONED, None: PreparedWrite.OPEN}
         return {name: known[verdicts[name]] if name in verdicts else PreparedWrite.OTHER_SCHEMA for name in names}
 
@@ -74,4 +71,5 @@ class SparkDiagnosis:
             where since < clock_timestamp() - make_interval(secs => %(seconds)s)
             order by since"""
         with jms_errors("examining the server"):
-            return [WaitingStream._make(row) for row in self._connection.rows(statement, seconds=seconds)]
+            found = self._runner.driver.execute(statement, {"seconds": seconds}).rows
+        return [WaitingStream._make(row) for row in found]

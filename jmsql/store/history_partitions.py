@@ -10,15 +10,14 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.store.runner import Runner
 from jmsql.store.statement import (
-    BEGIN,
-    COMMIT,
-    ROLLBACK,
     Result,
     SqlFile,
     Statement,
+    Steps,
     column,
     fill,
     first_value,
+    in_transaction,
     nothing,
     records,
     row_count,
@@ -113,14 +112,11 @@ class HistoryPartitions:
     def make_ahead(self) -> None:
         """Make the partitions of today and the next days, if there is a queue that keeps history."""
         for day in self._runner.run(_missing_days.bind(days_ahead=_DAYS_AHEAD)):
-            self._runner.run(BEGIN.bind())
-            try:
-                self._runner.run(_limit_patience.bind(timeout=self._patience, local=True))
-                self._runner.run(_make_partition.bind(day=day))
-                self._runner.run(COMMIT.bind())
-            except BaseException:
-                self._runner.run(ROLLBACK.bind())
-                raise
+            self._runner.run(in_transaction(self._make(day)))
+
+    def _make(self, day: date) -> Steps[None]:
+        yield from _limit_patience.bind(timeout=self._patience, local=True)
+        yield from _make_partition.bind(day=day)
 
     def apply_retention(self) -> Iterator[PruneStep]:
         """Remove what its destination keeps no longer: whole days where it can be, else the messages of some.

@@ -9,7 +9,7 @@ __all__ = ["Schema", "in_schema", "internal_schema", "quote_identifier"]
 
 _NAME = re.compile(
     r"""
-    (?<![\w.'"$])jmsql(?:_internal)?(?=\.[a-z_*%])           # in front of a name, also of one that format() writes
+    (?<![\w.'"$])jmsql(?:_internal)?(?=\.[a-z_*%"])          # in front of a name, also of one that format() writes
     | (?<=\bschema\ )jmsql(?:_internal)?\b                    # behind the word
     | (?<=')(?P<literal>jmsql(_internal)?)(?=(\.\w+)?'::reg)  # in a literal that is looked up
     """,

@@ -12,11 +12,8 @@ from jmsql.messages import Message
 from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
-from jmsql.store.autocommit_connection import AutocommitConnection
 from jmsql.store.columns import message_columns
-from jmsql.store.errors import jms_errors
 from jmsql.store.lookup import existing_queue
-from jmsql.store.migration import current_version
 from jmsql.store.rows import MessageRow
 from jmsql.store.runner import Runner
 from jmsql.store.selection import and_chosen
@@ -35,7 +32,6 @@ __all__ = [
     "count",
     "message",
     "queues",
-    "schema_version",
     "subscription",
     "subscriptions",
 ]
@@ -257,13 +253,3 @@ def _pages(
             return
         last, _ = page[-1]
         place = {"first": first(last), "sequence": last.sequence}
-
-
-def schema_version(url: str, schema: str) -> str | None:
-    """Return the version of the schema in a database, or None if the schema is not there.
-
-    Raises:
-        JMSException: The database cannot be reached.
-    """
-    with AutocommitConnection(url) as connection, jms_errors("looking at the schema"):
-        return current_version(connection.sqlalchemy, schema)

@@ -20,7 +20,7 @@ from jmsql.store.maintenance_task import MaintenanceTask, load_task
 from jmsql.store.message_key import MessageKey
 from jmsql.store.redelivery import LostClaim, Release, bury, lost_claims, release
 from jmsql.store.runner import Runner
-from jmsql.store.statement import BEGIN, COMMIT, SqlFile, column, nothing, row_count, rows, value
+from jmsql.store.statement import SqlFile, Steps, column, in_transaction, nothing, row_count, rows, value
 from jmsql.store.subscriptions import end_if_abandoned
 from jmsql.timings import Timings
 
@@ -229,11 +229,13 @@ class Maintenance:
         """End the subscriptions whose last consumers went without leaving them, each in a transaction of its own."""
         idleness = as_setting(self._timings.idle_in_transaction_timeout)
         for queue_id in runner.run(_find_abandoned.bind()):
-            runner.run(BEGIN.bind())
-            runner.run(_limit_idleness.bind(timeout=idleness))
-            runner.run(end_if_abandoned(queue_id))
-            runner.run(COMMIT.bind())
+            runner.run(in_transaction(_end_if_abandoned(queue_id, idleness)))
         return False
+
+
+def _end_if_abandoned(queue_id: int, idleness: str) -> Steps[None]:
+    yield from _limit_idleness.bind(timeout=idleness)
+    yield from end_if_abandoned(queue_id)
 
 
 def _release(claim: LostClaim) -> Release:

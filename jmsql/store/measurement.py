@@ -6,16 +6,23 @@ between two looks is several times as long as a look takes.
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from jmsql.store.autocommit_connection import AutocommitConnection
-from jmsql.store.engine import POOLED
-from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import Schema
-from jmsql.store.migration import check_schema
+from jmsql.store.statement import Query, SqlFile, records, rows
 
-__all__ = ["DestinationMeasurement", "Measurement", "StoreMeasurement", "TableMeasurement"]
+__all__ = [
+    "LONGEST_LOOK",
+    "DestinationMeasurement",
+    "StoreMeasurement",
+    "TableMeasurement",
+    "dead_letters",
+    "destinations",
+    "store",
+    "tables",
+]
+
+LONGEST_LOOK = 60.0
+"""After how many seconds PostgreSQL is to give up a look."""
 
 
 class DestinationMeasurement(NamedTuple):
@@ -76,169 +83,28 @@ class TableMeasurement(NamedTuple):
     bytes: int
 
 
-class Measurement:
-    """Looks at a store; each look is one statement. A context manager.
+_sql = SqlFile("measurement")
+_destinations = _sql.statement("destinations", "measuring the destinations", records(DestinationMeasurement._make))
+_store = _sql.statement("store", "measuring the store", lambda result: StoreMeasurement._make(result.rows[0]))
+_dead_letters = _sql.statement("dead_letters", "counting the dead letters", rows)
+_tables = _sql.statement("tables", "measuring the tables", records(TableMeasurement._make))
 
-    Args:
-        url: Where the database is.
-        schema: The name of the schema.
-        timeout: After how many seconds PostgreSQL gives up a look; through a pooler, never.
 
-    Raises:
-        JMSException: The database cannot be reached, or the schema is missing or of another version.
-    """
+def destinations() -> Query[list[DestinationMeasurement]]:
+    """Return all destinations that are not temporary, by kind and name."""
+    return _destinations.bind()
 
-    def __init__(self, url: str, schema: str, timeout: float = 60.0) -> None:
-        self._schema_name = schema
-        self._schema = Schema(schema)
-        self._connection = AutocommitConnection(url)
-        try:
-            with jms_errors("looking at the schema"):
-                check_schema(self._connection.sqlalchemy, schema)
-                if not self._connection.sqlalchemy.info[POOLED]:  # there it would be set for others, too
-                    milliseconds = str(int(timeout * 1000))
-                    self._connection.rows("select set_config('statement_timeout', %(ms)s, false)", ms=milliseconds)
-        except BaseException:
-            self._connection.close()
-            raise
 
-    def destinations(self) -> list[DestinationMeasurement]:
-        """Return all destinations that are not temporary, by kind and name.
+def store() -> Query[StoreMeasurement]:
+    """Return what concerns the store as a whole."""
+    return _store.bind()
 
-        Each is counted for itself, as in the view ``queues``: the planner does not know how many messages each has.
-        """
-        schema = self._schema
-        with jms_errors("measuring the destinations"):
-            rows = self._connection.rows(
-                f"""
-                with consumers as materialized (
-                    select queue_id, sum(consumers) as consumers from {schema.internal}.consumer group by queue_id),
-                measured as (
-                    select case when s.queue_id is null then 'queue' else 'subscription' end as kind,
-                           coalesce(q.name, o.name) as destination, s.name as subscription, s.client_id,
-                           p.all_of_them - p.expired - y.claimed - y.waiting as ready, y.claimed, y.waiting,
-                           l.delayed, p.expired, y.redelivered, p.oldest, y.oldest_claim, c.consumers, t.sent,
-                           t.acknowledged, t.rolled_back, t.redelivered as redeliveries
-                    from {schema.internal}.queue q
-                    left join {schema.internal}.subscription s using (queue_id)
-                    left join {schema.internal}.topic o on o.topic_id = s.topic_id
-                    cross join lateral (
-                        select count(*) as all_of_them,
-                               count(*) filter (
-                                   where m.jms_expiration <= (select {schema.internal}.current_milliseconds()))
-                                       as expired,
-                               min(greatest(m.jms_timestamp, m.jms_delivery_time)) as oldest
-                        from {schema.internal}.message m where m.queue_id = q.queue_id) p
-                    cross join lateral (
-                        select count(*) as delayed from {schema.internal}.delayed_message m
-                        where m.queue_id = q.queue_id) l
-                    cross join lateral (
-                        select count(*) filter (where d.claim_id is not null and m.is_fresh) as claimed,
-                               count(*) filter (where d.claim_id is null and m.is_fresh
-                                                  and d.next_attempt > statement_timestamp()) as waiting,
-                               count(*) filter (where d.delivery_count > 0) as redelivered,
-                               min(d.claimed_at) as oldest_claim
-                        from {schema.internal}.delivery d
-                        cross join lateral (
-                            select (n.jms_expiration <= (select {schema.internal}.current_milliseconds())) is not true
-                                   as is_fresh
-                            from {schema.internal}.message n
-                            where (n.queue_id, n.inverse_priority, n.sequence)
-                                = (d.queue_id, d.inverse_priority, d.sequence)
-                            offset 0) m
-                        where d.queue_id = q.queue_id) y
-                    left join consumers c on c.queue_id = q.queue_id
-                    left join {schema.internal}.destination_traffic t on t.destination_id = q.queue_id
-                    where q.deleted_at is null and coalesce(q.name, o.name) is not null
-                      and q.connection_id is null and o.connection_id is null
-                    union all
-                    select 'topic', o.name, null, null, 0, 0, 0, 0, 0, 0, null, null, 0,
-                           t.sent, t.acknowledged, t.rolled_back, t.redelivered
-                    from {schema.internal}.topic o
-                    left join {schema.internal}.destination_traffic t on t.destination_id = -o.topic_id
-                    where o.connection_id is null)
-                select kind, destination, subscription, client_id,
-                       coalesce(sum(ready), 0)::bigint, coalesce(sum(claimed), 0)::bigint,
-                       coalesce(sum(waiting), 0)::bigint, coalesce(sum(delayed), 0)::bigint,
-                       coalesce(sum(expired), 0)::bigint, coalesce(sum(redelivered), 0)::bigint,
-                       case when min(oldest) is not null
-                            then greatest(0, {schema.internal}.current_milliseconds() - min(oldest))::float8 / 1000 end,
-                       extract(epoch from clock_timestamp() - min(oldest_claim))::float8,
-                       coalesce(sum(consumers), 0)::integer,
-                       coalesce(sum(sent), 0)::bigint, coalesce(sum(acknowledged), 0)::bigint,
-                       coalesce(sum(rolled_back), 0)::bigint, coalesce(sum(redeliveries), 0)::bigint
-                from measured
-                group by kind, destination, subscription, client_id
-                order by kind, destination, subscription, client_id"""
-            )
-        return [DestinationMeasurement._make(row) for row in rows]
 
-    def store(self) -> StoreMeasurement:
-        """Return what concerns the store as a whole."""
-        schema = self._schema
-        with jms_errors("measuring the store"):
-            [row] = self._connection.rows(
-                f"""
-                with held as (
-                    select distinct on (l.pid) l.pid, a.xact_start
-                    from pg_catalog.pg_locks l
-                    join pg_catalog.pg_stat_activity a using (pid)
-                    where l.locktype = 'relation' and l.granted and l.pid <> pg_backend_pid()
-                      and l.relation in ('{schema.internal}.message'::regclass,
-                          '{schema.internal}.delayed_message'::regclass)
-                      and l.mode in ('RowShareLock', 'RowExclusiveLock')
-                      and l.database = (
-                        select d.oid from pg_catalog.pg_database d where d.datname = current_database())),
-                client as (select {schema.internal}.is_connected(connection_id) as connected
-                from {schema.internal}.connection),
-                waiting as (
-                    select extract(epoch from clock_timestamp() - x.prepared)::float8 as seconds
-                    from pg_catalog.pg_prepared_xacts x where x.database = current_database())
-                select extract(epoch from clock_timestamp())::float8,
-                       (select count(*) from client where connected), (select count(*) from client where not connected),
-                       (select count(*) from held),
-                       coalesce((select extract(epoch from clock_timestamp() - min(xact_start)) from held), 0)::float8,
-                       (select count(*) from waiting), (select coalesce(max(seconds), 0) from waiting),
-                       pg_notification_queue_usage(),
-                       (select count(*) from {schema.internal}.delayed_message
-                        where jms_delivery_time < {schema.internal}.current_milliseconds() - 5000)"""
-            )
-        return StoreMeasurement._make(row)
+def dead_letters() -> Query[list[tuple[str, int]]]:
+    """Return how many dead letters there are in each queue that has some, or is named for them."""
+    return _dead_letters.bind()
 
-    def dead_letters(self) -> list[tuple[str, int]]:
-        """Return how many dead letters there are in each queue that has some, or is named for them."""
-        schema = self._schema
-        with jms_errors("counting the dead letters"):
-            rows = self._connection.rows(
-                f"""select q.name, (select count(*) from {schema}.dead_letters d where d.queue = q.name)
-                    from {schema.internal}.queue q
-                    where q.name = 'DLQ' or q.queue_id in (select dead_letter_queue_id from {schema.internal}.queue)
-                    order by q.name"""
-            )
-        return [(name, number) for name, number in rows]
 
-    def tables(self) -> list[TableMeasurement]:
-        """Return the tables through which messages pass."""
-        with jms_errors("measuring the tables"):
-            rows = self._connection.rows(
-                """select c.relname::text, s.n_live_tup, s.n_dead_tup, pg_total_relation_size(c.oid)
-                   from pg_class c
-                   join pg_stat_all_tables s on s.relid = c.oid
-                   where c.relnamespace = %(schema)s::regnamespace
-                     and c.relname in ('message', 'delivery', 'delayed_message')
-                   order by c.relname""",
-                schema=self._schema.internal,
-            )
-        return [TableMeasurement._make(row) for row in rows]
-
-    def close(self) -> None:
-        """End the connection."""
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
+def tables() -> Query[list[TableMeasurement]]:
+    """Return the tables through which messages pass."""
+    return _tables.bind()

@@ -5,24 +5,32 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-import psycopg
-
 from jmsql.destinations import Destination, Queue, Topic
 from jmsql.messages import Message
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector, SelectorSQL
 from jmsql.store.columns import message_columns
-from jmsql.store.errors import jms_errors
 from jmsql.store.lookup import existing_queue
 from jmsql.store.rows import MessageRow
 from jmsql.store.runner import Runner
 from jmsql.store.selection import and_chosen
-from jmsql.store.statement import Query, SqlFile, Statement, fill, nothing, records, value
+from jmsql.store.statement import (
+    Query,
+    SqlFile,
+    Statement,
+    Steps,
+    fill,
+    in_transaction,
+    nothing,
+    records,
+    row_count,
+    rows,
+    value,
+)
 
 __all__ = ["HistoryEntry", "HistoryRange", "PastMessage", "count", "read", "replay"]
 
 _READ_AT_ONCE = 100
-_REPLAYED_AT_ONCE = 5000
 
 
 @set_module("jmsql.admin")
@@ -92,6 +100,10 @@ _WIDTH = len(MessageRow._fields)
 
 _sql = SqlFile("history")
 _columns = message_columns("jmsql_internal")
+_see_no_changes = _sql.statement("see_no_changes", "replaying", nothing)
+_count_replayed = _sql.statement("count_replayed", "replaying", row_count)
+_rewind_replayed = _sql.statement("rewind_replayed", "replaying", nothing)
+_next_replayed = _sql.statement("next_replayed", "replaying", rows)
 _replay = _sql.statement("replay", "replaying", value(int))
 _notify = _sql.statement("notify", "replaying", nothing)
 
@@ -130,19 +142,11 @@ def read(runner: Runner, which: HistoryRange, limit: int) -> Iterator[PastMessag
 
 
 def replay(
-    runner: Runner,
-    connection: psycopg.Connection[Any],
-    which: HistoryRange,
-    target: str,
-    *,
-    keep_ids: bool,
-    progress: Callable[[int, int], None] | None,
-) -> int:
+    which: HistoryRange, target: str, *, keep_ids: bool, progress: Callable[[int, int], None] | None
+) -> Steps[int]:
     """Send messages to a queue again, each once, in the order in which they were sent, in one transaction.
 
     Args:
-        runner: Runs statements on the connection.
-        connection: The connection, in autocommit mode.
         which: The messages, of one destination.
         target: The name of the queue.
         keep_ids: Whether they keep their message ids and timestamps.
@@ -155,29 +159,30 @@ def replay(
         InvalidDestinationException: There is no such queue.
     """
     assert which.destination is not None
-    chosen, parameters = which.condition()
-    queue_id = runner.run(existing_queue(target))
-    text = fill(_sql["replayed"], identity=_sql["identity"], chosen=chosen)
-    keys = Statement("replayed", text, "replaying", nothing, parameters).bind()
-    fixed = {
+    parameters: dict[str, object] = {
         "source": which.destination.name,
         "since": which.since or "-infinity",
         "until": which.until or "infinity",
-        "target": queue_id,
+        "target": (yield from existing_queue(target)),
         "keep_ids": keep_ids,
     }
+    return (yield from in_transaction(_replay_each(which, parameters, progress)))
+
+
+def _replay_each(
+    which: HistoryRange, parameters: dict[str, object], progress: Callable[[int, int], None] | None
+) -> Steps[int]:
+    chosen, choosing = which.condition()
+    text = fill(_sql["find_replayed"], identity=_sql["identity"], chosen=chosen)
+    yield from _see_no_changes.bind()
+    yield from Statement("find_replayed", text, "replaying", nothing, choosing).bind()
+    total = yield from _count_replayed.bind()
+    yield from _rewind_replayed.bind()
     sent = 0
-    with jms_errors("replaying"), connection.transaction():
-        # What is pruned meanwhile is still there for this transaction.
-        connection.execute("set transaction isolation level repeatable read")
-        with connection.cursor("replay", scrollable=True) as found:
-            found.execute(keys.statement.encoded(runner.schema), keys.parameters)
-            total = connection.execute("move forward all in replay").rowcount
-            connection.execute("move absolute 0 in replay")
-            while rows := found.fetchmany(_REPLAYED_AT_ONCE):
-                transactions, sequences = zip(*rows, strict=True)
-                sent += runner.run(_replay.bind(fixed, transactions=list(transactions), sequences=list(sequences)))
-                if progress is not None:
-                    progress(sent, total)
-        runner.run(_notify.bind(queue=str(queue_id)))
+    while found := (yield from _next_replayed.bind()):
+        transactions, sequences = zip(*found, strict=True)
+        sent += yield from _replay.bind(parameters, transactions=list(transactions), sequences=list(sequences))
+        if progress is not None:
+            progress(sent, total)
+    yield from _notify.bind(queue=str(parameters["target"]))
     return sent

@@ -8,12 +8,10 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from jmsql.store.errors import is_connection_lost
 from jmsql.store.identifier import in_schema, quote_identifier
 
 __all__ = [
-    "BEGIN",
-    "COMMIT",
-    "ROLLBACK",
     "Query",
     "Result",
     "SqlFile",
@@ -22,6 +20,7 @@ __all__ = [
     "column",
     "fill",
     "first_value",
+    "in_transaction",
     "nothing",
     "optional_value",
     "records",
@@ -146,9 +145,22 @@ def records(make: Callable[[tuple[Any, ...]], T]) -> Callable[[Result], list[T]]
 
 # What begins and ends transactions
 
-BEGIN = Statement("begin", "begin", "beginning a transaction", nothing)
-COMMIT = Statement("commit", "commit", "committing", nothing)
-ROLLBACK = Statement("rollback", "rollback", "rolling back", nothing)
+_begin = Statement("begin", "begin", "beginning a transaction", nothing)
+_commit = Statement("commit", "commit", "committing", nothing)
+_rollback = Statement("rollback", "rollback", "rolling back", nothing)
+
+
+def in_transaction(work: Query[T] | Steps[T]) -> Steps[T]:
+    """Run a statement, or those of a decision, in one transaction, on a connection in autocommit mode."""
+    yield from _begin.bind()
+    try:
+        result = yield from work
+        yield from _commit.bind()
+    except BaseException as error:
+        if not is_connection_lost(error):
+            yield from _rollback.bind()
+        raise
+    return result
 
 
 # Where static SQL is written

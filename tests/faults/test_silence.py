@@ -15,7 +15,7 @@ import sqlalchemy
 
 from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, Queue
 from jmsql.spark.connection import Database
-from jmsql.store.autocommit_connection import AutocommitConnection
+from jmsql.store.autocommit import open_runner
 from jmsql.store.engine import Endpoint, parse_url
 from jmsql.testing import wait_for
 from tests.background import Background
@@ -99,7 +99,7 @@ def test_both_sides_of_each_connection_look_whether_the_other_is_there(listening
     control_like, _ = Endpoint(parse_url(url)).connect()
     with control_like:
         assert sides(control_like) == (DEFAULTS, DEFAULTS)
-    with AutocommitConnection(url) as command:
+    with open_runner(url, "jmsql") as command:
         assert sides(command.psycopg) == (DEFAULTS, DEFAULTS)
     for autocommit in (False, True):
         with Database(url=url).connect("testing", autocommit=autocommit) as spark:
@@ -116,7 +116,7 @@ def test_what_the_url_says_goes_before_the_defaults(listening_server: FaultyServ
         tcp_user_timeout="0",
         options="-c tcp_keepalives_count=9 -c tcp_user_timeout=0",
     )
-    with AutocommitConnection(url) as connection:
+    with open_runner(url, "jmsql") as connection:
         assert sides(connection.psycopg) == ([7, 5, 3, 0], [10, 5, 9, 0])
 
 
@@ -125,15 +125,16 @@ def test_settings_of_the_server_that_are_stricter_stay(
 ) -> None:
     administrator.execute("alter database postgres set tcp_keepalives_idle = 3")
     try:
-        with AutocommitConnection(listening_server.network_url) as connection:
+        with open_runner(listening_server.network_url, "jmsql") as connection:
             assert sides(connection.psycopg)[1] == [3, 5, 3, 20_000]
     finally:
         administrator.execute("alter database postgres reset tcp_keepalives_idle")
 
 
 def test_unix_socket_needs_none_of_it(listening_server: FaultyServer) -> None:
-    with AutocommitConnection(listening_server.url) as connection:
-        assert connection.rows("select current_setting('tcp_user_timeout')") == [("0",)]
+    with open_runner(listening_server.url, "jmsql") as connection:
+        found = connection.psycopg.execute("select current_setting('tcp_user_timeout')")
+        assert found.fetchall() == [("0",)]
 
 
 def elapsed(call: Callable[[], object]) -> tuple[float, BaseException | None]:

@@ -16,7 +16,7 @@ import jmsql
 PACKAGE = Path(jmsql.__file__).parent
 CONSTRUCTORS = {"__init__", "__post_init__", "__new__"}
 EFFECTS = {
-    *("connect", "open", "open_connection", "raw_connection", "AutocommitConnection"),
+    *("connect", "open", "open_connection", "raw_connection", "open_runner"),
     *("execute", "scalar", "run", "start", "sleep", "wait"),
 }
 """What connects, runs statements, starts threads or waits. Strings join, so `join` is not there."""
@@ -28,12 +28,7 @@ STILL = {
     "spark/streaming/history_stream_reader.py:_Opened.__init__",
     "spark/streaming/queue_stream.py:SparkStream.__init__",
     "spark/streaming/queue_stream_reader.py:_Driver.__init__",
-    "store/autocommit_connection.py:AutocommitConnection.__init__",
     "store/automatic_creation.py:AutomaticCreation.enabled",
-    "store/diagnosis.py:Diagnosis.__init__",
-    "store/measurement.py:Measurement.__init__",
-    "store/selector_indexes.py:SelectorIndexes.__init__",
-    "store/selector_indexes.py:_Watch.__init__",
     "store/session_connection.py:SessionConnection.sqlalchemy",
     "worker/place.py:Place.__init__",
 }

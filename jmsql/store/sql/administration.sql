@@ -45,3 +45,6 @@ select object from jmsql_internal.binding where name = %(name)s;
 
 -- name: bindings
 select name, object from jmsql_internal.binding order by name;
+
+-- name: limit_statements
+select set_config('statement_timeout', %(milliseconds)s, false);

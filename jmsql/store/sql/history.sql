@@ -81,12 +81,26 @@ where (m.transaction_id, m.sequence) < (%(transaction)s::xid8, %(sequence)s::big
 order by m.transaction_id desc, m.sequence desc
 limit %(limit)s;
 
--- name: replayed
+-- name: see_no_changes
+-- What is pruned meanwhile is still there for this transaction.
+set transaction isolation level repeatable read;
+
+-- name: find_replayed
 -- A message of a topic is in the history of each subscription that had it.
+declare replayed scroll cursor for
 select transaction_id::text, sequence from (
     select distinct on ({identity}) m.transaction_id, m.sequence
     from jmsql_internal.message_history m where {chosen} order by {identity}, m.sequence) k
 order by sequence;
+
+-- name: count_replayed
+move forward all in replayed;
+
+-- name: rewind_replayed
+move absolute 0 in replayed;
+
+-- name: next_replayed
+fetch forward 5000 from replayed;
 
 -- name: identity
 coalesce(m.jms_message_id::text, m.sequence::text);

@@ -6,8 +6,8 @@ from jmsql import ConnectionFactory, Queue
 from jmsql.cli.finding import Health
 from jmsql.cli.health import examine
 from jmsql.cli.message_health import Limits
-from jmsql.store.diagnosis import Diagnosis
-from jmsql.store.measurement import Measurement
+from jmsql.store.autocommit import open_runner
+from jmsql.store.measurement import LONGEST_LOOK, destinations
 from tests.texts import send_texts
 
 
@@ -15,8 +15,8 @@ def test_the_doctor_names_the_pooler(jmsql_factory: ConnectionFactory, direct_fa
     found = {}
     for factory in (jmsql_factory, direct_factory):
         assert factory.url is not None
-        with Diagnosis(factory.url, factory.schema) as diagnosis:
-            [found[factory.url]] = [each for each in examine(diagnosis, Limits()) if each.check == "pooler"]
+        with open_runner(factory.url, factory.schema) as runner:
+            [found[factory.url]] = [each for each in examine(runner, Limits()) if each.check == "pooler"]
     through, direct = found.values()
     assert (through.health, direct.health) == (Health.note, Health.ok)
     assert "control_url" in (through.advice or "")
@@ -30,9 +30,9 @@ def test_measurements_are_the_same_through_it(
     depths = []
     for factory in (jmsql_factory, direct_factory):
         assert factory.url is not None
-        with Measurement(factory.url, factory.schema) as measurement:
-            depths.append([(each.destination, each.ready) for each in measurement.destinations()])
+        with open_runner(factory.url, factory.schema, statement_timeout=LONGEST_LOOK) as runner:
+            depths.append([(each.destination, each.ready) for each in runner.run(destinations())])
     assert depths[0] == depths[1] == [("orders", 2)]
-    with Diagnosis(jmsql_factory.url or "", jmsql_factory.schema) as diagnosis:
-        [(timeout,)] = diagnosis._rows("show statement_timeout")
-    assert timeout == "0", "no other client is to find what one has set"
+    with open_runner(jmsql_factory.url or "", jmsql_factory.schema) as runner:
+        timeout = runner.psycopg.execute("show statement_timeout").fetchone()
+    assert timeout == ("0",), "no other client is to find what one has set"

@@ -8,7 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from jmsql.store.measurement import Measurement
+from jmsql.store.autocommit import open_runner
+from jmsql.store.measurement import destinations
 from tests.integration.store.plans import PlannedStatement
 
 QUEUES = 500
@@ -92,8 +93,8 @@ def test_the_views_and_the_metrics_count_the_same(database: psycopg.Connection[A
         assert row[6].timestamp() == 0
     states = database.execute("select state, count(*) from jmsql.messages where queue = 'queue 7' group by state")
     assert dict(states.fetchall()) == {"ready": 10, "claimed": 4, "waiting": 5, "delayed": 1, "expired": 2}
-    with Measurement(jmsql_clean_url, "jmsql", timeout=60.0) as measurement:
-        found = [each for each in measurement.destinations() if each.kind != "topic"]
+    with open_runner(jmsql_clean_url, "jmsql") as runner:
+        found = [each for each in runner.run(destinations()) if each.kind != "topic"]
     assert len(found) >= 2 * QUEUES
     for each in found:
         assert {name: getattr(each, name) for name in expected} == expected | {"delayed": 2}

@@ -12,7 +12,8 @@ import pytest
 from psycopg import sql
 
 import jmsql
-from jmsql.store.diagnosis import Diagnosis
+from jmsql.store.autocommit import open_runner
+from jmsql.store.diagnosis import tables_without_pages
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.runner import runner
 from jmsql.testing import wait_for
@@ -88,10 +89,10 @@ def test_messages_that_are_there_stay(database: psycopg.Connection[Any], jmsql_u
 
 
 def test_the_doctor_names_tables_without_pages(database: psycopg.Connection[Any], jmsql_url: str) -> None:
-    with Diagnosis(jmsql_url, SCHEMA) as diagnosis:
-        assert diagnosis.tables_without_pages() == []
+    with open_runner(jmsql_url, SCHEMA) as runner:
+        assert runner.run(tables_without_pages()) == []
         database.execute(f"vacuum full {SCHEMA}_internal.message")
-        assert diagnosis.tables_without_pages() == ["message"]
+        assert runner.run(tables_without_pages()) == ["message"]
 
 
 def test_a_locked_table_holds_nobody_up(database: psycopg.Connection[Any], jmsql_url: str) -> None:

@@ -15,8 +15,16 @@ import sqlalchemy
 
 from jmsql import InvalidDestinationException, InvalidSelectorException, JMSException
 from jmsql.selectors import Selector
+from jmsql.store.autocommit import AutocommitRunner, open_runner
 from jmsql.store.receive import claim_statement, lock_statement, take_statement
-from jmsql.store.selector_indexes import IndexProgress, SelectorIndexes
+from jmsql.store.selector_indexes import (
+    IndexProgress,
+    create_index,
+    drop_index,
+    explain,
+    index_serving,
+    selector_indexes,
+)
 from jmsql.testing import wait_for
 from tests.integration.store.plans import Plan, PlannedStatement, sql_of
 
@@ -50,10 +58,10 @@ def queue_id(database: psycopg.Connection[Any]) -> int:
 
 
 @pytest.fixture
-def indexes(jmsql_clean_url: str, database: psycopg.Connection[Any]) -> Iterator[SelectorIndexes]:
-    with SelectorIndexes(jmsql_clean_url, "jmsql") as indexes:
-        yield indexes
-        for index in indexes.all():
+def runner(jmsql_clean_url: str, database: psycopg.Connection[Any]) -> Iterator[AutocommitRunner]:
+    with open_runner(jmsql_clean_url, "jmsql") as runner:
+        yield runner
+        for index in runner.run(selector_indexes()):
             database.execute(f'drop index jmsql_internal."{index.name}"')
 
 
@@ -66,8 +74,8 @@ def parsed(text: str) -> Selector:
     return selector
 
 
-def make(indexes: SelectorIndexes, text: str) -> str:
-    index, _ = indexes.create("orders", parsed(text), lambda progress: None)
+def make(runner: AutocommitRunner, text: str) -> str:
+    index, _ = create_index(runner, "orders", parsed(text), lambda progress: None)
     return index.name
 
 
@@ -97,10 +105,10 @@ def scanned(plan: Plan) -> set[str | None]:
 
 @pytest.mark.parametrize("vacuumed", [False, True], ids=["as it is", "after vacuum and analyze"])
 def test_consumers_with_the_selector_read_the_index_and_all_others_the_primary_key(
-    indexes: SelectorIndexes, database: psycopg.Connection[Any], queue_id: int, vacuumed: bool
+    runner: AutocommitRunner, database: psycopg.Connection[Any], queue_id: int, vacuumed: bool
 ) -> None:
     before = plans(database, queue_id, "color = 'blue'")
-    name = make(indexes, "color = 'blue'")
+    name = make(runner, "color = 'blue'")
     if vacuumed:
         database.execute("vacuum analyze jmsql_internal.message")
     for text in SERVED:
@@ -116,40 +124,42 @@ def test_consumers_with_the_selector_read_the_index_and_all_others_the_primary_k
 
 
 def test_an_index_on_all_that_is_compared_goes_before_one_on_less(
-    indexes: SelectorIndexes, database: psycopg.Connection[Any], queue_id: int
+    runner: AutocommitRunner, database: psycopg.Connection[Any], queue_id: int
 ) -> None:
-    one = make(indexes, "color = 'blue'")
-    two = make(indexes, "color = 'blue' AND JMSType = 'order' AND weight > 3")
-    assert one == make(indexes, "color = 'green'") != two
-    served_by = {text: indexes.serving(parsed(text)) for text in ("color = 'a'", "JMSType = 'b' AND color = 'a'")}
+    one = make(runner, "color = 'blue'")
+    two = make(runner, "color = 'blue' AND JMSType = 'order' AND weight > 3")
+    assert one == make(runner, "color = 'green'") != two
+    served_by = {
+        text: runner.run(index_serving(parsed(text))) for text in ("color = 'a'", "JMSType = 'b' AND color = 'a'")
+    }
     assert [None if index is None else index.name for index in served_by.values()] == [one, two]
-    explanation = indexes.explain("orders", parsed("JMSType = 'order' AND color = 'blue'"))
+    explanation = explain(runner, "orders", parsed("JMSType = 'order' AND color = 'blue'"))
     assert explanation.uses in {one, two}
     assert explanation.found == RARE
 
 
 @pytest.mark.parametrize("text", NOT_SERVED)
-def test_a_selector_that_no_index_serves_is_refused(indexes: SelectorIndexes, queue_id: int, text: str) -> None:
+def test_a_selector_that_no_index_serves_is_refused(runner: AutocommitRunner, queue_id: int, text: str) -> None:
     with pytest.raises(InvalidSelectorException, match="No index serves"):
-        indexes.create("orders", parsed(text), lambda progress: None)
-    assert indexes.all() == []
+        create_index(runner, "orders", parsed(text), lambda progress: None)
+    assert runner.run(selector_indexes()) == []
 
 
-def test_there_is_no_such_queue(indexes: SelectorIndexes) -> None:
+def test_there_is_no_such_queue(runner: AutocommitRunner) -> None:
     with pytest.raises(InvalidDestinationException):
-        indexes.create("nowhere", parsed("color = 'blue'"), lambda progress: None)
+        create_index(runner, "nowhere", parsed("color = 'blue'"), lambda progress: None)
 
 
-def test_what_was_made_is_dropped(indexes: SelectorIndexes, queue_id: int) -> None:
-    name = make(indexes, "color = 'blue'")
-    dropped = indexes.drop(parsed("color = 'red'"))
+def test_what_was_made_is_dropped(runner: AutocommitRunner, queue_id: int) -> None:
+    name = make(runner, "color = 'blue'")
+    dropped = runner.run(drop_index(parsed("color = 'red'")))
     assert dropped is not None
     assert dropped.name == name
-    assert indexes.drop(parsed("color = 'red'")) is None
+    assert runner.run(drop_index(parsed("color = 'red'"))) is None
 
 
 def test_a_making_that_breaks_off_leaves_nothing_and_can_be_done_again(
-    indexes: SelectorIndexes, database: psycopg.Connection[Any], queue_id: int
+    runner: AutocommitRunner, database: psycopg.Connection[Any], queue_id: int
 ) -> None:
     """PostgreSQL refuses values that do not fit into a page of the index."""
     long = "".join(random.choices(string.ascii_letters, k=20_000))
@@ -159,18 +169,18 @@ def test_a_making_that_breaks_off_leaves_nothing_and_can_be_done_again(
         (long,),
     )
     with pytest.raises(JMSException, match="index row"):
-        make(indexes, "color = 'blue'")
-    assert indexes.all() == []
+        make(runner, "color = 'blue'")
+    assert runner.run(selector_indexes()) == []
     database.execute("delete from jmsql_internal.message where length(properties ->> 'color') > 100")
-    assert make(indexes, "color = 'blue'")
+    assert make(runner, "color = 'blue'")
 
 
-def test_it_tells_what_it_waits_for(indexes: SelectorIndexes, database: psycopg.Connection[Any], queue_id: int) -> None:
+def test_it_tells_what_it_waits_for(runner: AutocommitRunner, database: psycopg.Connection[Any], queue_id: int) -> None:
     told: list[IndexProgress] = []
-    making = threading.Thread(target=lambda: indexes.create("orders", parsed("color = 'blue'"), told.append))
+    making = threading.Thread(target=lambda: create_index(runner, "orders", parsed("color = 'blue'"), told.append))
     with database.transaction():
         database.execute("delete from jmsql_internal.message where sequence < 0")
         making.start()
         wait_for(lambda: any(progress.phase.startswith("waiting for") for progress in told), 30.0)
     making.join(30.0)
-    assert indexes.serving(parsed("color = 'blue'")) is not None
+    assert runner.run(index_serving(parsed("color = 'blue'"))) is not None

@@ -1,0 +1,134 @@
+"""Runners with a connection of their own, for those who look at the store and look after it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+import sqlalchemy
+from sqlalchemy import Engine
+
+from jmsql.exceptions import JMSException
+from jmsql.store.driver import PsycopgDriver
+from jmsql.store.engine import POOLED, open_engine
+from jmsql.store.errors import jms_errors
+from jmsql.store.migration import check_schema, current_version
+from jmsql.store.runner import Runner
+from jmsql.store.statement import SqlFile, nothing
+from jmsql.timings import Timings
+
+__all__ = ["AutocommitRunner", "open_runner"]
+
+_limit_statements = SqlFile("administration").statement("limit_statements", "connecting", nothing)
+
+
+class AutocommitRunner(Runner):
+    """Runs statements each of which commits by itself. A context manager; made by `open_runner`.
+
+    Args:
+        database: The connection.
+        connection: The same, as psycopg has it.
+        schema: The plain name of the schema.
+        resources: What ends with it.
+    """
+
+    __slots__ = ("_database", "_resources", "engine", "psycopg")
+
+    def __init__(
+        self,
+        database: sqlalchemy.Connection,
+        connection: psycopg.Connection[Any],
+        schema: str,
+        resources: ExitStack,
+    ) -> None:
+        super().__init__(PsycopgDriver(connection), schema)
+        self._database = database
+        self._resources = resources
+        self.engine = database.engine
+        """Where the connection is from."""
+        self.psycopg = connection
+        """The connection, in autocommit mode."""
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the connection leads through a pooler."""
+        return bool(self._database.info.get(POOLED))
+
+    def schema_version(self) -> str | None:
+        """Return the version of the schema in the database, or None if the schema is not there."""
+        with jms_errors("looking at the schema"):
+            return current_version(self._database, self.schema)
+
+    def wait_for_notification(self, timeout: float) -> bool:
+        """Tell whether a notification comes within so many seconds."""
+        with jms_errors("listening for a notification"):
+            return any(True for _ in self.psycopg.notifies(timeout=timeout, stop_after=1))
+
+    def close(self) -> None:
+        """End the connection, also if the server has ended it."""
+        if self.psycopg.broken:
+            self._database.invalidate()
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_runner(
+    database: str | Engine,
+    schema: str,
+    timings: Timings = Timings(),
+    *,
+    requires_schema: bool = True,
+    statement_timeout: float | None = None,
+) -> AutocommitRunner:
+    """Connect.
+
+    Args:
+        database: Where it is: a URL, or an engine, which stays the caller's.
+        schema: The plain name of the schema.
+        timings: Time-outs of a connection of its own.
+        requires_schema: Whether the schema has to be there, in a version that this release works with.
+        statement_timeout: After how many seconds PostgreSQL gives up a statement. None: it does not, and neither does
+            it through a pooler, where the limit would be for others, too.
+
+    Raises:
+        JMSException: The database cannot be reached, the engine does not use psycopg, or the schema is missing or of
+            another version.
+    """
+    resources = ExitStack()
+    try:
+        if isinstance(database, str):
+            engine = open_engine(database, timings=timings)
+            resources.callback(engine.dispose)
+        else:
+            engine = database
+        with jms_errors(f"connecting to {engine.url.render_as_string(hide_password=True)}"):
+            connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        resources.callback(connection.close)
+        runner = AutocommitRunner(connection, _of_psycopg(connection), schema, resources)
+        if requires_schema:
+            with jms_errors("looking at the schema"):
+                check_schema(connection, schema)
+        if statement_timeout is not None and not runner.is_pooled:
+            runner.run(_limit_statements.bind(milliseconds=str(int(statement_timeout * 1000))))
+    except BaseException:
+        resources.close()
+        raise
+    return runner
+
+
+def _of_psycopg(connection: sqlalchemy.Connection) -> psycopg.Connection[Any]:
+    found = connection.connection.driver_connection
+    if not isinstance(found, psycopg.Connection):
+        raise JMSException(
+            f"jmsql needs an engine that uses psycopg (postgresql+psycopg://…), not {connection.dialect.driver}."
+        )
+    return found

@@ -1,0 +1,135 @@
+-- Facts that tell whether the store is well and whether messages move, for `jmsql doctor`.
+
+-- name: server
+select current_setting('server_version'), current_database(), current_setting('server_encoding'),
+       pg_is_in_recovery(), current_setting('fsync')::boolean,
+       current_setting('full_page_writes')::boolean, current_setting('synchronous_commit'),
+       current_setting('autovacuum')::boolean and current_setting('track_counts')::boolean,
+       current_setting('autovacuum_naptime'), pg_has_role('pg_read_all_stats', 'usage');
+
+-- name: upkeep
+select exists (select from jmsql_internal.leadership
+               where expires_at > statement_timestamp()
+                 and jmsql_internal.is_connected(connection_id)),
+       (select count(*) from jmsql_internal.message
+        where jms_expiration < jmsql_internal.current_milliseconds() - 60000);
+
+-- name: snapshot_holders
+select 'session', pid, application_name, usename::text, state,
+       extract(epoch from clock_timestamp() - coalesce(xact_start, backend_start))::float8,
+       greatest(age(backend_xid), age(backend_xmin)), query
+from pg_stat_activity
+where (backend_xmin is not null or backend_xid is not null) and pid <> pg_backend_pid()
+  and (datname = current_database() or backend_type = 'walsender')
+  and backend_type <> 'autovacuum worker'
+union all
+select 'replication slot', active_pid, slot_name::text, null,
+       case when active then 'active' else 'inactive' end, null::float8, age(xmin), null
+from pg_replication_slots where xmin is not null
+union all
+select 'prepared transaction', null, gid, owner::text, 'prepared',
+       extract(epoch from clock_timestamp() - prepared)::float8, age(transaction), null
+from pg_prepared_xacts where database = current_database()
+order by 7 desc;
+
+-- name: tables
+select c.relname::text, s.n_live_tup, s.n_dead_tup, pg_total_relation_size(c.oid), s.last_autovacuum,
+       not coalesce('autovacuum_enabled=false' = any(c.reloptions), false)
+           and not coalesce('autovacuum_enabled=off' = any(c.reloptions), false),
+       coalesce(c.reloptions, '{}')
+from pg_class c
+join pg_stat_all_tables s on s.relid = c.oid
+where c.relnamespace = 'jmsql_internal'::regnamespace and c.relname in ('message', 'delivery')
+order by c.relname desc;
+
+-- name: tables_without_pages
+select name from jmsql_internal.tables_without_pages() as name;
+
+-- name: notification_queue_usage
+select pg_notification_queue_usage();
+
+-- name: clock
+select extract(epoch from clock_timestamp())::float8;
+
+-- name: transactions
+select a.pid, a.application_name, a.usename::text, a.state,
+       extract(epoch from clock_timestamp() - a.xact_start)::float8,
+       extract(epoch from clock_timestamp() - a.state_change)::float8, a.query
+from pg_stat_activity a
+where a.xact_start is not null and a.pid <> pg_backend_pid() and exists (
+    select from pg_locks l
+    where l.pid = a.pid and l.locktype = 'relation' and l.granted
+      and l.mode in ('RowShareLock', 'RowExclusiveLock')
+      and l.database = (select d.oid from pg_database d where d.datname = current_database())
+      and l.relation in ('jmsql_internal.message'::regclass, 'jmsql_internal.delayed_message'::regclass))
+order by a.xact_start;
+
+-- name: claims
+select c.connection_id, c.client_id, c.host, c.process_id, h.claimed,
+       extract(epoch from clock_timestamp() - h.claimed_at)::float8, coalesce(q.name, o.name)
+from (select d.connection_id, count(*) as claimed, min(d.claimed_at) as claimed_at,
+             (array_agg(d.queue_id order by d.claimed_at))[1] as queue_id
+      from jmsql_internal.delivery d where d.claim_id is not null group by d.connection_id) h
+join jmsql_internal.connection c using (connection_id)
+left join jmsql_internal.queue q using (queue_id)
+left join jmsql_internal.subscription s using (queue_id)
+left join jmsql_internal.topic o on o.topic_id = s.topic_id
+where jmsql_internal.is_connected(c.connection_id)
+order by h.claimed_at;
+
+-- name: prepared_transactions
+select x.gid, x.owner::text, extract(epoch from clock_timestamp() - x.prepared)::float8,
+       exists (select from pg_locks t join pg_locks l using (virtualtransaction)
+               where t.transactionid = x.transaction and t.pid is null and l.pid is null
+                 and l.relation = 'jmsql_internal.message'::regclass)
+from pg_prepared_xacts x where x.database = current_database()
+order by x.prepared;
+
+-- name: selective_consumers
+select q.name, c.selector, c.consumers, least(m.depth, %(most)s)
+from (select queue_id, selector, sum(consumers)::integer as consumers from jmsql_internal.consumer
+      where selector <> '' group by queue_id, selector) c
+join jmsql_internal.queue q using (queue_id)
+cross join lateral (
+    select count(*) as depth
+    from (select from jmsql_internal.message m where m.queue_id = c.queue_id limit %(most)s) found) m
+where q.name is not null and m.depth >= %(depth)s
+order by q.name, c.selector;
+
+-- name: unattended_queues
+select q.name, m.ready, m.seconds
+from jmsql_internal.queue q
+cross join lateral (
+    select count(*) as ready,
+           case when min(f.jms_timestamp) is not null
+                then greatest(0, jmsql_internal.current_milliseconds() - min(f.jms_timestamp))::float8 / 1000
+           end as seconds
+    from (select m.jms_timestamp from jmsql_internal.message m
+          where m.queue_id = q.queue_id
+          order by m.queue_id, m.inverse_priority, m.sequence limit 1000) f) m
+where q.name is not null and q.connection_id is null and q.name <> 'DLQ' and m.ready > 0
+  and not exists (select from jmsql_internal.consumer c where c.queue_id = q.queue_id)
+  and q.queue_id not in (select o.dead_letter_queue_id from jmsql_internal.queue o
+                         where o.dead_letter_queue_id is not null
+                         union select o.expiry_queue_id from jmsql_internal.queue o
+                         where o.expiry_queue_id is not null)
+order by q.name;
+
+-- name: failing
+select coalesce(q.name, o.name), count(*), max(d.error_count),
+       count(*) filter (where d.next_attempt > statement_timestamp()),
+       extract(epoch from max(d.next_attempt) filter (
+           where d.next_attempt > statement_timestamp() and d.next_attempt < 'infinity')
+           - statement_timestamp())::float8
+from (select queue_id, error_count, next_attempt from jmsql_internal.delivery
+      where error_count > 0) d
+join jmsql_internal.queue q using (queue_id)
+left join jmsql_internal.subscription s using (queue_id)
+left join jmsql_internal.topic o on o.topic_id = s.topic_id
+where q.deleted_at is null
+group by coalesce(q.name, o.name)
+order by count(*) desc, 1;
+
+-- name: dead_letters
+select queue, count(*), extract(epoch from clock_timestamp() - min(died_at))::float8
+from jmsql.dead_letters group by queue order by queue;
