@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from jmsql.public_names import set_module
 
-__all__ = ["Timings"]
+__all__ = ["Timings", "check_seconds", "require_margin", "require_order"]
 
 _LONGEST = 365 * 86_400.0
 """Seconds. A longer wait is a mistake, and some systems cannot wait for longer."""
@@ -36,6 +36,12 @@ _FOR_ALL = (
 _RANGES = (
     ("minimum_poll_interval", "maximum_poll_interval"),
     ("minimum_reconnect_delay", "maximum_reconnect_delay"),
+)
+
+_MARGINS = (
+    ("heartbeat_timeout", "heartbeat_interval"),
+    ("heartbeat_timeout", "maintenance_interval"),
+    ("lease_duration", "maintenance_interval"),
 )
 
 _MARGIN = 2.0
@@ -154,27 +160,15 @@ class Timings:
                     "schema count on that."
                 )
         for least, most in _RANGES:
-            if values[least] > values[most]:
-                raise ValueError(
-                    f"{least}, {values[least]:g} s, is more than {most}, {values[most]:g} s; raise {most} too."
-                )
-        self._require_margin("heartbeat_timeout", "heartbeat_interval")
-        self._require_margin("heartbeat_timeout", "maintenance_interval")
-        self._require_margin("lease_duration", "maintenance_interval")
+            require_order(values, least, most)
+        for duration, interval in _MARGINS:
+            require_margin(values, duration, interval, "one delay would make the client lose its place")
         for name in ("lock_timeout", "idle_in_transaction_timeout"):
             if values[name] >= self.lease_duration:
                 raise ValueError(
                     f"{name}, {values[name]:g} s, is not less than lease_duration, {self.lease_duration:g} s: the "
                     f"client would lose its lease while it waits. Lower {name} too."
                 )
-
-    def _require_margin(self, duration: str, interval: str) -> None:
-        longest, step = getattr(self, duration), getattr(self, interval)
-        if longest < _MARGIN * step:
-            raise ValueError(
-                f"{duration}, {longest:g} s, is less than {_MARGIN:g} times {interval}, {step:g} s: one delay would "
-                f"make the client lose its place. Raise {duration} or lower {interval}."
-            )
 
     @property
     def liveness_duration(self) -> float:
@@ -212,13 +206,59 @@ def _defaults() -> dict[str, Any]:
 
 
 def _check(name: str, value: object) -> None:
+    check_seconds(name, value)
+    least = _WHOLE_SECONDS.get(name)
+    if least is not None and (not isinstance(value, int) or value < least):
+        raise ValueError(f"{name} is a whole number of seconds, at least {least}, not {value!r}.")
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Check that an interval or a time-out is one that servers and threads can wait for.
+
+    Args:
+        name: What it is called, for the message.
+        value: Seconds.
+
+    Raises:
+        TypeError: It is not a number.
+        ValueError: It is less than a millisecond, or more than a year.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} is a number of seconds, not {value!r}.")
-    least = _WHOLE_SECONDS.get(name)
-    if least is None:
-        if not _SHORTEST <= value <= _LONGEST:
-            raise ValueError(
-                f"{name} is a number of seconds from {_SHORTEST} to {_LONGEST:.0f} (a year), not {value!r}."
-            )
-    elif not isinstance(value, int) or not least <= value <= _LONGEST:
-        raise ValueError(f"{name} is a whole number of seconds, at least {least}, not {value!r}.")
+    if not _SHORTEST <= value <= _LONGEST:
+        raise ValueError(f"{name} is a number of seconds from {_SHORTEST} to {_LONGEST:.0f} (a year), not {value!r}.")
+
+
+def require_order(values: Mapping[str, float], least: str, most: str) -> None:
+    """Check that the least of something is not more than the most of it.
+
+    Args:
+        values: Seconds, by name.
+        least: The name of the least.
+        most: The name of the most.
+
+    Raises:
+        ValueError: It is more.
+    """
+    if values[least] > values[most]:
+        raise ValueError(f"{least}, {values[least]:g} s, is more than {most}, {values[most]:g} s; raise {most} too.")
+
+
+def require_margin(values: Mapping[str, float], duration: str, interval: str, consequence: str) -> None:
+    """Check that what happens at intervals happens often enough in a time.
+
+    Args:
+        values: Seconds, by name.
+        duration: The name of the time after which it counts that nothing has happened.
+        interval: The name of the interval.
+        consequence: What would come of it, for the message.
+
+    Raises:
+        ValueError: One delay may be taken for silence.
+    """
+    longest, step = values[duration], values[interval]
+    if longest < _MARGIN * step:
+        raise ValueError(
+            f"{duration}, {longest:g} s, is less than {_MARGIN:g} times {interval}, {step:g} s: {consequence}. "
+            f"Raise {duration} or lower {interval}."
+        )

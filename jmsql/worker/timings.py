@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+
+from jmsql.timings import check_seconds, require_margin, require_order
 
 __all__ = ["WorkerTimings"]
 
@@ -15,18 +18,24 @@ class WorkerTimings:
 
     Args:
         minimum_restart_delay: The pause before another process takes the place of one that has died.
-        maximum_restart_delay: The longest such pause; each is twice as long as the one before.
+        maximum_restart_delay: The longest such pause, at least `minimum_restart_delay`; each is twice as long as the
+            one before.
         stable_duration: A process that has run for so long starts with the shortest pause again.
         supervision_interval: How often the supervisor looks after its processes, when nothing happens.
         report_interval: How often a process reports to the supervisor.
-        silence_timeout: How long a process may report nothing before the worker counts as unhealthy.
-        check_interval: How often a process looks after the threads that call its handlers.
+        silence_timeout: How long a process may report nothing before the worker counts as unhealthy: at least twice
+            `report_interval` and `check_interval`.
+        check_interval: How often a process looks after the threads that call its handlers, and whether to report.
         failure_pause: The pause of a thread after its handler has failed.
         reconnect_pause: The pause of a thread that can receive nothing, since the server is lost, for example.
         cancel_timeout: How long interrupting the statement of a handler may take, at the deadline.
-        rollback_timeout: How long a process may take to roll back, after the deadline.
+        rollback_timeout: How long a process may take to roll back, after the deadline; less than `exit_timeout`.
         exit_timeout: How long it may take to end, after the deadline, before it is killed.
         reload_interval: How often the files of the program are looked at, with ``--reload``.
+
+    Raises:
+        TypeError: A value is not a number.
+        ValueError: A value is not from 0.001 to 31,536,000 (a year), or contradicts another.
     """
 
     minimum_restart_delay: float = 0.5
@@ -42,3 +51,16 @@ class WorkerTimings:
     rollback_timeout: float = 5.0
     exit_timeout: float = 10.0
     reload_interval: float = 0.5
+
+    def __post_init__(self) -> None:
+        values: dict[str, float] = dataclasses.asdict(self)
+        for name, value in values.items():
+            check_seconds(name, value)
+        require_order(values, "minimum_restart_delay", "maximum_restart_delay")
+        for interval in ("report_interval", "check_interval"):
+            require_margin(values, "silence_timeout", interval, "a process that is a little late would be unhealthy")
+        if self.rollback_timeout >= self.exit_timeout:
+            raise ValueError(
+                f"rollback_timeout, {self.rollback_timeout:g} s, is not less than exit_timeout, "
+                f"{self.exit_timeout:g} s: a process would be killed while it rolls back. Lower rollback_timeout."
+            )
