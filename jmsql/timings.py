@@ -69,13 +69,12 @@ class Timings:
         minimum_reconnect_delay: The pause before the first attempt to connect again, once the connection is lost.
         maximum_reconnect_delay: The longest pause between two attempts; each is twice as long as the one before.
         heartbeat_interval: How often a client behind a pooler shows that it is alive.
-        heartbeat_timeout: The silence after which a client no longer relies on being taken for alive: at least twice
-            `heartbeat_interval` and `maintenance_interval`, and at most 15, when the others take one behind a pooler
-            for dead. A client hands out messages that it has prefetched only within four fifths of this time after it
-            last heard from the server.
+        heartbeat_timeout: The silence after which the others take a client behind a pooler for dead: at least twice
+            `heartbeat_interval` and `maintenance_interval`, and at most 15. Every client hands out messages that it has
+            prefetched only within four fifths of this time after it last heard from the server.
         maintenance_interval: How often a client does the maintenance, or asks whether it is to do it. At most 1.
-        lease_duration: How long the client that does the maintenance relies on its lease: at least twice
-            `maintenance_interval`, at most 5, when it runs out.
+        lease_duration: How long a client may do the maintenance without renewing its lease, after which another takes
+            over: at least twice `maintenance_interval`, and at most 5.
         maintenance_retry_delay: The pause after a step of the maintenance, or a notification, that has failed: the disk
             is full, or a lock is held for too long.
         lock_timeout: How long a statement of the control connection waits for a lock; less than `lease_duration`.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from jmsql.duration import as_setting
 from jmsql.store.runner import Runner
 from jmsql.store.statement import Result, SqlFile, value
 from jmsql.timings import Timings
@@ -41,7 +42,9 @@ class Lease:
     def renew(self, runner: Runner) -> bool:
         """Take or renew the lease; return whether the client has it."""
         asked_at = time.monotonic()
-        has_it = runner.run(_lead.bind(connection_id=self._connection_id))
+        has_it = runner.run(
+            _lead.bind(connection_id=self._connection_id, duration=as_setting(self._timings.lease_duration))
+        )
         if has_it:
             self._renewed_at = asked_at
         return has_it

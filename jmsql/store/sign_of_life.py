@@ -102,7 +102,8 @@ class Heartbeats:
         self._connection_id = former_id
         if not (former_id and self._beat(runner)):
             now = time.monotonic()
-            self._connection_id = runner.run(_connect_with_heartbeat.bind(_this_process()))
+            timeout = as_setting(self._timings.heartbeat_timeout)
+            self._connection_id = runner.run(_connect_with_heartbeat.bind(_this_process(), timeout=timeout))
             self._next = now + self._timings.heartbeat_interval
             self.certain_until = now + self._timings.liveness_duration
         return self._connection_id

@@ -287,7 +287,7 @@ declare
         'select on'
             ' jmsql.messages, jmsql.queues, jmsql.subscriptions, jmsql.clients, jmsql.destinations, jmsql.traffic,'
             ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups',
-        'insert (host, process_id, heartbeat_at, lock_key, server_process_id), '
+        'insert (host, process_id, heartbeat_at, heartbeat_timeout, lock_key, server_process_id), '
             'update (client_id, heartbeat_at, closing) on jmsql_internal.connection'];
     messaging constant text[] := browsing || array[
         'insert (queue_id, body_id, inverse_priority, jms_message_id, jms_timestamp, jms_expiration, '

@@ -8,6 +8,8 @@ create table jmsql_internal.connection (
     user_name         text not null default current_user,
     started_at        timestamptz not null default now(),
     heartbeat_at      timestamptz,
+    heartbeat_timeout interval not null default '15 seconds'
+                      check (heartbeat_timeout > '0' and heartbeat_timeout <= '15 seconds'),
     lock_key          bigint unique,
     server_process_id integer,
     closing           boolean not null default false
@@ -16,24 +18,20 @@ comment on table jmsql_internal.connection is
     'The open connections of clients. Each holds an advisory lock for as long as it lives, or has heartbeats.';
 comment on column jmsql_internal.connection.heartbeat_at is
     'When a client behind a pooler last showed that it lives; null: its advisory lock shows it.';
+comment on column jmsql_internal.connection.heartbeat_timeout is
+    'A client behind a pooler that has shown no heartbeat for so long is taken for dead: 15 seconds or less.';
 comment on column jmsql_internal.connection.lock_key is
     'The key of the advisory lock that the client''s control connection holds; null: it sends heartbeats.';
 comment on column jmsql_internal.connection.server_process_id is
     'The server process of the control connection. The lock counts only while this process holds it.';
 comment on column jmsql_internal.connection.closing is 'Set to true, it removes the row.';
 
-create function jmsql_internal.heartbeat_timeout() returns interval
-    language sql immutable parallel safe
-    return interval '15 seconds';
-comment on function jmsql_internal.heartbeat_timeout() is
-    'A client behind a pooler that has shown no heartbeat for so long is taken for dead.';
-
 create function jmsql_internal.is_connected(connection bigint) returns boolean
     language sql stable
     return exists (
         select from jmsql_internal.connection c
         where c.connection_id = connection
-          and (c.heartbeat_at > statement_timestamp() - jmsql_internal.heartbeat_timeout() or exists (
+          and (c.heartbeat_at > statement_timestamp() - c.heartbeat_timeout or exists (
         select from pg_catalog.pg_locks l
         where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.mode = 'ExclusiveLock'
           and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
@@ -103,12 +101,15 @@ create trigger connections_close after update of closing on jmsql_internal.conne
 create table jmsql_internal.leadership (
     singleton     boolean primary key default true check (singleton),
     connection_id bigint,
-    expires_at    timestamptz not null
+    expires_at    timestamptz not null,
+    duration      interval not null default '5 seconds' check (duration > '0' and duration <= '5 seconds')
 );
 comment on table jmsql_internal.leadership is
     'The lease of the client that does the maintenance for all; no row: the next that asks gets it.';
 comment on column jmsql_internal.leadership.connection_id is
     'Who has the lease; null: nobody gets it before it expires, which suspends the maintenance.';
+comment on column jmsql_internal.leadership.duration is
+    'How long a client may do the maintenance without renewing its lease, 5 seconds or less; it renews it more often.';
 
 create table jmsql_internal.maintenance_task (
     name         text primary key,
@@ -117,24 +118,18 @@ create table jmsql_internal.maintenance_task (
 comment on table jmsql_internal.maintenance_task is
     'The tasks that the client with the lease does besides its own, by the names under which programs know them.';
 
-create function jmsql_internal.lease_duration() returns interval
-    language sql immutable parallel safe
-    return interval '5 seconds';
-comment on function jmsql_internal.lease_duration() is
-    'How long a client may do the maintenance without renewing its lease. It does so about every second.';
-
 -- A client behind a pooler cannot do all of the maintenance, and leaves it to one that can. A lease that ends later
 -- than any that is given is from before the clock was set back. Whether a leader is dead whose row is there is
--- looked up only when it has missed a renewal: that reads all of the server's locks.
+-- looked up only when it has missed a renewal, after three tenths of its lease: that reads all of the server's locks.
 create function jmsql_internal.may_take_lease(held jmsql_internal.leadership, connection bigint, present timestamptz)
     returns boolean
     language sql stable
     return held.connection_id = connection
         or held.expires_at < present
         or held.connection_id is not null and (
-            held.expires_at > present + jmsql_internal.lease_duration()
+            held.expires_at > present + held.duration
             or not exists (select from jmsql_internal.connection c where c.connection_id = held.connection_id)
-            or held.expires_at < present + jmsql_internal.lease_duration() - interval '1.5 seconds'
+            or held.expires_at < present + 0.7 * held.duration
                 and not jmsql_internal.is_connected(held.connection_id)
             or exists (select from jmsql_internal.connection c
                        where c.connection_id = held.connection_id and c.heartbeat_at is not null)
@@ -144,12 +139,11 @@ comment on function jmsql_internal.may_take_lease(jmsql_internal.leadership, big
     'Whether a client gets the lease that is held by itself or by another.';
 
 -- Looking takes no lock and writes nothing.
-create function jmsql_internal.lead(connection bigint) returns boolean
+create function jmsql_internal.lead(connection bigint, lease interval) returns boolean
     language plpgsql volatile strict
 as $$
 declare
     present constant timestamptz := clock_timestamp();
-    lease constant interval := jmsql_internal.lease_duration();
     held jmsql_internal.leadership;
 begin
     if not jmsql_internal.may_administer(current_user)
@@ -162,11 +156,13 @@ begin
         return false;
     end if;
     perform set_config('synchronous_commit', 'off', true);
-    insert into jmsql_internal.leadership as l (connection_id, expires_at) values (connection, present + lease)
-    on conflict (singleton) do update set connection_id = excluded.connection_id, expires_at = excluded.expires_at
+    insert into jmsql_internal.leadership as l (connection_id, expires_at, duration)
+    values (connection, present + lease, lease)
+    on conflict (singleton) do update
+        set connection_id = excluded.connection_id, expires_at = excluded.expires_at, duration = excluded.duration
         where jmsql_internal.may_take_lease(l, connection, present);
     return found;
 end
 $$;
-comment on function jmsql_internal.lead(bigint) is
-    'Takes or renews the lease for a client, and returns whether it has it.';
+comment on function jmsql_internal.lead(bigint, interval) is
+    'Takes or renews the lease for a client and so long a time, and returns whether it has it.';

@@ -19,8 +19,8 @@ select jmsql_internal.connect_client(%(host)s, %(process_id)s),
        set_config('idle_in_transaction_session_timeout', %(idle_in_transaction_timeout)s, false);
 
 -- name: connect_with_heartbeat
-insert into jmsql_internal.connection (host, process_id, heartbeat_at)
-values (%(host)s, %(process_id)s, clock_timestamp())
+insert into jmsql_internal.connection (host, process_id, heartbeat_at, heartbeat_timeout)
+values (%(host)s, %(process_id)s, clock_timestamp(), %(timeout)s)
 returning connection_id;
 
 -- name: beat
@@ -42,7 +42,7 @@ update jmsql_internal.connection set client_id = %(client_id)s where connection_
 select jmsql_internal.is_connected(%(connection_id)s::bigint);
 
 -- name: lead
-select jmsql_internal.lead(%(connection_id)s);
+select jmsql_internal.lead(%(connection_id)s, %(duration)s);
 
 -- name: clock
 select (extract(epoch from clock_timestamp()) * 1000)::bigint;

@@ -391,6 +391,13 @@ class TestForgery:
             attacker.execute(
                 "update jmsql_internal.connection set heartbeat_at = 'infinity' where connection_id = %s", [mine]
             )
+        with pytest.raises(psycopg.errors.CheckViolation):
+            attacker.execute(
+                "insert into jmsql_internal.connection (host, process_id, heartbeat_at, heartbeat_timeout) "
+                "values ('here', 1, clock_timestamp(), '1 hour')"
+            )
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            attacker.execute("update jmsql_internal.connection set heartbeat_timeout = '1 hour'")
 
     def test_of_what_goes_through(self, plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
         send_texts(session, SECRETS, "a")

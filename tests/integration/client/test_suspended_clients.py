@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Message, MessageConsumer, Queue, Timings
 from jmsql.store.runner import Runner
-from jmsql.testing import drain, wait_for
+from jmsql.testing import FAST_TIMINGS, drain, wait_for
 from tests.integration.client.server import Server
 from tests.integration.pooler.routes import Route
 from tests.texts import receive, send_texts
@@ -21,8 +22,8 @@ NAMES = [str(number) for number in range(12)]
 
 @pytest.fixture
 def jmsql_timings() -> Timings:
-    """Clients are sure for a moment only that nobody takes them for dead."""
-    return Timings(maintenance_interval=0.05, heartbeat_interval=0.05, heartbeat_timeout=0.25)
+    """A client that is suspended is soon taken for dead, behind a pooler, and no longer sure that it is not."""
+    return dataclasses.replace(FAST_TIMINGS, heartbeat_interval=0.1, heartbeat_timeout=2.0)
 
 
 @contextmanager
@@ -40,13 +41,7 @@ def suspended(connection: Connection, server: Server) -> Iterator[None]:
     control._wake()
     assert stands.wait(30)
     wait_for(lambda: not control.is_certain)
-    if control._pooled:
-        late = (
-            "update jmsql_internal.connection set heartbeat_at = heartbeat_at - interval '1 hour' "
-            "where connection_id = %s"
-        )
-        server.rows(late, control.connection_id)
-    else:
+    if not control._pooled:
         server.rows("update jmsql_internal.connection set started_at = started_at - interval '1 minute'")
         server.rows("select pg_terminate_backend(%s, 10000)", control._connection.info.backend_pid)
     number = control.connection_id

@@ -21,7 +21,7 @@ from jmsql import (
     Timings,
     Topic,
 )
-from jmsql.testing import wait_for
+from jmsql.testing import FAST_TIMINGS, wait_for
 from tests.integration.client.server import Server
 from tests.integration.pooler.pgbouncer import PgBouncer
 from tests.integration.topics.remote_client import RemoteClient, remote_client
@@ -32,7 +32,7 @@ from tests.texts import receive, receive_texts, send_texts
 TOPIC = Topic("news")
 HEARTBEATS = "select connection_id, heartbeat_at from jmsql_internal.connection order by connection_id"
 MISS = """
-    update jmsql_internal.connection set heartbeat_at = heartbeat_at - jmsql_internal.heartbeat_timeout()
+    update jmsql_internal.connection set heartbeat_at = heartbeat_at - heartbeat_timeout
     where connection_id = any(%s)
     """
 
@@ -61,13 +61,23 @@ def test_heartbeats_go_on_while_nothing_happens(factory: ConnectionFactory, serv
             wait_for(lambda before=before: server.rows(HEARTBEATS) > before)  # type: ignore[misc]
 
 
-def test_client_with_heartbeats_is_shown_as_connected(connection: Connection, server: Server) -> None:
+@pytest.mark.parametrize(
+    ("timings", "alive", "dead"), [(Timings(), 14, 15), (FAST_TIMINGS, 4, 5)], ids=["default", "shorter"]
+)
+def test_client_is_connected_until_it_has_sent_no_heartbeat_for_its_time_out(
+    factory: ConnectionFactory, server: Server, timings: Timings, alive: int, dead: int
+) -> None:
     is_connected = "select connected from jmsql.clients"
-    assert server.rows(is_connected) == [(True,)]
-    server.rows("update jmsql_internal.connection set heartbeat_at = now() - interval '14 seconds'")
-    assert server.rows(is_connected) == [(True,)]
-    server.rows("update jmsql_internal.connection set heartbeat_at = now() - interval '15 seconds'")
-    assert server.rows(is_connected) == [(False,)]
+    silent = "update jmsql_internal.connection set heartbeat_at = clock_timestamp() - make_interval(secs => %s)"
+    with dataclasses.replace(factory, timings=timings).create_connection() as connection:
+        connection.start()
+        wait_for(lambda: server.rows(is_connected) == [(True,)])
+        server.rows("begin")  # so that its heartbeats wait
+        server.rows(silent, alive)
+        assert server.rows(is_connected) == [(True,)]
+        server.rows(silent, dead)
+        assert server.rows(is_connected) == [(False,)]
+        server.rows("rollback")
 
 
 def test_nothing_of_a_client_stays_on_the_connections_that_all_share(

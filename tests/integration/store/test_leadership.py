@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, LiteralString
 
+import psycopg
 import pytest
 
 from jmsql.store.driver import PsycopgDriver
@@ -20,7 +21,13 @@ from tests.leadership import SUSPEND_MAINTENANCE
 
 LONG_AGO = 1
 HAS_GROUPS = has_groups(1)
-PASS: LiteralString = "update jmsql_internal.leadership set expires_at = expires_at - jmsql_internal.lease_duration()"
+PASS: LiteralString = "update jmsql_internal.leadership set expires_at = expires_at - duration"
+
+
+IMPATIENT = Timings(
+    maintenance_interval=0.001, lease_duration=0.002, lock_timeout=0.001, idle_in_transaction_timeout=0.001
+)
+"""The lease is looked at before each statement."""
 
 
 def connect(client: Client) -> int:
@@ -84,18 +91,40 @@ def test_clock_set_back_leaves_no_lease_that_lasts_for_hours(client: Client, ope
     assert lead(client, second)
 
 
+def test_a_lease_lasts_as_long_as_its_client_s_timings_say(client: Client, open_client: OpenClient) -> None:
+    other = open_client()
+    first, second = connect(other), connect(client)
+    assert Lease(first, IMPATIENT).renew(other.runner)
+    duration = (
+        "select extract(epoch from duration)::float, expires_at < clock_timestamp() + duration "
+        "from jmsql_internal.leadership"
+    )
+    assert client.rows(duration) == [(0.002, True)]
+    wait_for(lambda: lead(client, second))
+    assert client.rows(duration) == [(5.0, True)]
+    assert not lead(other, first)
+
+
+@pytest.mark.parametrize("duration", ["5001 ms", "1 month", "0", "-1 s", None])
+def test_the_server_gives_no_lease_for_longer_than_five_seconds(client: Client, duration: str | None) -> None:
+    number = connect(client)
+    refused = psycopg.errors.CheckViolation if duration is not None else psycopg.errors.NotNullViolation
+    with pytest.raises(refused):
+        client.connection.execute(
+            "insert into jmsql_internal.leadership values (true, %s, clock_timestamp(), %s)", [number, duration]
+        )
+    if duration is not None:
+        with pytest.raises(psycopg.errors.CheckViolation):
+            client.connection.execute("select jmsql_internal.lead(%s, %s)", [number, duration])
+    assert lead(client, number)
+
+
 def test_maintenance_can_be_suspended(client: Client) -> None:
     number = connect(client)
     client.connection.execute(SUSPEND_MAINTENANCE)
     assert not lead(client, number)
     client.connection.execute("delete from jmsql_internal.leadership")
     assert lead(client, number)
-
-
-IMPATIENT = Timings(
-    maintenance_interval=0.001, lease_duration=0.002, lock_timeout=0.001, idle_in_transaction_timeout=0.001
-)
-"""The lease is looked at before each statement."""
 
 
 def test_frozen_leader_finds_out_before_its_next_step(client: Client, open_client: OpenClient) -> None:
