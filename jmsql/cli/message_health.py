@@ -266,7 +266,7 @@ def _dead_letters(runner: Runner) -> Iterator[Finding]:
         "dead letters",
         Health.note,
         "; ".join(letters),
-        "select * from jmsql.dead_letters says why. When the cause is mended, `jmsql retry` sends them back.",
+        "select * from jmsql.dead_letters says why. When the cause is fixed, `jmsql retry` sends them back.",
     )
 
 
