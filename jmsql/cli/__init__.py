@@ -11,6 +11,8 @@ def main() -> None:
     """Run the command with the arguments of this process, and exit."""
     try:
         from jmsql.cli.application import run
+
+        run()
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in {"typer", "rich"} and "no pq wrapper available" not in str(
             error
@@ -18,4 +20,3 @@ def main() -> None:
             raise
         print("jmsql: The command needs packages that are not installed: pip install 'jmsql[cli]'", file=sys.stderr)  # noqa: T201
         sys.exit(2)
-    run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import os
 import signal
@@ -11,30 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from jmsql.cli import (
-    archive,
-    binding,
-    browse,
-    dead_letters,
-    destination,
-    doctor,
-    history,
-    metrics,
-    migrate,
-    move,
-    purge,
-    queues,
-    receive,
-    roles,
-    selector,
-    send,
-    show,
-    statistics,
-    subscriptions,
-    top,
-    worker,
-)
-from jmsql.cli.demo.command import demo
+from jmsql.cli.commands import COMMANDS, load_command
 from jmsql.cli.options import advice_for
 from jmsql.exceptions import InvalidSelectorException, JMSException
 
@@ -46,10 +22,19 @@ BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
 class Commands(typer.core.TyperGroup):
-    """The subcommands, in the order in which they were added. They report JMS errors in a line, not a traceback."""
+    """The subcommands: one is loaded when it is called. They report JMS errors in a line, not a traceback."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, listed in COMMANDS.items():
+            self.add_command(typer.core.TyperCommand(name, help=listed.summary))
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(self.commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, None if listed is None else load_command(listed.name), rest
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -75,7 +60,9 @@ def _report(context: typer.Context, error: BaseException, *, verbose: bool) -> N
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"jmsql {importlib.metadata.version('jmsql')}")
+        from jmsql import __version__
+
+        typer.echo(f"jmsql {__version__}")
         raise typer.Exit
 
 
@@ -108,37 +95,6 @@ def jmsql(
     """
     if verbose:
         logging.getLogger().setLevel(logging.INFO)
-
-
-for command in (
-    demo,
-    migrate.migrate,
-    send.send,
-    receive.receive,
-    browse.browse,
-    show.show,
-    queues.queues,
-    subscriptions.subscriptions,
-    subscriptions.subscribe,
-    subscriptions.unsubscribe,
-    queues.clients,
-    move.move,
-    purge.purge,
-    dead_letters.dead_letters,
-    dead_letters.retry,
-    worker.worker,
-    top.top,
-    metrics.metrics,
-    doctor.doctor,
-    archive.archive,
-    statistics.statistics,
-):
-    app.command()(command)
-app.add_typer(destination.application, name="destination")
-app.add_typer(history.application, name="history")
-app.add_typer(selector.application, name="selector")
-app.add_typer(roles.application, name="roles")
-app.add_typer(binding.application, name="binding")
 
 
 def run() -> NoReturn:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.documents import body_preview, message_document
-from jmsql.cli.options import Json, Schema, Selector, Url, open_database, parse_selector
+from jmsql.cli.options import Json, Schema, Selector, Url, check_selector, open_database
 from jmsql.cli.output import age, console, json_text, table, write
 from jmsql.cli.sources import ClientId, DestinationName, Source, SubscriptionName
 
@@ -42,7 +42,7 @@ def browse(
     source = Source.read(destination, subscription, client_id)
     if source.ends_with_its_consumer:
         raise typer.BadParameter("A topic holds no messages, its subscriptions do: give --subscription.")
-    parse_selector(selector)
+    check_selector(selector)
     shown = 0
     listing = table(
         *("message", "state", "priority", "age", "delivered", "properties", "body"),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from jmsql.cli.options import Json, Schema, Selector, Url, open_database, parse_selector
+from jmsql.cli.options import Json, Schema, Selector, Url, check_selector, open_database
 from jmsql.cli.output import console, counted, print_json, progress, working
 
 __all__ = ["move"]
@@ -31,7 +31,7 @@ def move(
 
     Example: `jmsql move orders orders.old --selector "year < 2025"`
     """
-    parse_selector(selector)
+    check_selector(selector)
     with open_database(url, schema).administration() as administration:
         with working("Counting ..."):
             found = administration.count(source, selector)

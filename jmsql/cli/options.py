@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from jmsql.cli.output import working
-from jmsql.client.administration import Administration
-from jmsql.client.factory import ConnectionFactory
 from jmsql.duration import seconds
-from jmsql.selectors import Selector as ParsedSelector
-from jmsql.store.engine import parse_url
-from jmsql.store.migration import DEFAULT_SCHEMA
+
+# What connects is loaded where it is used: `--help` and a mistaken option need none of it.
+if TYPE_CHECKING:
+    from jmsql.client.administration import Administration
+    from jmsql.client.factory import ConnectionFactory
 
 __all__ = [
     "Database",
@@ -27,8 +27,8 @@ __all__ = [
     "advice_for",
     "check_duration",
     "check_optional_duration",
+    "check_selector",
     "open_database",
-    "parse_selector",
     "spark_settings",
 ]
 
@@ -44,6 +44,8 @@ def advice_for(context: typer.Context, text: str) -> str:
         context: The command's, or one around it.
         text: The text, with commands in backticks.
     """
+    from jmsql.store.migration import DEFAULT_SCHEMA
+
     schema: str = context.meta.get(_SCHEMA, DEFAULT_SCHEMA)
     if schema == DEFAULT_SCHEMA:
         return text
@@ -53,7 +55,11 @@ def advice_for(context: typer.Context, text: str) -> str:
 
 def _without_password(context: typer.Context, parameter: typer.CallbackParam, url: str | None) -> str | None:
     source = context.get_parameter_source(parameter.name or "")
-    if url is not None and source is not None and source.name == "COMMANDLINE" and parse_url(url).password is not None:
+    if url is None or source is None or source.name != "COMMANDLINE":
+        return url
+    from jmsql.store.engine import parse_url
+
+    if parse_url(url).password is not None:
         raise typer.BadParameter(
             "All users of this machine can read a password on the command line. Put it in PGPASSWORD or ~/.pgpass, "
             "or the whole URL in JMSQL_URL."
@@ -118,10 +124,14 @@ class Database(NamedTuple):
 
     def factory(self) -> ConnectionFactory:
         """Return what makes JMS connections to it."""
+        from jmsql.client.factory import ConnectionFactory
+
         return ConnectionFactory(self.url, schema=self.schema)
 
     def administration(self) -> Administration:
         """Connect to look at it, or to look after it."""
+        from jmsql.client.administration import Administration
+
         return Administration(self.url, schema=self.schema)
 
 
@@ -152,13 +162,16 @@ def check_optional_duration(parameter: typer.CallbackParam, value: float | None)
     return None if value is None else check_duration(parameter, value)
 
 
-def parse_selector(text: str | None) -> ParsedSelector | None:
-    """Read a selector.
+def check_selector(text: str | None) -> None:
+    """Refuse a selector that has an error, before anything is done.
 
     Raises:
         InvalidSelectorException: It has an error.
     """
-    return ParsedSelector.parse(text)
+    if text is not None:
+        from jmsql.selectors import Selector
+
+        Selector.parse(text)
 
 
 def spark_settings(given: list[str] | None) -> dict[str, str]:

@@ -6,13 +6,15 @@ import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.status import Status
 
 from jmsql.cli.listing import Listing
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+    from rich.status import Status
 
 __all__ = ["age", "console", "counted", "json_text", "print_json", "progress", "table", "working", "write"]
 
@@ -82,6 +84,8 @@ def working(text: str) -> Status:
 
 def progress(*, wanted: bool = True) -> Progress:
     """Make a progress display on standard error; it stays silent where that is no terminal, or if not wanted."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     error = console(error=True)
     return Progress(
         SpinnerColumn(),

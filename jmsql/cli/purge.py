@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jmsql.cli.options import Json, QueueName, Schema, Selector, Url, open_database, parse_selector
+from jmsql.cli.options import Json, QueueName, Schema, Selector, Url, check_selector, open_database
 from jmsql.cli.output import console, counted, print_json, progress, working
 
 __all__ = ["purge"]
@@ -28,7 +28,7 @@ def purge(
 
     Example: `jmsql purge orders --selector "color = 'blue'"`
     """
-    parse_selector(selector)
+    check_selector(selector)
     with open_database(url, schema).administration() as administration:
         with working("Counting ..."):
             found = administration.count(queue, selector)

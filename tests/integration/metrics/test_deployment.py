@@ -12,10 +12,9 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from typer.main import get_command
 
 import jmsql
-from jmsql.cli.application import app
+from jmsql.cli.commands import load_command
 from jmsql.metrics import StoreCollector
 from jmsql.store.traffic import Counts
 from jmsql.worker.metrics import Totals, WorkerMetrics, exposition
@@ -132,11 +131,9 @@ def test_services_depend_on_and_mount_what_there_is(compose: dict[str, Any]) -> 
 
 
 def test_the_commands_of_services_are_those_of_jmsql(compose: dict[str, Any]) -> None:
-    command = get_command(app)
     for name in ("migrate", "worker", "metrics"):
         arguments = compose["services"][name]["command"]
-        subcommand = command.commands[arguments[0]]  # type: ignore[attr-defined]
-        subcommand.make_context(name, list(arguments[1:]))
+        load_command(arguments[0]).make_context(name, list(arguments[1:]))
 
 
 def test_the_image_has_what_it_is_built_from() -> None:

@@ -1,0 +1,151 @@
+"""The subcommands: what the list of them says of each, and where it is loaded from when it is called."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import Any, NamedTuple
+
+import typer
+
+__all__ = ["COMMANDS", "Listed", "load_command"]
+
+
+class Listed(NamedTuple):
+    """A subcommand as the list of them shows it.
+
+    Args:
+        place: Its module, and the name of the function or of the group of commands there.
+        summary: The first paragraph of its help.
+    """
+
+    place: str
+    summary: str
+
+
+COMMANDS = {
+    "demo": Listed(
+        "demo.command:demo",
+        "Send the flights out of New York in 2013 through a queue and a topic, kill workers, and prove that none is "
+        "lost.",
+    ),
+    "migrate": Listed(
+        "migrate:migrate",
+        "Make the schema in the database, or bring it to the version that this release works with.",
+    ),
+    "send": Listed(
+        "send:send",
+        "Send messages to a queue, which is made if need be, or to the subscriptions of a topic.",
+    ),
+    "receive": Listed(
+        "receive:receive",
+        "Take messages off a queue, or off a subscription to a topic, and print them.",
+    ),
+    "browse": Listed(
+        "browse:browse",
+        "Show the messages of a queue, or of a durable subscription to a topic, in the order of their delivery.",
+    ),
+    "show": Listed(
+        "show:show",
+        "Show one message whole: its headers, properties and body, where it is, and where its delivery stands.",
+    ),
+    "queues": Listed(
+        "queues:queues",
+        "List the queues, and how many messages of each state they hold.",
+    ),
+    "subscriptions": Listed(
+        "subscriptions:subscriptions",
+        "List the subscriptions to topics, and how many messages of each state wait in them.",
+    ),
+    "subscribe": Listed(
+        "subscriptions:subscribe",
+        "Make a durable subscription, which collects messages before its first consumer comes.",
+    ),
+    "unsubscribe": Listed(
+        "subscriptions:unsubscribe",
+        "End a durable subscription, and delete the messages that wait in it.",
+    ),
+    "clients": Listed(
+        "queues:clients",
+        "List the connections of clients, and how many messages each has claimed.",
+    ),
+    "move": Listed(
+        "move:move",
+        "Move the messages of a queue to another queue.",
+    ),
+    "purge": Listed(
+        "purge:purge",
+        "Delete the messages of a queue for good.",
+    ),
+    "dead-letters": Listed(
+        "dead_letters:dead_letters",
+        "List dead letters: messages that were delivered in vain too often, or have expired. The last comes first.",
+    ),
+    "retry": Listed(
+        "dead_letters:retry",
+        "Move dead letters back to where they come from, in one transaction.",
+    ),
+    "worker": Listed(
+        "worker:worker",
+        "Handle messages with the listeners of an application.",
+    ),
+    "top": Listed(
+        "top:top",
+        "Watch the queues and subscriptions: what waits in each, what comes in and goes out, and who receives.",
+    ),
+    "metrics": Listed(
+        "metrics:metrics",
+        "Show the metrics of the store to Prometheus: what SQL can tell, whichever clients there are.",
+    ),
+    "doctor": Listed(
+        "doctor:doctor",
+        "Examine the database: the schema, who holds messages, who receives, and all that keeps vacuum from its work.",
+    ),
+    "archive": Listed(
+        "archive:archive",
+        "Write the history to Parquet files, by destination and day: what was added since the last run, each message "
+        "once.",
+    ),
+    "statistics": Listed(
+        "statistics:statistics",
+        "Count what has left the destinations that keep history: a Spark job, with a report in HTML.",
+    ),
+    "destination": Listed(
+        "destination:application",
+        "Make, change and delete queues and topics, and see what is set for them.",
+    ),
+    "history": Listed(
+        "history:application",
+        "See what has left the destinations that keep history, send it again, and remove it.",
+    ),
+    "selector": Listed(
+        "selector:application",
+        "See what becomes of a selector in PostgreSQL.",
+    ),
+    "roles": Listed(
+        "roles:application",
+        "Make the roles that have access to all destinations, and see who has access to which.",
+    ),
+    "binding": Listed(
+        "binding:application",
+        "Keep connection factories and destinations in the database, for `jmsql.lookup`.",
+    ),
+}
+"""The subcommands, in the order of the list."""
+
+
+@cache
+def load_command(name: str) -> Any:
+    """Load a subcommand, or a group of them.
+
+    Args:
+        name: A key of `COMMANDS`.
+    """
+    module, _, attribute = COMMANDS[name].place.partition(":")
+    found = getattr(importlib.import_module(f"jmsql.cli.{module}"), attribute)
+    parent = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
+    if isinstance(found, typer.Typer):
+        parent.add_typer(found, name=name)
+    else:
+        parent.command(name)(found)
+    return typer.main.get_group(parent).commands[name]
