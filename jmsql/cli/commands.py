@@ -30,59 +30,59 @@ COMMANDS = {
         "lost.",
     ),
     "migrate": Listed(
-        "migrate:migrate",
+        "administration.migrate:migrate",
         "Make the schema in the database, or bring it to the version that this release works with.",
     ),
     "send": Listed(
-        "send:send",
+        "messages.send:send",
         "Send messages to a queue, which is made if need be, or to the subscriptions of a topic.",
     ),
     "receive": Listed(
-        "receive:receive",
+        "messages.receive:receive",
         "Take messages off a queue, or off a subscription to a topic, and print them.",
     ),
     "browse": Listed(
-        "browse:browse",
+        "messages.browse:browse",
         "Show the messages of a queue, or of a durable subscription to a topic, in the order of their delivery.",
     ),
     "show": Listed(
-        "show:show",
+        "messages.show:show",
         "Show one message whole: its headers, properties and body, where it is, and where its delivery stands.",
     ),
     "queues": Listed(
-        "queues:queues",
+        "destinations.queues:queues",
         "List the queues, and how many messages of each state they hold.",
     ),
     "subscriptions": Listed(
-        "subscriptions:subscriptions",
+        "destinations.subscriptions:subscriptions",
         "List the subscriptions to topics, and how many messages of each state wait in them.",
     ),
     "subscribe": Listed(
-        "subscriptions:subscribe",
+        "destinations.subscriptions:subscribe",
         "Make a durable subscription, which collects messages before its first consumer comes.",
     ),
     "unsubscribe": Listed(
-        "subscriptions:unsubscribe",
+        "destinations.subscriptions:unsubscribe",
         "End a durable subscription, and delete the messages that wait in it.",
     ),
     "clients": Listed(
-        "queues:clients",
+        "destinations.queues:clients",
         "List the connections of clients, and how many messages each has claimed.",
     ),
     "move": Listed(
-        "move:move",
+        "messages.move:move",
         "Move the messages of a queue to another queue.",
     ),
     "purge": Listed(
-        "purge:purge",
+        "messages.purge:purge",
         "Delete the messages of a queue for good.",
     ),
     "dead-letters": Listed(
-        "dead_letters:dead_letters",
+        "messages.dead_letters:dead_letters",
         "List dead letters: messages that were delivered in vain too often, or have expired. The last comes first.",
     ),
     "retry": Listed(
-        "dead_letters:retry",
+        "messages.dead_letters:retry",
         "Move dead letters back to where they come from, in one transaction.",
     ),
     "worker": Listed(
@@ -90,44 +90,44 @@ COMMANDS = {
         "Handle messages with the listeners of an application.",
     ),
     "top": Listed(
-        "top:top",
+        "monitoring.top:top",
         "Watch the queues and subscriptions: what waits in each, what comes in and goes out, and who receives.",
     ),
     "metrics": Listed(
-        "metrics:metrics",
+        "monitoring.metrics:metrics",
         "Show the metrics of the store to Prometheus: what SQL can tell, whichever clients there are.",
     ),
     "doctor": Listed(
-        "doctor:doctor",
+        "doctor.command:doctor",
         "Examine the database: the schema, who holds messages, who receives, and all that keeps vacuum from its work.",
     ),
     "archive": Listed(
-        "archive:archive",
+        "history.archive:archive",
         "Write the history to Parquet files, by destination and day: what was added since the last run, each message "
         "once.",
     ),
     "statistics": Listed(
-        "statistics:statistics",
+        "history.statistics:statistics",
         "Count what has left the destinations that keep history: a Spark job, with a report in HTML.",
     ),
     "destination": Listed(
-        "destination:application",
+        "destinations.destination:application",
         "Make, change and delete queues and topics, and see what is set for them.",
     ),
     "history": Listed(
-        "history:application",
+        "history.history:application",
         "See what has left the destinations that keep history, send it again, and remove it.",
     ),
     "selector": Listed(
-        "selector:application",
+        "destinations.selector:application",
         "See what becomes of a selector in PostgreSQL.",
     ),
     "roles": Listed(
-        "roles:application",
+        "administration.roles:application",
         "Make the roles that have access to all destinations, and see who has access to which.",
     ),
     "binding": Listed(
-        "binding:application",
+        "administration.binding:application",
         "Keep connection factories and destinations in the database, for `jmsql.lookup`.",
     ),
 }

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from jmsql.cli.output import working
+from jmsql.destinations import Destination, Queue, parse_destination
 from jmsql.duration import seconds
+from jmsql.exceptions import InvalidDestinationException
 
 # What connects is loaded where it is used: `--help` and a mistaken option need none of it.
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ __all__ = [
     "check_optional_duration",
     "check_selector",
     "open_database",
+    "read_destination",
     "spark_settings",
 ]
 
@@ -160,6 +163,18 @@ def check_duration(parameter: typer.CallbackParam, value: float) -> float:
 def check_optional_duration(parameter: typer.CallbackParam, value: float | None) -> float | None:
     """Refuse what is given and is no duration, before anything is done."""
     return None if value is None else check_duration(parameter, value)
+
+
+def read_destination(text: str) -> Destination:
+    """Read a destination; a bare name is a queue's.
+
+    Raises:
+        typer.BadParameter: It cannot be read.
+    """
+    try:
+        return parse_destination(text) if "://" in text else Queue(text)
+    except InvalidDestinationException as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def check_selector(text: str | None) -> None:

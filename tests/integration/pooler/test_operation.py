@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from jmsql import ConnectionFactory, Queue
-from jmsql.cli.finding import Health
-from jmsql.cli.health import examine
-from jmsql.cli.message_health import Limits
+from jmsql.cli.doctor.finding import Health
+from jmsql.cli.doctor.health import examine
+from jmsql.cli.doctor.message_health import Limits
 from jmsql.store.autocommit import open_runner
 from jmsql.store.measurement import LONGEST_LOOK, destinations
 from tests.texts import send_texts

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jmsql.cli.movement import Look, Movement, Movements, Order
+from jmsql.cli.monitoring.movement import Look, Movement, Movements, Order
 from jmsql.store.measurement import DestinationMeasurement, StoreMeasurement
 
 EMPTY = DestinationMeasurement("queue", "orders", None, None, 0, 0, 0, 0, 0, 0, None, None, 0, 0, 0, 0, 0)

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from jmsql.cli.documents import body_preview, message_document
+from jmsql.cli.messages.documents import body_preview, message_document
+from jmsql.cli.messages.sources import ClientId, DestinationName, Source, SubscriptionName
 from jmsql.cli.options import Json, Schema, Selector, Url, check_selector, open_database
 from jmsql.cli.output import age, console, json_text, table, write
-from jmsql.cli.sources import ClientId, DestinationName, Source, SubscriptionName
 
 __all__ = ["browse"]
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import typer
 
-from jmsql.destinations import Destination, Queue, parse_destination
-from jmsql.exceptions import InvalidDestinationException, MessageFormatException
+from jmsql.exceptions import MessageFormatException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, TextMessage
 
-__all__ = ["BodyType", "Property", "compose", "read_destination", "read_properties"]
+__all__ = ["BodyType", "Property", "compose", "read_properties"]
 
 
 class BodyType(StrEnum):
@@ -125,15 +124,3 @@ def _read_property(text: str) -> Property:
     except (MessageFormatException, ValueError) as error:
         raise typer.BadParameter(f"{text!r} is no property: {error}") from error
     return set_property
-
-
-def read_destination(text: str) -> Destination:
-    """Read a destination; a bare name is a queue's.
-
-    Raises:
-        typer.BadParameter: It cannot be read.
-    """
-    try:
-        return parse_destination(text) if "://" in text else Queue(text)
-    except InvalidDestinationException as error:
-        raise typer.BadParameter(str(error)) from error

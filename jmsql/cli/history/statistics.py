@@ -10,9 +10,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import typer
 from rich.text import Text
 
-from jmsql.cli.composition import read_destination
-from jmsql.cli.moments import read_moment
-from jmsql.cli.options import Json, Schema, SparkSettings, Url, open_database, spark_settings
+from jmsql.cli.history.moments import read_moment
+from jmsql.cli.options import Json, Schema, SparkSettings, Url, open_database, read_destination, spark_settings
 from jmsql.cli.output import console, counted, print_json, progress, table
 from jmsql.exceptions import ResourceAllocationException
 

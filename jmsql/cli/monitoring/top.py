@@ -14,8 +14,8 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from jmsql.cli.keyboard import Keyboard, keyboard
-from jmsql.cli.movement import Look, Movement, Movements, Order
+from jmsql.cli.monitoring.keyboard import Keyboard, keyboard
+from jmsql.cli.monitoring.movement import Look, Movement, Movements, Order
 from jmsql.cli.options import Schema, Url, open_database
 from jmsql.cli.output import console, counted, json_text, print_json, table, write
 from jmsql.store import measurement

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from jmsql.cli.finding import Finding, Health, shortened
-from jmsql.cli.message_health import (
+from jmsql.cli.doctor.finding import Finding, Health, shortened
+from jmsql.cli.doctor.message_health import (
     Limits,
     examine_clock,
     examine_messages,

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from jmsql.cli.finding import Finding, Health
-from jmsql.cli.health import examine
-from jmsql.cli.message_health import Limits
+from jmsql.cli.doctor.finding import Finding, Health
+from jmsql.cli.doctor.health import examine
+from jmsql.cli.doctor.message_health import Limits
 from jmsql.cli.options import Json, Schema, Url, advice_for, open_database
 from jmsql.cli.output import console, counted, print_json, table, working
 from jmsql.store.autocommit import open_runner

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from jmsql.cli.composition import read_destination
+from jmsql.cli.options import read_destination
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.administration import Administration
 from jmsql.client.connection import Connection

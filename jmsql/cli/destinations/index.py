@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from jmsql.cli.destinations.selector import read_selector
 from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.output import console, print_json, table
-from jmsql.cli.selector import read_selector
 from jmsql.store.autocommit import AutocommitRunner, open_runner
 from jmsql.store.selector_indexes import IndexProgress, create_index, drop_index, selector_indexes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from jmsql.cli.finding import Finding, Health, shortened
+from jmsql.cli.doctor.finding import Finding, Health, shortened
 from jmsql.cli.output import counted
 from jmsql.selectors import Selector
 from jmsql.spark.diagnosis import PreparedWrite, SparkDiagnosis

@@ -9,8 +9,8 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from jmsql.cli.composition import BodyType, compose, read_destination, read_properties
-from jmsql.cli.options import Json, Schema, Url, check_duration, open_database
+from jmsql.cli.messages.composition import BodyType, compose, read_properties
+from jmsql.cli.options import Json, Schema, Url, check_duration, open_database, read_destination
 from jmsql.cli.output import console, counted, print_json, progress
 from jmsql.messages import DeliveryMode, Message
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jmsql.cli.composition import read_destination
-from jmsql.cli.options import Json, Schema, SparkSettings, Url, open_database, spark_settings
+from jmsql.cli.options import Json, Schema, SparkSettings, Url, open_database, read_destination, spark_settings
 from jmsql.cli.output import console, counted, print_json, progress, table
 from jmsql.spark.archiving.archive_format import ArchiveFormat
 from jmsql.spark.session import spark_session

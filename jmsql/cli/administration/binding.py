@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from jmsql.cli.composition import read_destination
-from jmsql.cli.options import Json, Schema, Url, open_database
+from jmsql.cli.options import Json, Schema, Url, open_database, read_destination
 from jmsql.cli.output import console, print_json, table
 from jmsql.destinations import Destination
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jmsql.cli.documents import message_as_text, message_document, past_document, past_message_as_text
+from jmsql.cli.messages.documents import message_as_text, message_document, past_document, past_message_as_text
 from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.output import json_text, working, write
 from jmsql.store.inspection import FoundMessage

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from jmsql.cli.messages.sources import ClientId, Shared, Source
 from jmsql.cli.options import Json, Schema, Selector, Url, check_selector, open_database
 from jmsql.cli.output import age, console, print_json, table, working
-from jmsql.cli.sources import ClientId, Shared, Source
 
 __all__ = ["subscribe", "subscriptions", "unsubscribe"]
 

@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from jmsql.cli.composition import read_destination
-from jmsql.cli.destination_index import index
-from jmsql.cli.options import Json, Schema, Url, open_database
+from jmsql.cli.destinations.index import index
+from jmsql.cli.options import Json, Schema, Url, open_database, read_destination
 from jmsql.cli.output import console, print_json, table
 from jmsql.store.access import AccessSummary
 from jmsql.store.destination_settings import DestinationSettings, DestinationSummary

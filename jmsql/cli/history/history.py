@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from jmsql.cli.composition import read_destination
-from jmsql.cli.documents import body_preview, message_document, past_document, past_message_as_text
-from jmsql.cli.moments import read_moment
-from jmsql.cli.options import Json, Schema, Selector, Url, open_database
+from jmsql.cli.history.moments import read_moment
+from jmsql.cli.messages.documents import body_preview, message_document, past_document, past_message_as_text
+from jmsql.cli.options import Json, Schema, Selector, Url, open_database, read_destination
 from jmsql.cli.output import console, counted, json_text, print_json, progress, table, working, write
 from jmsql.client.history import OUTCOMES
 from jmsql.destinations import Destination

@@ -1,0 +1,1 @@
+"""Commands for the schema, its roles, and the objects that are bound to names."""

@@ -1,0 +1,1 @@
+"""Commands for queues, topics, their subscriptions and their clients."""

@@ -1,0 +1,1 @@
+"""`jmsql doctor`: what is well with a database, and what is not."""

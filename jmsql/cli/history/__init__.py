@@ -1,0 +1,1 @@
+"""Commands for what has left its destination: looked at, archived and counted."""

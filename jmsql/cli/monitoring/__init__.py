@@ -1,0 +1,1 @@
+"""Commands that watch a store: in a terminal, and by Prometheus."""
