@@ -51,16 +51,17 @@ class AsynchronousSender:
         self._untold_count = 0
         self._bytes = 0
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="jmsql-sender", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="jmsql-sender", daemon=True)
+        """Where completion listeners are called."""
 
     def start(self) -> None:
         """Begin to send what is submitted."""
-        self._thread.start()
+        self.thread.start()
 
     @property
     def is_current(self) -> bool:
         """Whether the caller runs on the sender's thread: in a completion listener."""
-        return threading.current_thread() is self._thread
+        return threading.current_thread() is self.thread
 
     def submit(self, send: AsynchronousSend) -> None:
         """Have a message sent; wait while too many are on their way, except in a completion listener.
@@ -99,7 +100,7 @@ class AsynchronousSender:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join()
+        self.thread.join()
         self._insertion.close()
 
     @property

@@ -78,12 +78,6 @@ class ClaimedDelivery:
         return claim(queue_id, selector, lowest, limit, self._claimant().connection_id, self._time_limit, groups)
 
     def next(self, inbox: Inbox, accept: Accept | None = None) -> MessageRow | None:
-        """Return the next message, now delivered, or None if there is none.
-
-        Args:
-            inbox: Where it comes to.
-            accept: Called with the message, which is not delivered if it is refused; None: any is wanted.
-        """
         while True:
             row = self.next_held(inbox)
             if row is not None or not self.fetch(inbox, inbox.prefetch.size()):
@@ -97,7 +91,6 @@ class ClaimedDelivery:
         return row
 
     def next_held(self, inbox: Inbox) -> MessageRow | None:
-        """Return the next message that was fetched before, now delivered, or None if there is none."""
         if len(inbox) and not self._lives():
             self._release(inbox, inbox.give_up())
         self._release(inbox, inbox.drop_stale())
@@ -122,7 +115,6 @@ class ClaimedDelivery:
             self._announce(self._release(inbox, inbox.give_up()))
 
     def fetch(self, inbox: Inbox, limit: int) -> bool:
-        """Fetch up to `limit` messages; return whether there are any."""
         if not self._lives():
             return False
         rules = self._redelivery.rules(inbox)

@@ -46,6 +46,10 @@ class ClientContext:
         clock: By which messages expire.
         start_reminder: Warns of consumers of a connection that was never started.
         failed: Tells the exception listener of a problem.
+        client_id: The client identifier, if it has one.
+        used: Whether anything was done with it, so that its client identifier cannot be set any more.
+        started: Whether messages are delivered.
+        closed: Whether it is closed.
     """
 
     pool: ConnectionPool
@@ -62,6 +66,7 @@ class ClientContext:
     start_reminder: StartReminder
     failed: Callable[[JMSException], None]
     client_id: str | None = None
+    used: bool = False
     started: bool = False
     closed: bool = False
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -18,13 +16,13 @@ from jmsql.client.exception_listening import ExceptionListener, ExceptionListeni
 from jmsql.client.memberships import Memberships
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.redelivery import Redelivery
-from jmsql.client.session import Session, SessionOwner
+from jmsql.client.session import Session
+from jmsql.client.sessions import Sessions
 from jmsql.client.side_connection import SideConnection
 from jmsql.client.start_reminder import StartReminder
 from jmsql.destinations import Destination, require_destination
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
 from jmsql.public_names import set_module
-from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.engine import ConnectionPool, Endpoint, without_secrets
 from jmsql.store.errors import jms_errors
@@ -35,7 +33,6 @@ from jmsql.timings import Timings
 
 if TYPE_CHECKING:
     from jmsql.client.consumer import MessageConsumer
-    from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.server_sessions import ServerSessionPool
     from jmsql.destinations import Topic
 
@@ -73,17 +70,13 @@ class Connection:
         self._side_pool = side_pool
         self._control = control
         self._metadata = ConnectionMetaData(control.server.version)
-        self._lock = threading.RLock()
-        self._sessions: set[Session] = set()
-        self._waits: dict[threading.Thread, Collection[Session]] = {}
-        self._used = False
         self._exceptions = ExceptionListening(self)
         self._traffic = Traffic()
         self._side = SideConnection(side_pool, schema, restricted=control.server.is_restricted)
         self._destinations = ConnectionDestinations(
             self._side, lambda: control.connection_id, automatic_creation=automatic_creation
         )
-        self._memberships = Memberships(self._destinations, control, self._subscribers, self._failed)
+        self._memberships = Memberships(self._destinations, control, self.tell_exception_listener)
         self._client = ClientContext(
             pool=pool,
             schema=schema,
@@ -97,12 +90,12 @@ class Connection:
             traffic=self._traffic,
             clock=clock,
             start_reminder=StartReminder(timings.start_reminder_delay),
-            failed=self._failed,
+            failed=self.tell_exception_listener,
         )
-        self._owner = SessionOwner(self._waiting_for_listeners, self._check_unused, self._session_closed)
+        self._sessions = Sessions(self._client, self._close_if_unused)
 
     @classmethod
-    def _open(
+    def open(
         cls,
         sessions: Endpoint,
         control_endpoint: Endpoint,
@@ -132,7 +125,9 @@ class Connection:
             )
             if client_id is not None:
                 opened._take_client_id(client_id)
-            control.serve(opened._failed, opened._memberships.join_again, opened._traffic, opened._count_consumers)
+            control.serve(
+                opened.tell_exception_listener, opened._join_again, opened._traffic, opened._sessions.consumption
+            )
         except BaseException:
             control.close()
             raise
@@ -169,7 +164,7 @@ class Connection:
         self._check_open()
         if self._client.client_id is not None:
             raise IllegalStateException(f"The connection has the client identifier {self._client.client_id!r} already.")
-        if self._used:
+        if self._client.used:
             raise IllegalStateException("The client identifier is set before anything else is done with a connection.")
         self._take_client_id(client_id)
 
@@ -224,7 +219,21 @@ class Connection:
             IllegalStateException: The connection is closed.
             JMSException: The acknowledge mode is none.
         """
-        return self._open_session(Session, transacted, acknowledge_mode)
+        self._use()
+        return self.open_session(Session, transacted, acknowledge_mode)
+
+    def open_session(
+        self,
+        kind: type[AnySession],
+        transacted: bool = False,
+        acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO,
+    ) -> AnySession:
+        """Do what `create_session` does, for other classes of sessions; the client identifier can still be set then."""
+        try:
+            mode = AcknowledgeMode.TRANSACTED if transacted else AcknowledgeMode(acknowledge_mode)
+        except ValueError as error:
+            raise JMSException(f"{acknowledge_mode!r} is no AcknowledgeMode.") from error
+        return kind(self._client, mode, self._sessions)
 
     # For application servers
 
@@ -282,13 +291,23 @@ class Connection:
         self, create_consumer: Callable[[Session], MessageConsumer], pool: ServerSessionPool, max_messages: int
     ) -> ConnectionConsumer:
         self._use()
-        return ConnectionConsumer._open(
+        return ConnectionConsumer.open(
             self._client,
+            self._sessions,
             lambda: self.create_session(acknowledge_mode=AcknowledgeMode.CLIENT),
             create_consumer,
             pool,
             max_messages,
         )
+
+    def tell_exception_listener(self, error: JMSException) -> None:
+        """Tell the exception listener, if there is one, of a problem: one of an application server's pool, say.
+
+        Args:
+            error: The problem.
+        """
+        if not self._client.closed:
+            self._exceptions.tell(error)
 
     # Starting and stopping
 
@@ -297,7 +316,7 @@ class Connection:
         self._use()
         self._client.started = not self._client.closed
         self._client.start_reminder.settle()
-        self._wake_sessions()
+        self._sessions.wake()
 
     def stop(self) -> None:
         """Pause the delivery of messages, until `start`. Stopping a stopped connection does nothing.
@@ -310,9 +329,8 @@ class Connection:
                 waits already, since it stops or closes the connection, say.
         """
         self._use()
-        with self._waiting_for_listeners("stop", self._snapshot()):
-            self._client.started = False
-            self._wait_for_listeners()
+        with self._sessions.waiting_for_listeners("stop"):
+            self._sessions.stop()
 
     def close(self) -> None:
         """Close the connection, its sessions and all that they made. Closing again does nothing.
@@ -325,19 +343,15 @@ class Connection:
             IllegalStateException: It is called from a completion listener of one of its sessions; or from a listener
                 for which another one waits already, since it stops the connection, say.
         """
-        for session in self._snapshot():
-            session._sending.check_no_completion("close")
+        self._sessions.check_no_completion("close")
         if self._client.closed:
             return
-        with self._waiting_for_listeners("close", self._snapshot()):
-            if not self._begin_to_close():
+        with self._sessions.waiting_for_listeners("close"):
+            if not self._sessions.begin_to_close():
                 return
-            self._client.started = False
-            self._wake_sessions()
-            self._wait_for_listeners()
-            while open_sessions := [session for session in self._snapshot() if not session._state.closed]:
-                for session in open_sessions:
-                    session.close()
+            self._sessions.wake()
+            self._sessions.stop()
+            self._sessions.close()
         self._close_if_unused()
 
     def __enter__(self) -> Self:
@@ -353,105 +367,15 @@ class Connection:
         client_id = "" if self._client.client_id is None else f" client_id={self._client.client_id!r}"
         return f"<{type(self).__name__} {without_secrets(self._client.pool.url)}{client_id} {state}>"
 
-    def _open_session(self, kind: type[AnySession], transacted: bool, acknowledge_mode: AcknowledgeMode) -> AnySession:
-        self._use()
-        try:
-            mode = AcknowledgeMode.TRANSACTED if transacted else AcknowledgeMode(acknowledge_mode)
-        except ValueError as error:
-            raise JMSException(f"{acknowledge_mode!r} is no AcknowledgeMode.") from error
-        session = kind(self._client, mode, self._owner)
-        with self._lock:
-            self._check_open()  # once more: it may have been closed meanwhile
-            self._sessions.add(session)
-        return session
-
-    # For the sessions
-
-    def _subscribers(self) -> list[ConsumerState]:
-        return [subscriber for session in self._snapshot() for subscriber in session._subscribers()]
-
-    def _check_unused(self, destination: Destination) -> None:
-        if any(session._receives_from(destination) for session in self._snapshot()):
-            raise IllegalStateException(f"{destination} has a consumer; close that one first.")
-
-    def _count_consumers(self) -> Counter[Consumption]:
-        return Counter(kind for session in self._snapshot() for kind in session._receiving.consumption)
-
-    def _session_closed(self, session: Session) -> None:
-        with self._lock:
-            self._sessions.discard(session)
-        self._close_if_unused()
-
-    def _failed(self, error: JMSException) -> None:
-        """Tell the exception listener of a problem."""
-        if not self._client.closed:
-            self._exceptions.tell(error)
-
-    # Within
-
     def _use(self) -> None:
         self._check_open()
-        self._used = True
+        self._client.used = True
+
+    def _join_again(self, former_ids: Sequence[int]) -> None:
+        self._memberships.join_again(former_ids, self._sessions.subscribers)
 
     def _check_open(self) -> None:
-        if self._client.closed and not self._is_used_by_listener:
-            raise IllegalStateException("The connection is closed.")
-
-    @property
-    def _is_used_by_listener(self) -> bool:
-        """Whether the caller is a running listener of one of the sessions."""
-        return any(session._receiving.is_used_by_listener for session in self._snapshot())
-
-    def _begin_to_close(self) -> bool:
-        """Note that the connection is closed, and return whether it was open."""
-        with self._lock:
-            was_open = not self._client.closed
-            self._client.closed = True
-        return was_open
-
-    @contextmanager
-    def _waiting_for_listeners(self, method: str, sessions: Collection[Session]) -> Iterator[None]:
-        """Note that the caller waits for the listeners of some sessions, if a listener itself calls.
-
-        Raises:
-            IllegalStateException: One of them waits for the caller, so that both would wait for ever.
-        """
-        thread = threading.current_thread()
-        if thread in self._waits or not any(session._receiving.is_called_by_listener for session in self._snapshot()):
-            yield
-            return
-        with self._lock:
-            others = [session for session in sessions if not session._receiving.is_called_by_listener]
-            if self._wait_for(others, thread):
-                raise IllegalStateException(
-                    f"{method}() would wait for a listener that waits for this one: it stops or closes the connection, "
-                    "or closes a session."
-                )
-            self._waits[thread] = others
-        try:
-            yield
-        finally:
-            del self._waits[thread]
-
-    def _wait_for(self, sessions: Collection[Session], thread: threading.Thread) -> bool:
-        """Whether the listener of one of the sessions runs on the thread, or waits for one that does."""
-        pending, seen = list(sessions), set[Session]()
-        while pending:
-            session = pending.pop()
-            listener = session._receiving.listener_thread
-            if session in seen or listener is None:
-                continue
-            if listener.thread is thread:
-                return True
-            seen.add(session)
-            pending += self._waits.get(listener.thread, ())
-        return False
-
-    def _wait_for_listeners(self) -> None:
-        """Return when no listener runs, except those that the caller is called from, and no `receive` is under way."""
-        for session in self._snapshot():
-            with session._state.lock:
-                pass
+        self._sessions.check_open()
 
     def _take_client_id(self, client_id: str) -> None:
         if not isinstance(client_id, str) or not client_id:
@@ -461,19 +385,10 @@ class Connection:
         self._control.set_client_id(client_id)
         self._client.client_id = client_id
 
-    def _snapshot(self) -> list[Session]:
-        with self._lock:
-            return list(self._sessions)
-
-    def _wake_sessions(self) -> None:
-        for session in self._snapshot():
-            session._wake()
-
     def _close_if_unused(self) -> None:
         """End the links to the server, once the connection is closed and so is its last session."""
-        with self._lock:
-            if not self._client.closed or self._sessions:
-                return
+        if not self._client.closed or self._sessions:
+            return
         try:
             self._destinations.delete_all_temporary()
         except JMSException as error:

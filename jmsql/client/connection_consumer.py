@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Self
 
 from jmsql.client.consumer import MessageConsumer
 from jmsql.client.consumer_state import ConsumerState
+from jmsql.client.dispatcher import Dispatcher, dispatch
 from jmsql.client.inbox import Inbox
-from jmsql.client.polling import PollInterval
 from jmsql.client.server_sessions import ServerSession, ServerSessionPool
 from jmsql.client.session import Session
+from jmsql.client.session_state import SessionState
+from jmsql.client.sessions import Sessions
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.public_names import set_module
 from jmsql.store.message_key import MessageKey
@@ -40,20 +42,25 @@ class ConnectionConsumer:
     def __init__(
         self,
         client: ClientContext,
+        sessions: Sessions,
         session: Session,
-        consumer: MessageConsumer,
+        state: SessionState,
         server_session_pool: ServerSessionPool,
         max_messages: int,
     ) -> None:
         self._client = client
+        self._sessions = sessions
         self._pool = server_session_pool
         self._max_messages = max_messages
-        # It belongs to a session that waits and receives nothing.
+        # It has one consumer, waits, and receives nothing.
         self._session = session
-        self._consumer = consumer._state
+        self._state = state
+        with state.lock:
+            state.check_open()
+            (self._consumer,) = state.consumers
         # A message is locked for a look at it, in a transaction that has ended when the look is over.
         self._consumer.inbox.fetch_by(lock)
-        self._inboxes: weakref.WeakKeyDictionary[Session, Inbox] = weakref.WeakKeyDictionary()
+        self._inboxes: weakref.WeakKeyDictionary[Dispatcher, Inbox] = weakref.WeakKeyDictionary()
         # Held while a session is loaded.
         self._lock = threading.Lock()
         self._closed = False
@@ -61,9 +68,10 @@ class ConnectionConsumer:
         self._is_busy = False
 
     @classmethod
-    def _open(
+    def open(
         cls,
         client: ClientContext,
+        sessions: Sessions,
         create_session: Callable[[], Session],
         create_consumer: Callable[[Session], MessageConsumer],
         server_session_pool: ServerSessionPool,
@@ -76,7 +84,10 @@ class ConnectionConsumer:
             raise JMSException(f"A server session is loaded with at least one message, not {max_messages}.")
         session = create_session()
         try:
-            opened = cls(client, session, create_consumer(session), server_session_pool, max_messages)
+            create_consumer(session)
+            opened = cls(
+                client, sessions, session, _require(sessions, session).state, server_session_pool, max_messages
+            )
         except BaseException:
             session.close()
             raise
@@ -90,7 +101,7 @@ class ConnectionConsumer:
         Raises:
             IllegalStateException: The connection consumer is closed.
         """
-        if self._closed or self._session._state.closed:
+        if self._closed or self._state.closed:
             raise IllegalStateException("The connection consumer is closed.")
         return self._pool
 
@@ -115,41 +126,36 @@ class ConnectionConsumer:
         return f"<{type(self).__name__} {self._consumer.destination}{' closed' if self._closed else ''}>"
 
     def _run(self) -> None:
-        poll = PollInterval(self._client.timings)
-        session = self._session
-        while not session._state.closed:
-            news = session._state.wake_ups.count
-            try:
-                dispatched = self._client.started and self._dispatch()
-            except Exception as error:  # noqa: BLE001 - the pool is not ours
-                dispatched = self._is_busy = False
-                self._failed(error)
-            if dispatched:
-                poll.reset()
-            else:
-                reminder = self._client.start_reminder
-                session._state.wake_ups.wait(news, poll.next() if self._client.started else reminder.look(self))
+        dispatch(self._state, self._dispatch, lambda: self, self._failed)
 
     def _dispatch(self) -> bool:
         """Have a server session deliver what is there, and return whether that was anything."""
+        if not self._client.started:
+            return False
         first = None if self._is_busy else self._look()
         if first is None and not self._is_busy:
             return False
-        server_session = self._pool.get_server_session()
         loaded = 0
         try:
-            loaded = self._load(server_session.session, first)
-        finally:
-            self._is_busy = loaded == self._max_messages
-            self._start(server_session)
+            server_session = self._pool.get_server_session()
+            try:
+                loaded = self._load(server_session.session, first)
+            finally:
+                self._is_busy = loaded == self._max_messages
+                self._start(server_session)
+        except Exception as error:  # the pool is not ours
+            self._is_busy = False
+            if isinstance(error, JMSException):
+                raise
+            raise JMSException(f"The server session pool failed: {error!r}") from error
         return loaded > 0
 
     def _look(self) -> MessageKey | None:
         """Return the key of the first message that can be had now."""
         inbox = self._consumer.inbox
         # Who closes the session waits for its lock: nothing is asked of the server after that.
-        with self._session._state.lock:
-            if self._session._state.closed:
+        with self._state.lock:
+            if self._state.closed:
                 return None
             rows = self._client.side.run(inbox.fetch, 1)
         for row in rows:
@@ -161,17 +167,16 @@ class ConnectionConsumer:
     def _load(self, session: Session, first: MessageKey | None) -> int:
         """Have a session fetch messages, from the first that is known, and return how many it has."""
         with self._lock:
-            if self._closed or self._session._state.closed:
+            if self._closed or self._state.closed:
                 return 0
-            if session._client is not self._client:
-                raise IllegalStateException("The pool's sessions are not of the connection consumer's own connection.")
+            dispatcher = _require(self._sessions, session)
             own = self._consumer
-            inbox = self._inboxes.get(session)
+            inbox = self._inboxes.get(dispatcher)
             if inbox is None or inbox.queue_id != own.inbox.queue_id:
-                self._inboxes[session] = inbox = session._load.inbox_like(own.inbox)
+                self._inboxes[dispatcher] = inbox = dispatcher.inbox_like(own.inbox)
             if first is not None:
                 inbox.wake_up(first)
-            return session._load.fetch(
+            return dispatcher.load(
                 ConsumerState("load", own.destination, own.selector, inbox, is_load=True), self._max_messages
             )
 
@@ -179,15 +184,19 @@ class ConnectionConsumer:
         try:
             server_session.start()
         except BaseException:
-            server_session.session._load.give_back()
+            dispatcher = self._sessions.dispatcher(server_session.session)
+            if dispatcher is not None:
+                dispatcher.unload()
             raise
 
-    def _failed(self, error: Exception) -> None:
-        if self._session._state.closed:
-            return  # the pool may be closed before its consumers are
-        if not isinstance(error, JMSException):
-            failure = JMSException(f"The server session pool failed: {error!r}")
-            failure.__cause__ = error
-            error = failure
-        logger.warning("%r waits: %s", self, error, exc_info=error.__cause__)
-        self._client.failed(error)
+    def _failed(self, error: JMSException) -> None:
+        if not self._state.closed:  # the pool may be closed before its consumers are
+            logger.warning("%r waits: %s", self, error, exc_info=error.__cause__)
+            self._client.failed(error)
+
+
+def _require(sessions: Sessions, session: Session) -> Dispatcher:
+    dispatcher = sessions.dispatcher(session)
+    if dispatcher is None:
+        raise IllegalStateException("The session is closed, or not of the connection consumer's own connection.")
+    return dispatcher

@@ -60,8 +60,6 @@ class JMSContext:
     @property
     def _session(self) -> Session | EnlistedSession:
         self._check_open()
-        if self._connection is not None:
-            self._connection._use()
         return self._own_session
 
     @property

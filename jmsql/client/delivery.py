@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from jmsql.store.session_connection import SessionConnection
     from jmsql.store.statement import Query, Steps
 
-__all__ = ["Accept", "Announce", "Delivery", "ImmediateDelivery", "StoreAccess", "count_outcome"]
+__all__ = [
+    "Accept",
+    "AcceptingDelivery",
+    "Announce",
+    "Delivery",
+    "HeldDelivery",
+    "ImmediateDelivery",
+    "StoreAccess",
+    "count_outcome",
+]
 
 
 T = TypeVar("T")
@@ -53,6 +62,28 @@ class Delivery(Protocol):
         """End the deliveries to an inbox, and return the messages given back."""
 
 
+class HeldDelivery(Delivery, Protocol):
+    """A way to take messages from the store in batches."""
+
+    def fetch(self, inbox: Inbox, limit: int) -> bool:
+        """Fetch up to `limit` messages; return whether there are any."""
+
+    def next_held(self, inbox: Inbox) -> MessageRow | None:
+        """Return the next message that was fetched before, now delivered, or None if there is none."""
+
+
+class AcceptingDelivery(Delivery, Protocol):
+    """A way to take messages from the store that can leave them there after a look."""
+
+    def next(self, inbox: Inbox, accept: Accept | None = None) -> MessageRow | None:
+        """Return the next message, now delivered, or None if there is none.
+
+        Args:
+            inbox: Where it comes to.
+            accept: Called with the message, which is not delivered if it is refused; None: any is wanted.
+        """
+
+
 class ImmediateDelivery:
     """For `receive` in AUTO sessions: each message is taken off its queue before it is returned.
 
@@ -67,12 +98,6 @@ class ImmediateDelivery:
         self.operation: Fetch = connection.recipient.take
 
     def next(self, inbox: Inbox, accept: Accept | None = None) -> MessageRow | None:
-        """Return the next message, now delivered, or None if there is none.
-
-        Args:
-            inbox: Where it comes to.
-            accept: Called with the message before it is off its queue for good; None: any is wanted.
-        """
         rows: list[MessageRow] = []
         try:
             with self._connection.receiving() as received:

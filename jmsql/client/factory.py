@@ -9,6 +9,7 @@ from typing import TypeVar
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection import Connection
 from jmsql.client.context import JMSContext
+from jmsql.client.session import Session
 from jmsql.public_names import set_module
 from jmsql.store.engine import endpoint
 from jmsql.store.migration import migrate
@@ -100,9 +101,7 @@ class ConnectionFactory:
         """
         connection = self.create_connection(user, password)
         try:
-            session = connection.create_session(acknowledge_mode=session_mode)
-            connection._used = False  # so far only by us: the client identifier can be set
-            return JMSContext(session, connection)
+            return JMSContext(connection.open_session(Session, acknowledge_mode=session_mode), connection)
         except BaseException:
             connection.close()
             raise
@@ -110,7 +109,7 @@ class ConnectionFactory:
     def _connect(self, kind: type[AnyConnection], user: str | None, password: str | None) -> AnyConnection:
         sessions = endpoint(self.url or default_url(self.schema), user, password, self.timings)
         control_url = self._control_url()
-        return kind._open(
+        return kind.open(
             sessions,
             sessions if control_url is None else endpoint(control_url, user, password, self.timings),
             self.schema,

@@ -41,4 +41,4 @@ class HandlerSession(Session):
 
 def open_handler_session(connection: Connection, transacted: bool, acknowledge_mode: AcknowledgeMode) -> HandlerSession:
     """Make a session of a connection, as `Connection.create_session` does."""
-    return connection._open_session(HandlerSession, transacted, acknowledge_mode)
+    return connection.open_session(HandlerSession, transacted, acknowledge_mode)

@@ -89,7 +89,6 @@ class LockedDelivery:
             inbox.give_up()
 
     def next_held(self, inbox: Inbox) -> MessageRow | None:
-        """Return the next message that was fetched before, now delivered, or None if there is none."""
         inbox.drop_stale()  # they stay locked until the transaction ends
         rules = self._redelivery.rules(inbox) if len(inbox) else None
         while (row := inbox.next()) is not None:
@@ -124,7 +123,6 @@ class LockedDelivery:
         self._claims.update(dict.fromkeys(keys, self._redelivery.record(keys)))
 
     def fetch(self, inbox: Inbox, limit: int) -> bool:
-        """Fetch up to `limit` messages; return whether there are any."""
         # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
         # inboxes of the session hold is left out here.
         self.flush()

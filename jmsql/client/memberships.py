@@ -29,7 +29,6 @@ class Memberships:
     Args:
         destinations: The connection's.
         control: The control connection, which hears what wakes consumers.
-        subscribers: Returns the consumers of all sessions that have subscriptions.
         on_lost: Called when a consumer receives nothing any more.
     """
 
@@ -37,12 +36,10 @@ class Memberships:
         self,
         destinations: ConnectionDestinations,
         control: ControlConnection,
-        subscribers: Callable[[], Iterable[ConsumerState]],
         on_lost: Callable[[JMSException], None],
     ) -> None:
         self._destinations = destinations
         self._control = control
-        self._subscribers = subscribers
         self._on_lost = on_lost
         # A thread that needs a session's lock too takes that one first.
         self._lock = threading.Lock()
@@ -70,12 +67,17 @@ class Memberships:
                 except JMSException as error:
                     logger.warning("Closing %r: %s", consumer, error)
 
-    def join_again(self, former_ids: Sequence[int]) -> None:
-        """Tell the server, under a new number, what is this client's; some of it may be gone, and is made again."""
+    def join_again(self, former_ids: Sequence[int], subscribers: Callable[[], Iterable[ConsumerState]]) -> None:
+        """Tell the server, under a new number, what is this client's; some of it may be gone, and is made again.
+
+        Args:
+            former_ids: The numbers that the client had.
+            subscribers: Returns the consumers of all sessions that have subscriptions.
+        """
         with self._lock:
             self._destinations.create_temporary_again()
             kept = self._destinations.join_again(former_ids)
-            for subscriber in self._subscribers():
+            for subscriber in subscribers():
                 if subscriber.subscription is not None and subscriber.inbox.source not in kept:
                     self._join_anew(subscriber, subscriber.subscription)
 

@@ -61,7 +61,8 @@ class QueueConnection(Connection):
             IllegalStateException: The connection is closed.
             JMSException: The acknowledge mode is none.
         """
-        return self._open_session(QueueSession, transacted, acknowledge_mode)
+        self._use()
+        return self.open_session(QueueSession, transacted, acknowledge_mode)
 
     create_durable_connection_consumer = belongs_to_other_domain("create_durable_connection_consumer")
     create_shared_connection_consumer = belongs_to_other_domain("create_shared_connection_consumer")

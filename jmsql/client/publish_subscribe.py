@@ -64,7 +64,8 @@ class TopicConnection(Connection):
             IllegalStateException: The connection is closed.
             JMSException: The acknowledge mode is none.
         """
-        return self._open_session(TopicSession, transacted, acknowledge_mode)
+        self._use()
+        return self.open_session(TopicSession, transacted, acknowledge_mode)
 
 
 @set_module("jmsql.domains")

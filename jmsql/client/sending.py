@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import sqlalchemy
 
-from jmsql.client.asynchronous_sender import AsynchronousSender
+from jmsql.client.asynchronous_sender import AsynchronousSender, Insertion
 from jmsql.client.insertions import BatchInsertion, TransactionInsertion
 from jmsql.client.outbox import News, Outbox
 from jmsql.destinations import Destination, Topic
-from jmsql.exceptions import IllegalStateException, InvalidDestinationException
+from jmsql.exceptions import InvalidDestinationException
 from jmsql.messages import DeliveryMode
 from jmsql.store.send import publish, send
 
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from jmsql.store.statement import Steps
     from jmsql.store.watched_connection import StatementListener
 
-__all__ = ["Sending"]
+__all__ = ["ImmediateSending", "Sending", "TransactedSending"]
 
 
-class Sending:
+class Sending(ABC):
     """The sends of one session.
 
     Args:
@@ -37,27 +38,48 @@ class Sending:
         self._state = state
         self._client = state.client
         self._database = state.database
-        self._outbox = Outbox()
         self._sender: AsynchronousSender | None = None
-        self._is_shared = False
-        self.lock = threading.RLock()
-        """Held while messages are collected or inserted. Not the session's, which a listener holds while it runs."""
 
-    @property
-    def has_part_in_transaction(self) -> bool:
-        """Whether the transaction has sent something, or the application has asked for it."""
-        return bool(self._outbox.destinations) or self._is_shared
-
-    @property
-    def is_used_by_completion(self) -> bool:
-        """Whether the caller is a running completion listener of the session's."""
-        return self._sender is not None and self._sender.is_current
-
+    @abstractmethod
     def send(self, destination: Destination, message: OutgoingMessage) -> None:
         """Send a message: now, or with the commit."""
-        if self._state.transacted:
-            self._collect(destination, message)
-            return
+
+    def send_asynchronously(self, send: AsynchronousSend) -> None:
+        """Have a message sent, and its listener told, without waiting for it."""
+        if self._sender is None:
+            self._sender = AsynchronousSender(self._insertion())
+            self._state.completion_thread = self._sender.thread
+            self._sender.start()
+        self._sender.submit(send)
+
+    @abstractmethod
+    def _insertion(self) -> Insertion:
+        """Make what inserts messages that are sent asynchronously."""
+
+    def complete(self, method: str) -> None:
+        """Wait until all listeners of asynchronous sends have returned, for a method that is called."""
+        self._state.check_no_completion(method)
+        if self._sender is not None:
+            self._sender.wait_until_told()
+
+    def close(self) -> None:
+        """Complete the asynchronous sends, and send no more."""
+        if self._sender is not None:
+            self._sender.close()
+
+    def _insert(self, insertion: Steps[None], destinations: Iterable[Destination]) -> None:
+        """Insert messages, and forget their destinations if one was removed since it was last used."""
+        try:
+            self._database.run(insertion)
+        except InvalidDestinationException:
+            self._client.destinations.forget(destinations)
+            raise
+
+
+class ImmediateSending(Sending):
+    """For sessions without transactions: each message is sent at once."""
+
+    def send(self, destination: Destination, message: OutgoingMessage) -> None:
         if self._sender is not None:
             self._sender.wait_until_sent()
         with self._state.lock:
@@ -69,17 +91,40 @@ class Sending:
                 self._insert(send([message], flush=flush), [destination])
             self._client.sent(News({destination: 1}, message.jms_delivery_time is not None))
 
+    def _insertion(self) -> Insertion:
+        return BatchInsertion(self._client)
+
+
+class TransactedSending(Sending):
+    """For transacted sessions: messages are collected, inserted together, and sent by the commit."""
+
+    def __init__(self, state: SessionState) -> None:
+        super().__init__(state)
+        self._outbox = Outbox()
+        self._is_shared = False
+        self.lock = threading.RLock()
+        """Held while messages are collected or inserted. Not the session's, which a listener holds while it runs."""
+
+    @property
+    def has_part_in_transaction(self) -> bool:
+        """Whether the transaction has sent something, or the application has asked for it."""
+        return bool(self._outbox.destinations) or self._is_shared
+
+    def send(self, destination: Destination, message: OutgoingMessage) -> None:
+        with self.lock:
+            if self._database.is_lent:
+                self._database.sqlalchemy  # noqa: B018 - begins the transaction, else the application might
+            self._outbox.add(destination, message)
+            if self._outbox.is_full:
+                self.flush()
+
     def send_asynchronously(self, send: AsynchronousSend) -> None:
-        """Have a message sent, and its listener told, without waiting for it."""
-        if self._state.transacted:
-            self._database.sqlalchemy  # noqa: B018 - begins the transaction, so that the sender finds it
-            self._collect(send.destination, send.outgoing)
-        if self._sender is None:
-            self._sender = AsynchronousSender(
-                TransactionInsertion(self._flush_unshared) if self._state.transacted else BatchInsertion(self._client)
-            )
-            self._sender.start()
-        self._sender.submit(send)
+        self._database.sqlalchemy  # noqa: B018 - begins the transaction, so that the sender finds it
+        self.send(send.destination, send.outgoing)
+        super().send_asynchronously(send)
+
+    def _insertion(self) -> Insertion:
+        return TransactionInsertion(self._flush_unshared)
 
     def flush(self) -> None:
         """Insert what is collected, in the open transaction."""
@@ -87,6 +132,11 @@ class Sending:
         with self.lock:
             if self._outbox:  # else there need not even be a connection
                 self._insert(self._outbox.flush(publisher), self._outbox.destinations)
+
+    def _flush_unshared(self) -> None:
+        with self.lock:
+            if not self._database.is_lent:
+                self.flush()
 
     def share(self, before_statement: StatementListener) -> sqlalchemy.Connection:
         """Return the transaction, for the application to take part in it.
@@ -109,40 +159,3 @@ class Sending:
         with self.lock:
             self._is_shared = False
             return self._outbox.ended()
-
-    def complete(self, method: str) -> None:
-        """Wait until all listeners of asynchronous sends have returned, for a method that is called."""
-        self.check_no_completion(method)
-        if self._sender is not None:
-            self._sender.wait_until_told()
-
-    def check_no_completion(self, method: str) -> None:
-        """Refuse to a completion listener what would wait for it."""
-        if self.is_used_by_completion:
-            raise IllegalStateException(f"A completion listener does not call {method}(), which would wait for it.")
-
-    def close(self) -> None:
-        """Complete the asynchronous sends, and send no more."""
-        if self._sender is not None:
-            self._sender.close()
-
-    def _collect(self, destination: Destination, message: OutgoingMessage) -> None:
-        with self.lock:
-            if self._database.is_lent:
-                self._database.sqlalchemy  # noqa: B018 - begins the transaction, else the application might
-            self._outbox.add(destination, message)
-            if self._outbox.is_full:
-                self.flush()
-
-    def _flush_unshared(self) -> None:
-        with self.lock:
-            if not self._database.is_lent:
-                self.flush()
-
-    def _insert(self, insertion: Steps[None], destinations: Iterable[Destination]) -> None:
-        """Insert messages, and forget their destinations if one was removed since it was last used."""
-        try:
-            self._database.run(insertion)
-        except InvalidDestinationException:
-            self._client.destinations.forget(destinations)
-            raise

@@ -61,6 +61,7 @@ class ThreadServerSessionPool:
     ) -> None:
         if size < 1:
             raise ValueError(f"A pool has at least one session, not {size}.")
+        self._connection = connection
         self._size = size
         self._changed = threading.Condition()
         self._idle: deque[_ThreadServerSession] = deque()
@@ -134,9 +135,9 @@ class ThreadServerSessionPool:
             if session.transacted:
                 session.commit()
         except JMSException as error:
-            if not session._state.closed:
+            if not session.closed:
                 logger.warning("%r in %r: %s", session, self, error)
-                session._client.failed(error)
+                self._connection.tell_exception_listener(error)
         finally:
             self._running.discard(thread)
             if self._closed:

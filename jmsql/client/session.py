@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import sqlalchemy
@@ -15,28 +13,20 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.client_context import ClientContext
 from jmsql.client.consumer import TopicSubscriber
 from jmsql.client.consumer_state import ConsumerState
-from jmsql.client.failure_text import failure_text
+from jmsql.client.dispatcher import Dispatcher
 from jmsql.client.inbox import Inbox
-from jmsql.client.locked_delivery import LockedDelivery
 from jmsql.client.message_listener import MessageCheck, MessageListener, require_listener
-from jmsql.client.observation import settling
 from jmsql.client.receiving import Receiving
-from jmsql.client.sending import Sending
-from jmsql.client.session_load import SessionLoad
 from jmsql.client.session_state import SessionState
+from jmsql.client.sessions import Sessions
+from jmsql.client.transaction import LocalTransaction, NoTransaction, Transaction
 from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
-from jmsql.exceptions import (
-    IllegalStateException,
-    InvalidDestinationException,
-    JMSException,
-    TransactionRolledBackException,
-)
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.messages import Message
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.lookup import require_access
 from jmsql.store.receive import browse
-from jmsql.store.savepoints import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
     from jmsql.client.completion import AsynchronousSend
@@ -48,25 +38,9 @@ if TYPE_CHECKING:
     from jmsql.store.rows import MessageRow, OutgoingMessage
     from jmsql.store.subscriptions import SubscriptionDefinition
 
-__all__ = ["Session", "SessionOwner"]
+__all__ = ["Session"]
 
 logger = logging.getLogger("jmsql")
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOwner:
-    """What a connection does for its sessions.
-
-    Args:
-        waiting_for_listeners: Notes, for the time of a block, that a method waits for the listeners of some sessions;
-            raises IllegalStateException if one of them waits for the caller.
-        check_unused: Raises IllegalStateException if a destination has a consumer in one of the sessions.
-        session_closed: Notes that a session is closed.
-    """
-
-    waiting_for_listeners: Callable[[str, Collection[Session]], AbstractContextManager[None]]
-    check_unused: Callable[[Destination], None]
-    session_closed: Callable[[Session], None]
 
 
 @set_module("jmsql")
@@ -80,39 +54,37 @@ class Session(AbstractSession):
     A session and what it makes are for one thread; only `close` may be called from another.
     """
 
-    def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, owner: SessionOwner) -> None:
+    def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, sessions: Sessions) -> None:
         self._client = client
-        self._owner = owner
+        self._sessions = sessions
         self._traffic = client.traffic
         self._clock = client.clock
         self._timings = client.timings
         self._state = SessionState(client, acknowledge_mode, type(self).__name__)
         self._facts = self._state.facts
-        self._sending = Sending(self._state)
-        self._receiving = Receiving(
-            self._state,
-            self._locked_delivery(),
-            self._sending,
-            is_usable=lambda: self._is_usable,
-            acknowledge=self.acknowledge,
-            roll_back=self._roll_back,
-        )
-        self._load = SessionLoad(self._state, self._receiving, self.acknowledge, self._check_open)
+        self._transaction = self._create_transaction()
+        self._dispatcher = Dispatcher(self._state, self._transaction)
+        self._receiving = Receiving(self._state, self._transaction, self._dispatcher)
+        sessions.add(self, self._dispatcher)
+
+    def _create_transaction(self) -> Transaction:
+        """Choose how the session works in transactions, if it does."""
+        return LocalTransaction(self._state) if self._state.transacted else NoTransaction(self._state)
 
     @property
     def closed(self) -> bool:
-        return self._state.closed and not self._receiving.is_used_by_listener
+        return self._state.closed and not self._state.is_used_by_listener
 
     @property
     def transacted(self) -> bool:
         """Whether the session works in transactions."""
-        self._check_open()
+        self._state.check_open()
         return self._state.transacted
 
     @property
     def acknowledge_mode(self) -> AcknowledgeMode:
         """How the session acknowledges what it has received."""
-        self._check_open()
+        self._state.check_open()
         return self._state.acknowledge_mode
 
     @property
@@ -132,12 +104,8 @@ class Session(AbstractSession):
             TransactionRolledBackException: It was closed, or rolled back, with what the session had done.
         """
         self._check_open()
-        if not self._state.transacted:
-            raise IllegalStateException("Only a transacted session has a transaction to share.")
-        with self._state.lock:
-            if not self._state.database.has_failed:
-                self._flush()  # a connection that is lost raises here; later, the application's own statement says so
-            return self._sending.share(self._before_statement)
+        self._transaction.check_usable()
+        return self._transaction.share()
 
     # For application servers
 
@@ -174,7 +142,7 @@ class Session(AbstractSession):
         self._check_open()
         if listener is not None:
             require_listener(listener)
-            if self._receiving.listening_consumers:
+            if self._state.listening_consumers:
                 raise IllegalStateException("A consumer of the session has a listener; remove that one first.")
         self._state.message_listener = listener
 
@@ -189,7 +157,7 @@ class Session(AbstractSession):
             IllegalStateException: The session is closed, or has consumers with listeners.
         """
         self._check_open()
-        self._load.run()
+        self._dispatcher.run()
 
     # Transactions
 
@@ -201,31 +169,8 @@ class Session(AbstractSession):
             TransactionRolledBackException: The transaction was rolled back instead; nothing took effect.
             JMSException: The connection was cut during the commit, and the outcome is not known.
         """
-        self._check_transacted("commit")
-        self._complete_sends("commit")
-        with self._state.lock, settling(self._facts, "commit"):
-            self._end_transaction(self._receiving.locked.before_commit, self._state.database.commit)
-            self._committed()
-
-    def _end_transaction(self, before: Callable[[], None], end: Callable[[], None]) -> None:
-        """Insert what is to be sent, then call both; roll back if anything fails."""
-        self._check_open()  # once more: it may have been closed while the caller waited for its use
-        try:
-            self._state.database.require_transaction()
-            self._sending.flush()
-            before()
-            end()
-        except JMSException as error:
-            self._roll_back()
-            if isinstance(error, TransactionRolledBackException) or error.error_code == "08007":
-                raise
-            raise TransactionRolledBackException(
-                f"The transaction was rolled back: {error}", error.error_code
-            ) from error
-
-    def _committed(self) -> None:
-        self._client.returned(self._receiving.locked.committed())
-        self._client.sent(self._sending.transaction_ended())
+        self._check_open()
+        self._transaction.commit()
 
     def rollback(self, error: BaseException | str | None = None) -> None:
         """Roll back: what was sent is forgotten, what was received is delivered again, the application's SQL undone.
@@ -238,10 +183,8 @@ class Session(AbstractSession):
         Raises:
             IllegalStateException: The session is not transacted, or is closed.
         """
-        self._check_transacted("rollback")
-        self._complete_sends("rollback")
-        with self._state.lock, settling(self._facts, "rollback"):
-            self._roll_back(failure_text(error))
+        self._check_open()
+        self._transaction.rollback(error)
 
     def recover(self, error: BaseException | str | None = None) -> None:
         """Deliver what was received and not acknowledged again, from the first message on.
@@ -253,10 +196,7 @@ class Session(AbstractSession):
             IllegalStateException: The session is transacted, or is closed.
         """
         self._check_open()
-        if self._state.transacted:
-            raise IllegalStateException("A transacted session is not recovered; call rollback() instead.")
-        with self._state.lock, settling(self._facts, "recover"):
-            self._client.returned(self._receiving.give_back(failure_text(error)))
+        self._transaction.recover(error)
 
     def keeping_claims(self) -> AbstractContextManager[None]:
         """Extend, for as long as a `with` block runs, the claims on what was received and not acknowledged.
@@ -268,15 +208,19 @@ class Session(AbstractSession):
             IllegalStateException: The session is closed.
         """
         self._check_open()
-        return self._receiving.keeping_claims()
+        return self._transaction.acknowledgement.keeping_claims()
+
+    def acknowledge(self) -> None:
+        self._check_open()
+        self._transaction.acknowledgement.acknowledge()
 
     def create_temporary_queue(self) -> TemporaryQueue:
         self._check_open()
-        return self._client.destinations.create_temporary(TemporaryQueue, self._owner.check_unused)
+        return self._client.destinations.create_temporary(TemporaryQueue, self._sessions.check_unused)
 
     def create_temporary_topic(self) -> TemporaryTopic:
         self._check_open()
-        return self._client.destinations.create_temporary(TemporaryTopic, self._owner.check_unused)
+        return self._client.destinations.create_temporary(TemporaryTopic, self._sessions.check_unused)
 
     def unsubscribe(self, name: str) -> None:
         self._check_open()
@@ -297,61 +241,27 @@ class Session(AbstractSession):
         """
         if self._state.closed:
             return
-        self._sending.check_no_completion("close")
-        with self._owner.waiting_for_listeners("close", [self]):
+        self._state.check_no_completion("close")
+        with self._sessions.waiting_for_listeners("close", self._state):
             self._state.closed = True
             self._wake()
-            self._receiving.end_listeners(self._release)
+            self._dispatcher.end(self._release)
 
     def __repr__(self) -> str:
         return repr(self._state)
 
     def _release(self) -> None:
         """Give back what the session holds, and its connection."""
-        self._sending.close()
+        self._transaction.sending.close()
         with self._state.lock:
             try:
-                if self._state.transacted:
-                    self._roll_back()
-                else:
-                    self._receiving.release_claims()
+                self._transaction.close()
             except JMSException as error:
                 logger.warning("Closing %r: %s", self, error)
             finally:
                 self._receiving.part_with_all()
                 self._state.database.close()
-                self._owner.session_closed(self)
-
-    def _flush(self) -> None:
-        """Bring the store, in the open transaction, to where the session is."""
-        self._sending.flush()
-        self._receiving.locked.flush()
-
-    def _before_statement(self, step: SavepointStep | None) -> None:
-        """Bring the store to where the session is, before the application runs a statement."""
-        if not self._state.database.has_failed:
-            try:
-                self._flush()
-            except JMSException:
-                if not self._state.database.is_lost:
-                    raise  # else the application's own statement says so
-        elif step is not None and step.command is SavepointCommand.ROLLBACK:
-            self._sending.forget_collected()  # it was sent after the failure, and so after the savepoint
-        if step is not None:
-            self._receiving.locked.heed(step)
-
-    def _roll_back(self, error_text: str | None = None) -> None:
-        try:
-            self._receiving.locked.before_rollback(error_text)
-        except JMSException as error:
-            logger.warning("The deliveries that are rolled back could not be counted: %s", error)
-        self._end_rollback()
-
-    def _end_rollback(self) -> None:
-        with self._sending.lock:
-            self._state.database.rollback()
-            self._sending.transaction_ended()
-        self._client.returned(self._receiving.locked.rolled_back())
+                self._sessions.remove(self)
 
     # Sending and receiving, for producers and consumers
 
@@ -398,39 +308,30 @@ class Session(AbstractSession):
         with self._state.lock:
             return self._client.memberships.join(subscription, create_subscriber)
 
-    def _receives_from(self, destination: Destination) -> bool:
-        return any(consumer.destination == destination for consumer in list(self._receiving.consumers))
-
-    def _subscribers(self) -> list[ConsumerState]:
-        return [consumer for consumer in list(self._receiving.consumers) if consumer.subscription is not None]
-
     def _send(self, destination: Destination, message: OutgoingMessage) -> None:
-        self._sending.send(destination, message)
+        self._transaction.check_usable()
+        self._transaction.sending.send(destination, message)
 
     def _send_asynchronously(self, send: AsynchronousSend) -> None:
-        self._sending.send_asynchronously(send)
+        self._transaction.check_usable()
+        self._transaction.sending.send_asynchronously(send)
 
     def _complete_sends(self, method: str) -> None:
-        self._sending.complete(method)
-
-    def acknowledge(self) -> None:
-        self._check_open()
-        if self._state.acknowledge_mode is AcknowledgeMode.CLIENT:
-            with self._state.lock, settling(self._facts, "acknowledge"):
-                self._receiving.claimed.acknowledge()
+        self._transaction.sending.complete(method)
 
     def _browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
+        self._transaction.check_usable()
         with self._state.lock:
-            if self._state.transacted:
-                self._receiving.locked.flush()
+            self._transaction.acknowledgement.flush()
             return self._state.database.run(browse(queue_id, selector, after, limit))
 
     def _fetch_operation(self) -> Fetch:
-        return self._receiving.delivery(None).operation
+        return self._transaction.acknowledgement.delivery(None).operation
 
     def _receive(
         self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None = None
     ) -> Message | None:
+        self._transaction.check_usable()
         return self._receiving.receive(consumer, timeout, check)
 
     def _set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
@@ -443,26 +344,11 @@ class Session(AbstractSession):
         self._receiving.opened(consumer)
 
     def _consumer_closed(self, consumer: ConsumerState) -> None:
-        self._wake()
         self._receiving.closed(consumer)
 
     def _wake(self) -> None:
         self._state.wake_ups.wake()
 
-    # Within
-
-    def _locked_delivery(self) -> LockedDelivery:
-        """Make what delivers messages in the session's transactions."""
-        return LockedDelivery(self._state.database, self._client.redelivery)
-
-    @property
-    def _is_usable(self) -> bool:
-        """Whether messages can be received now."""
-        return True
-
-    def _check_transacted(self, method: str) -> None:
-        self._check_open()
-        if not self._state.transacted:
-            raise IllegalStateException(
-                f"{method}() is for transacted sessions; this one is {self._state.acknowledge_mode.name}."
-            )
+    def _check_open(self) -> None:
+        self._state.check_open()
+        self._client.used = True  # and its client identifier is not set any more

@@ -53,7 +53,8 @@ class XAQueueConnection(XAConnection, QueueConnection):
             IllegalStateException: The connection is closed.
             ResourceAllocationException: The server has two-phase commit switched off.
         """
-        return self._open_xa_session(XAQueueSession)
+        self._use()
+        return self.open_xa_session(XAQueueSession)
 
 
 @set_module("jmsql.xa")
@@ -97,7 +98,8 @@ class XATopicConnection(XAConnection, TopicConnection):
             IllegalStateException: The connection is closed.
             ResourceAllocationException: The server has two-phase commit switched off.
         """
-        return self._open_xa_session(XATopicSession)
+        self._use()
+        return self.open_xa_session(XATopicSession)
 
 
 @set_module("jmsql.xa")

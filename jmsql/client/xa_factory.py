@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jmsql.client.factory import ConnectionFactory
-from jmsql.client.xa import XAConnection
+from jmsql.client.xa import XAConnection, XASession
 from jmsql.client.xa_context import XAJMSContext
 from jmsql.public_names import set_module
 
@@ -42,9 +42,7 @@ class XAConnectionFactory(ConnectionFactory):
         """
         connection = self.create_xa_connection(user, password)
         try:
-            session = connection.create_xa_session()
-            connection._used = False  # so far only by us: the client identifier can be set
-            return XAJMSContext(session, connection)
+            return XAJMSContext(connection.open_xa_session(XASession), connection)
         except BaseException:
             connection.close()
             raise

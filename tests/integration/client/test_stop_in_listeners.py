@@ -88,7 +88,7 @@ def test_listeners_do_not_wait_for_each_other(connection: Connection, first: str
     _, other = listen(connection, Queue("other"), work(second))
     sessions.append(session)
     one.release()
-    wait_for(lambda: connection._waits and not connection._client.started)
+    wait_for(lambda: connection._sessions.waits and not connection._client.started)
     other.release()
     wait_for(lambda: one.has_returned and other.has_returned)
     assert one.errors == []
@@ -104,7 +104,7 @@ def test_a_listener_closes_a_session_that_does_nothing_while_another_listener_wa
     _, one = listen(connection, Queue("one"), lambda _: connection.stop())
     _, other = listen(connection, Queue("other"), lambda _: idle.close())
     one.release()
-    wait_for(lambda: connection._waits and not connection._client.started)
+    wait_for(lambda: connection._sessions.waits and not connection._client.started)
     other.release()
     wait_for(lambda: one.has_returned and other.has_returned)
     assert one.errors + other.errors == []
@@ -117,7 +117,7 @@ def test_two_listeners_do_not_close_each_others_sessions(connection: Connection)
     second, other = listen(connection, Queue("other"), lambda _: sessions[0].close())
     sessions += [first, second]
     one.release()
-    wait_for(lambda: connection._waits)
+    wait_for(lambda: connection._sessions.waits)
     other.release()
     wait_for(lambda: one.has_returned and other.has_returned)
     assert one.errors == []
