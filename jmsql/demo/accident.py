@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import sqlalchemy
-from sqlalchemy import Engine, Table
+from sqlalchemy import Connection, Table
 
 from jmsql.demo.crew import Crew
 from jmsql.demo.worker import APPLICATION_NAME
@@ -38,17 +37,17 @@ class Accident:
     """Stops all workers where it is worst: they have received messages, and wait to write their rows. Then kills one.
 
     It locks the table of the rows. That a worker waits for it, PostgreSQL says; which messages it holds, it has
-    reported before. A context manager.
+    reported before.
 
     Args:
-        engine: Where the table is.
+        connection: For the lock, and for nothing else.
         crew: The workers.
         table: What the workers write to.
         endangered: The names of the workers that may be killed.
     """
 
-    def __init__(self, engine: Engine, crew: Crew, table: Table, endangered: Collection[str]) -> None:
-        self._connection = engine.connect()
+    def __init__(self, connection: Connection, crew: Crew, table: Table, endangered: Collection[str]) -> None:
+        self._connection = connection
         self._crew = crew
         self._table = table
         self._lock = sqlalchemy.text(f"lock table {table} in share mode")
@@ -74,11 +73,3 @@ class Accident:
                 self._connection.rollback()
                 return self.casualty
         return None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._connection.close()

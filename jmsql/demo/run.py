@@ -77,10 +77,9 @@ def run(engine: Engine, database: Database, flights: int, workers: int, progress
                 sharing += started if subscription.workers > 1 else []
         crew.wait_until_ready()
 
-        with (
-            Accident(engine, crew, handled, names) as at_the_queue,
-            Accident(engine, crew, received, sharing) as at_a_subscription,
-        ):
+        with engine.connect() as first, engine.connect() as second:
+            at_the_queue = Accident(first, crew, handled, names)
+            at_a_subscription = Accident(second, crew, received, sharing)
             course = _Course(flights, f"worker {workers + 1}", crew, progress, at_the_queue, at_a_subscription)
             progress.publishing()
             for number in publish(database.factory(), read_flights(flights)):

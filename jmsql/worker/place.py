@@ -15,7 +15,7 @@ logger = logging.getLogger("jmsql.worker")
 
 
 class Place:
-    """Keeps a process running: starts it again when it dies, and has it succeeded by a new one.
+    """Keeps a process running from `begin` on: starts it again when it dies, and has it succeeded by a new one.
 
     Args:
         start: Starts a process.
@@ -25,7 +25,7 @@ class Place:
     def __init__(self, start: Callable[[], ChildProcess], timings: WorkerTimings) -> None:
         self._start = start
         self._timings = timings
-        self.current: ChildProcess | None = start()
+        self.current: ChildProcess | None = None
         self.successor: ChildProcess | None = None
         self.restarts = 0
         self._pause = timings.minimum_restart_delay
@@ -35,6 +35,10 @@ class Place:
     def is_ready(self) -> bool:
         """Whether its process receives messages."""
         return self.current is not None and self.current.is_ready
+
+    def begin(self) -> None:
+        """Start the first process."""
+        self.current = self._start()
 
     def succeed(self) -> None:
         """Start a process that takes the place when it is ready."""

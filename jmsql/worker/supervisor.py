@@ -62,6 +62,8 @@ class Supervisor:
         with self._signals():
             try:
                 self._places = [Place(self._start, self._settings.timings) for _ in range(self._process_count)]
+                for place in self._places:
+                    place.begin()
                 while self._children or self._exit_code is None:
                     self._look()
             finally:
