@@ -132,7 +132,7 @@ class Database(NamedTuple):
         return ConnectionFactory(self.url, schema=self.schema)
 
     def administration(self) -> Administration:
-        """Connect to look at it, or to look after it."""
+        """Return what looks at it, and after it."""
         from jmsql.client.administration import Administration
 
         return Administration(self.url, schema=self.schema)

@@ -17,10 +17,11 @@ from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store import access, destination_settings, inspection
 from jmsql.store.access import AccessSummary, Action
-from jmsql.store.autocommit import open_runner
+from jmsql.store.autocommit import LazyDriver, open_runner
 from jmsql.store.automatic_creation import automatic_creation, set_automatic_creation
 from jmsql.store.dead_letters import DeadLetter, Retry, first_dead_letters, retry
 from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
+from jmsql.store.engine import parse_url, without_secrets
 from jmsql.store.inspection import (
     BrowsedMessage,
     ClientSummary,
@@ -31,6 +32,7 @@ from jmsql.store.inspection import (
 from jmsql.store.migration import DEFAULT_SCHEMA
 from jmsql.store.move import move
 from jmsql.store.purge import purge
+from jmsql.store.runner import Runner
 from jmsql.store.statement import in_transaction
 from jmsql.store.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
 from jmsql.timings import Timings
@@ -42,7 +44,8 @@ __all__ = ["Administration"]
 class Administration:
     """Inspects and changes destinations and their messages. Each change commits by itself. A context manager.
 
-    A destination is given as an object, or as text: a queue's name, ``queue://NAME`` or ``topic://NAME``.
+    It connects when it is entered, else at its first use. A destination is given as an object, or as text: a queue's
+    name, ``queue://NAME`` or ``topic://NAME``.
 
     Args:
         database: A URL, a connection factory, or a SQLAlchemy engine that uses psycopg. None: what the environment
@@ -50,7 +53,7 @@ class Administration:
         schema: The PostgreSQL schema of jmsql's tables; None: the factory's, else ``jmsql``.
 
     Raises:
-        JMSException: The database cannot be reached, or the schema is missing or of another version.
+        JMSException: The URL cannot be read.
     """
 
     def __init__(self, database: str | ConnectionFactory | Engine | None = None, *, schema: str | None = None) -> None:
@@ -59,10 +62,21 @@ class Administration:
             timings = database.timings
             schema = schema or database.schema
             database = database.url
-        schema = schema or DEFAULT_SCHEMA
-        self._runner = open_runner(database or default_url(schema), schema, timings)
+        name, url_or_engine = schema or DEFAULT_SCHEMA, database
+        self._where = _shown(url_or_engine)
+        self._driver = LazyDriver(lambda: open_runner(url_or_engine or default_url(name), name, timings))
+        self._runner = Runner(self._driver, name)
         self._objects = AdministeredObjects(self._runner)
         self._history = History(self._runner, timings.prune_lock_timeout)
+
+    def connect(self) -> None:
+        """Connect, unless it is connected.
+
+        Raises:
+            IllegalStateException: It is closed.
+            JMSException: The database cannot be reached, or the schema is missing or of another version.
+        """
+        self._driver.connect()
 
     # Destinations
 
@@ -141,13 +155,12 @@ class Administration:
         """
         self._runner.run(destination_settings.delete(named_destination(destination), force=force))
 
-    @property
     def automatic_creation(self) -> bool:
-        """Whether the first use of a queue or topic makes it, by whatever client. True by default."""
+        """Return whether the first use of a queue or topic makes it, by all clients. It does by default."""
         return self._runner.run(automatic_creation())
 
-    @automatic_creation.setter
-    def automatic_creation(self, enabled: bool) -> None:
+    def set_automatic_creation(self, *, enabled: bool) -> None:
+        """Say whether the first use of a queue or topic makes it, by all clients."""
         self._runner.run(set_automatic_creation(enabled=enabled))
 
     def destinations(self) -> list[DestinationSummary]:
@@ -432,9 +445,10 @@ class Administration:
 
     def close(self) -> None:
         """End the connection."""
-        self._runner.close()
+        self._driver.close()
 
     def __enter__(self) -> Self:
+        self.connect()
         return self
 
     def __exit__(
@@ -443,7 +457,13 @@ class Administration:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._runner.engine.url.render_as_string(hide_password=True)}>"
+        return f"<{type(self).__name__} {self._where}>"
+
+
+def _shown(database: str | Engine | None) -> str:
+    if database is None:
+        return "of the environment"
+    return without_secrets(database.url if isinstance(database, Engine) else parse_url(database))
 
 
 def _queue_name(queue: Queue | str) -> str:

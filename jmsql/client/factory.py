@@ -56,7 +56,7 @@ class ConnectionFactory:
         control_url: Where each client's control connection goes, if `url` leads through a pooler in transaction mode.
             None: if `url` is what ``JMSQL_URL`` says, the environment variable ``JMSQL_CONTROL_URL``; else `url`.
         automatic_creation: Whether the first use of a queue or topic makes it. False: it has to be there, else it is
-            an InvalidDestinationException. The schema can be told so too: `Administration.automatic_creation`.
+            an InvalidDestinationException. The schema can be told so too: `Administration.set_automatic_creation`.
         timings: The intervals and time-outs of its connections.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -10,16 +11,16 @@ import psycopg
 import sqlalchemy
 from sqlalchemy import Engine
 
-from jmsql.exceptions import JMSException
-from jmsql.store.driver import PsycopgDriver
+from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.store.driver import Driver, PsycopgDriver
 from jmsql.store.engine import POOLED, open_engine
 from jmsql.store.errors import jms_errors
 from jmsql.store.migration import check_schema, current_version
 from jmsql.store.runner import Runner
-from jmsql.store.statement import SqlFile, nothing
+from jmsql.store.statement import Result, SqlFile, nothing
 from jmsql.timings import Timings
 
-__all__ = ["AutocommitRunner", "open_runner"]
+__all__ = ["AutocommitRunner", "LazyDriver", "open_runner"]
 
 _limit_statements = SqlFile("administration").statement("limit_statements", "connecting", nothing)
 
@@ -79,6 +80,51 @@ class AutocommitRunner(Runner):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+class LazyDriver:
+    """Runs statements on a connection that is made when it is first needed. It may be used by one thread at a time.
+
+    Args:
+        connect: Connects.
+    """
+
+    def __init__(self, connect: Callable[[], AutocommitRunner]) -> None:
+        self._connect = connect
+        self._connected: AutocommitRunner | None = None
+        self._closed = False
+
+    def connect(self) -> Driver:
+        """Connect, unless it is connected.
+
+        Raises:
+            IllegalStateException: It is closed.
+            JMSException: The database cannot be reached, say.
+        """
+        if self._closed:
+            raise IllegalStateException("The connection is closed.")
+        if self._connected is None:
+            self._connected = self._connect()
+        return self._connected.driver
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no transaction is open."""
+        return self._connected is None or self._connected.driver.is_idle
+
+    def execute(self, statement: str | bytes, parameters: Mapping[str, Any] | None = None) -> Result:
+        """Prepare a statement, unless it is, and run it."""
+        return self.connect().execute(statement, parameters)
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass; other threads go on."""
+        self.connect().sleep(seconds)
+
+    def close(self) -> None:
+        """End the connection, if there is one, for good."""
+        self._closed = True
+        if self._connected is not None:
+            self._connected.close()
 
 
 def open_runner(

@@ -21,16 +21,11 @@ EFFECTS = {
 }
 """What connects, runs statements, starts threads or waits. Strings join, so `join` is not there."""
 STILL = {
-    "client/administration.py:Administration.__init__",
-    "client/administration.py:Administration.automatic_creation",
-    "demo/accident.py:Accident.__init__",
     "spark/streaming/history_stream.py:HistoryStream.__init__",
     "spark/streaming/history_stream_reader.py:_Opened.__init__",
     "spark/streaming/queue_stream.py:SparkStream.__init__",
     "spark/streaming/queue_stream_reader.py:_Driver.__init__",
-    "store/automatic_creation.py:AutomaticCreation.enabled",
     "store/session_connection.py:SessionConnection.sqlalchemy",
-    "worker/place.py:Place.__init__",
 }
 """Those that still have such effects. No others are to come."""
 

@@ -307,8 +307,8 @@ def automatic_creation(
     """
     with open_database(url, schema).administration() as administration:
         if enabled is not None:
-            administration.automatic_creation = enabled is Switch.on
-        is_enabled = administration.automatic_creation
+            administration.set_automatic_creation(enabled=enabled is Switch.on)
+        is_enabled = administration.automatic_creation()
     if as_json:
         print_json({"automatic_creation": is_enabled})
     else:

@@ -31,9 +31,9 @@ USES: dict[str, Use] = {
 @pytest.fixture
 def switched_off(administration: Administration) -> Iterator[None]:
     """The schema wants no destination made by its use."""
-    administration.automatic_creation = False
+    administration.set_automatic_creation(enabled=False)
     yield
-    administration.automatic_creation = True
+    administration.set_automatic_creation(enabled=True)
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
@@ -70,7 +70,7 @@ def test_a_transaction_of_the_callers_and_sql(switched_off: None, server: Server
 def test_what_is_there_and_what_is_temporary_works(
     switched_off: None, administration: Administration, session: Session
 ) -> None:
-    assert not administration.automatic_creation
+    assert not administration.automatic_creation()
     for destination in (
         administration.create_queue("orders"),
         administration.create_topic("prices"),

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 import sqlalchemy
 
-from jmsql import ConnectionFactory, InvalidDestinationException, JMSException, Queue, Session, Topic
+from jmsql import (
+    ConnectionFactory,
+    IllegalStateException,
+    InvalidDestinationException,
+    JMSException,
+    Queue,
+    ResourceAllocationException,
+    Session,
+    Topic,
+)
 from jmsql.admin import Administration
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
@@ -36,9 +45,23 @@ class TestOpening:
 
     def test_schema_of_the_factory(self, jmsql_factory: ConnectionFactory) -> None:
         with pytest.raises(JMSException, match="no schema 'elsewhere'"):
-            Administration(ConnectionFactory(jmsql_factory.url, schema="elsewhere"))
+            Administration(ConnectionFactory(jmsql_factory.url, schema="elsewhere")).connect()
         with pytest.raises(JMSException, match="no schema 'elsewhere'"):
-            Administration(jmsql_factory, schema="elsewhere")
+            Administration(jmsql_factory, schema="elsewhere").connect()
+
+    def test_it_connects_when_it_is_entered_or_used(self, jmsql_factory: ConnectionFactory) -> None:
+        Administration("postgresql://nobody@127.0.0.1:1/nowhere").close()
+        administration = Administration(jmsql_factory)
+        assert administration.queues() == []
+        administration.close()
+        with pytest.raises(IllegalStateException):
+            administration.queues()
+        with pytest.raises(ResourceAllocationException), Administration("postgresql://nobody@127.0.0.1:1/nowhere"):
+            pytest.fail("it is connected")
+
+    def test_it_shows_no_password(self) -> None:
+        assert repr(Administration("postgresql://me:secret@here/there")).count("secret") == 0
+        assert "environment" in repr(Administration())
 
 
 class TestMaking:
