@@ -16,7 +16,7 @@ import jmsql
 PACKAGE = Path(jmsql.__file__).parent
 CONSTRUCTORS = {"__init__", "__post_init__", "__new__"}
 EFFECTS = {
-    *("connect", "open", "open_connection", "raw_connection", "open_runner"),
+    *("connect", "open", "open_runner", "raw_connection"),
     *("execute", "scalar", "run", "start", "sleep", "wait"),
 }
 """What connects, runs statements, starts threads or waits. Strings join, so `join` is not there."""
