@@ -23,7 +23,7 @@ _parts = {
     "message_of_k": by_key("jmsql_internal", "message", "m", "k"),
     "message_of_a": by_key("jmsql_internal", "message", "m", "a"),
     "delivery_of_k": by_key("jmsql_internal", "delivery", "d", "k"),
-    "found_of_k": by_key("jmsql_internal", "delivery", "found", "k"),
+    "claimed_of_k": by_key("jmsql_internal", "delivery", "found", "k", "and t.claim_id = k.claim_id"),
     "recorded": RECORDED,
 }
 _history_of_locked = history(

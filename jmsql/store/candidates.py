@@ -32,26 +32,40 @@ LAST_SEQUENCE = 2**63 - 1
 NO_CLAIMS = "'{}'::bigint[]"
 
 
-def _same_group(alias: str, other: str) -> str:
+def _same_group(alias: str, other: str, queue_id: str) -> str:
     """Return the condition that two rows are of the same group, which the planner is to take for choosing few rows.
 
     It has no statistics of the hashes, and would sort what it takes for many. The range says nothing new, but counts
     once more; a range of the columns behind the hash would do for other indexes, which know nothing of groups, as well.
+
+    Its queue is compared as the indexes of groups have it, and no other. While the planner takes a table for nearly
+    empty, a queue seems to choose as few rows as a group does, and it would read all of the queue by the primary key.
     """
     group = f"{other}.group_hash"
-    return f"{alias}.group_hash = {group} and {alias}.group_hash between {group} and {group}"
+    return (
+        f"{alias}.queue_id::bigint = {queue_id}::bigint "
+        f"and {alias}.group_hash = {group} and {alias}.group_hash between {group} and {group}"
+    )
 
 
-def by_key(internal: str, table: str, alias: str, key: str) -> str:
+def by_key(internal: str, table: str, alias: str, key: str, condition: str = "") -> str:
     """Return the look-up of a table's rows by the key of another relation's, with their addresses.
 
     It is fenced (`offset 0`). While the planner takes a table for empty, as it was when it was last vacuumed, it would
     join on part of the key, or begin with the table, and read all of it for each of the others.
+
+    Args:
+        internal: The name of the internal schema.
+        table: The name of the table.
+        alias: What to call the rows that are found.
+        key: The alias of the relation that has the key.
+        condition: What else is asked of a row `t`.
     """
     return f"""lateral (
                     select t.ctid as address, t.* from {internal}.{table} t
                     where (t.queue_id, t.inverse_priority, t.sequence)
                         = ({key}.queue_id, {key}.inverse_priority, {key}.sequence)
+                        {condition}
                     offset 0) {alias}"""
 
 
@@ -148,7 +162,7 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
     delivery = f"left join {by_key('jmsql_internal', 'delivery', 'd', 'm')} on true"
     waits = f"""exists (
             select from jmsql_internal.delivery g
-            where g.queue_id = m.queue_id and {_same_group("g", "m")}
+            where {_same_group("g", "m", "m.queue_id")}
               and (g.claim_id is not null or g.next_attempt is not null)
               and {makes_wait("g", "m", own_claims)})"""
     locks_group = """exists (
@@ -200,8 +214,8 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
                 select m.ctid as address, m.*, 1
                 from jmsql_internal.message m
                 {delivery}
-                where m.queue_id = g.queue_id and {_same_group("m", "g")} and {is_wanted}
-                order by m.queue_id, m.group_hash, m.inverse_priority, m.sequence
+                where {_same_group("m", "g", "g.queue_id")} and {is_wanted}
+                order by m.group_hash, m.inverse_priority, m.sequence
                 limit g.messages
                 for update of m skip locked) first)""",
         parameters,
@@ -224,8 +238,8 @@ def first_of_groups_statement(selector: Selector | None) -> Statement[list[tuple
             select m.inverse_priority, m.sequence
             from jmsql_internal.message m
             left join {by_key("jmsql_internal", "delivery", "d", "m")} on true
-            where m.queue_id = %(queue_id)s and {_same_group("m", "g")} and {is_wanted}
-            order by m.queue_id, m.group_hash, m.inverse_priority, m.sequence
+            where {_same_group("m", "g", "%(queue_id)s")} and {is_wanted}
+            order by m.group_hash, m.inverse_priority, m.sequence
             limit 1) first
         order by first.inverse_priority, first.sequence"""
     return Statement("first_of_groups", text, "receiving", _places, parameters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from jmsql.store.candidates import LAST_SEQUENCE
 from jmsql.store.columns import DELAYED_COLUMNS
 from jmsql.store.runner import Runner
 from jmsql.store.statement import Query, Result, SqlFile, optional_value, row_count
@@ -28,7 +29,11 @@ move_due = _sql.statement(
     "move_due",
     "moving delayed messages",
     _to_counts,
-    {"columns": ", ".join(_names), "values": ", ".join(f"d.{name}" for name in _names)},
+    {
+        "columns": ", ".join(_names),
+        "values": ", ".join(f"d.{name}" for name in _names),
+        "last_sequence": str(LAST_SEQUENCE),
+    },
 )
 _purge_deleted = _sql.statement("purge_deleted", "removing what was in deleted queues", row_count)
 

@@ -166,7 +166,7 @@ _parts = {
     "policy": _sql["policy"],
     "message_of_k": by_key("jmsql_internal", "message", "m", "k"),
     "delivery_of_k": by_key("jmsql_internal", "delivery", "d", "k"),
-    "found_of_k": by_key("jmsql_internal", "delivery", "found", "k"),
+    "claimed_of_k": by_key("jmsql_internal", "delivery", "found", "k", "and t.claim_id = k.claim_id"),
     "outcomes": _outcome_arrays,
 }
 

@@ -5,11 +5,12 @@ alter table jmsql_internal.message add column group_hash bigint
     generated always as (pg_catalog.hashtextextended(properties ->> 'JMSXGroupID', 0)) stored;
 comment on column jmsql_internal.message.group_hash is
     'Stands for JMSXGroupID, whose length has no limit; null: the message is in no group.';
--- Only messages in groups are in this index. Its order is that of delivery within the group.
-create index message_group on jmsql_internal.message (queue_id, group_hash, inverse_priority, sequence)
+-- Only messages in groups are in this index. Its order is that of delivery within the group. The queue's number is widened
+-- so that a look-up of a group can use this index alone: see plans.sql.
+create index message_group on jmsql_internal.message ((queue_id::bigint), group_hash, inverse_priority, sequence)
     where group_hash is not null;
 -- What makes a group wait: messages that are claimed, and those that failed and wait for their next attempt.
-create index delivery_group on jmsql_internal.delivery (queue_id, group_hash, inverse_priority, sequence)
+create index delivery_group on jmsql_internal.delivery ((queue_id::bigint), group_hash, inverse_priority, sequence)
     where group_hash is not null and (claim_id is not null or next_attempt is not null);
 
 -- Consumers of the queues that have never had groups ask nothing more of a message than whether this table names its
@@ -66,7 +67,7 @@ begin
         from unnest(groups) as g (group_hash)
         cross join lateral (
             select s.* from jmsql_internal.delivery s
-            where s.queue_id = queue and s.group_hash = g.group_hash
+            where s.queue_id::bigint = queue and s.group_hash = g.group_hash
               and (s.claim_id is not null or s.next_attempt is not null)
             offset 0) d;
 end

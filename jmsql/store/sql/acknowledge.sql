@@ -41,8 +41,8 @@ with acknowledged as (
     delete from jmsql_internal.delivery d
     using unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
                  %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
-    cross join {found_of_k}
-    where d.ctid = found.address and d.claim_id = k.claim_id
+    cross join {claimed_of_k}
+    where d.ctid = found.address and d.claim_id = found.claim_id
     returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.connection_id),
 deleted as (
     delete from jmsql_internal.message where ctid = any(array(
@@ -54,8 +54,8 @@ with acknowledged as (
     delete from jmsql_internal.delivery d
     using unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
                  %(claim_ids)s::bigint[]) as k (queue_id, inverse_priority, sequence, claim_id)
-    cross join {found_of_k}
-    where d.ctid = found.address and d.claim_id = k.claim_id
+    cross join {claimed_of_k}
+    where d.ctid = found.address and d.claim_id = found.claim_id
     returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.connection_id),
 found as materialized (
     select m.address, a.delivery_count, a.connection_id from acknowledged a cross join {message_of_a}),

@@ -4,12 +4,14 @@
 select d.due - jmsql_internal.current_milliseconds() from jmsql_internal.delayed_message d order by d.due, d.sequence limit 1;
 
 -- name: move_due
--- The planner takes a range with two ends for short, and one with a single end for worth a sort.
+-- The planner takes a range with two ends for short, and one with a single end for worth a sort. The range of sequences
+-- says nothing new, but counts once more.
 -- In the order of delivery time, then of sending: they get new sequences, and queue up behind what is there. What has
 -- expired meanwhile goes the same way, and is then removed as any other message is.
 with due as materialized (
     select d.ctid as address, d.* from jmsql_internal.delayed_message d
     where d.due between 0 and (select jmsql_internal.current_milliseconds()) - 1
+      and d.sequence between 0 and {last_sequence}
     order by d.due, d.sequence
     limit %(limit)s
     for update skip locked),

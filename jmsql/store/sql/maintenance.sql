@@ -32,7 +32,9 @@ where d.claim_id is null
 with expired as materialized (
     select m.ctid as address, m.*, q.expiry_queue_id
     from jmsql_internal.message m
-    join jmsql_internal.queue q using (queue_id)
+    -- Fenced: else a plan could begin with the queues, and read all their messages.
+    cross join lateral (
+        select q.expiry_queue_id from jmsql_internal.queue q where q.queue_id = m.queue_id offset 0) q
     where m.jms_expiration between 0 and (select jmsql_internal.current_milliseconds())
       and not exists (
         select from jmsql_internal.delivery d

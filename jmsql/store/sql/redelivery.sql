@@ -96,8 +96,8 @@ set claim_expires_at = clock_timestamp() + k.seconds * interval '1 second'
 from unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
             %(claim_ids)s::bigint[], %(seconds)s::float8[])
     as k (queue_id, inverse_priority, sequence, claim_id, seconds)
-cross join {found_of_k}
-where d.ctid = found.address and d.claim_id = k.claim_id;
+cross join {claimed_of_k}
+where d.ctid = found.address and d.claim_id = found.claim_id;
 
 -- name: find_errors
 select k.position, d.error_count
