@@ -220,7 +220,7 @@ class Maintenance:
         if tables:
             logger.info(
                 "The tables %s had fewer pages than plans are to count with, as after VACUUM FULL, CLUSTER or a "
-                "restored dump. They have them again.",
+                "restored dump, or when an index has grown. They were extended.",
                 ", ".join(tables),
             )
         return False

@@ -261,8 +261,9 @@ def _plans(tables: list[str]) -> Finding:
             "plans",
             Health.note,
             f"{' and '.join(tables)}: fewer pages than plans are to count with, as after VACUUM FULL, CLUSTER or a "
-            "restored dump; receiving may read the whole table for each message",
-            "A client that does the upkeep puts them back within 10 seconds; without one: select "
-            "jmsql_internal.restore_pages().",
+            "restored dump, or when an index has grown; receiving may read the whole table for each message",
+            "A client that does the upkeep adds them within 10 seconds; without one: select "
+            "jmsql_internal.restore_pages(). An index that is large though there are few messages becomes small with "
+            "REINDEX INDEX CONCURRENTLY.",
         )
     return Finding("plans", Health.ok, "statements find messages by the key")

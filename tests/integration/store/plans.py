@@ -12,7 +12,38 @@ from psycopg import sql
 
 from jmsql.store.statement import Query, Statement
 
-__all__ = ["Plan", "PlannedStatement", "Scan", "sql_of"]
+__all__ = ["Plan", "PlannedStatement", "Scan", "bloat_indexes", "sql_of"]
+
+# An index keeps all the pages it ever had. These are made at once, as in years by queues in which a few messages stay.
+_BLOAT = """
+    insert into {schema}.message
+        (queue_id, inverse_priority, jms_delivery_mode, message_type, sequence, jms_expiration, properties)
+        select 2, 5, 2, 'TextMessage', n, n, jsonb_build_object('JMSXGroupID', 'group ' || n)
+        from generate_series(1, 4000) as n;
+    insert into {schema}.delivery
+        (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at, dead_letter_queue_id)
+        select 2, 5, n, n, 7, 1, now(), 1 from generate_series(1, 4000) as n;
+    insert into {schema}.delayed_message
+        (queue_id, inverse_priority, jms_delivery_mode, message_type, jms_delivery_time)
+        select 2, 5, 2, 'TextMessage', n from generate_series(1, 4000) as n;
+    do $$
+    declare
+        name text;
+    begin
+        for name in select indexrelid::regclass from pg_index
+                    where indrelid in (
+                        '{schema}.message'::regclass, '{schema}.delivery'::regclass,
+                        '{schema}.delayed_message'::regclass) loop
+            execute format('alter index %s set (fillfactor = 10)', name);
+            execute format('reindex index %s', name);
+            execute format('alter index %s reset (fillfactor)', name);
+        end loop;
+    end
+    $$;
+    delete from {schema}.message;
+    delete from {schema}.delivery;
+    delete from {schema}.delayed_message;
+    """
 
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
@@ -21,6 +52,11 @@ def sql_of(statement: Statement[Any] | Query[Any], schema: str) -> str:
     """Return the SQL of a statement for a schema."""
     statement = statement.statement if isinstance(statement, Query) else statement
     return statement.encoded(schema).decode()
+
+
+def bloat_indexes(connection: psycopg.Connection[Any], schema: str) -> None:
+    """Give the tables of messages indexes that are larger than the tables, and nothing else."""
+    connection.execute(sql.SQL(_BLOAT).format(schema=sql.Identifier(f"{schema}_internal")))
 
 
 class Scan(NamedTuple):

@@ -44,7 +44,7 @@ from jmsql.store.runner import runner
 from jmsql.store.send import insertion
 from jmsql.store.statement import Query, Statement
 from jmsql.timings import Timings
-from tests.integration.store.plans import Plan, PlannedStatement, sql_of
+from tests.integration.store.plans import Plan, PlannedStatement, bloat_indexes, sql_of
 
 SCHEMA = "jmsql_plans"
 
@@ -91,6 +91,19 @@ FILL_GROUPS = f"""
         where m.queue_id = 2 and m.sequence <= {LONG // 2} and m.sequence % 10 = 0;
     """
 FILL += FILL_GROUPS
+
+FEW = f"""
+    insert into {SCHEMA}_internal.message
+        (queue_id, inverse_priority, jms_delivery_mode, message_type, jms_expiration, properties)
+        select 2, {PRIORITY}, 2, 'TextMessage', n, jsonb_build_object('JMSXGroupID', 'group ' || n)
+        from generate_series(1, 3) as n;
+    insert into {SCHEMA}_internal.delivery
+        (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at)
+        select 2, {PRIORITY}, n, n, 7, 1, now() from generate_series(1, 3) as n;
+    insert into {SCHEMA}_internal.delayed_message
+        (queue_id, inverse_priority, jms_delivery_mode, message_type, jms_delivery_time)
+        select 2, {PRIORITY}, 2, 'TextMessage', 253402214399999 from generate_series(1, 3) as n;
+    """
 
 SELECTED = lock_statement(Selector.parse("color = 'blue' and weight > 2500 and size = 'L' and JMSType = 'order'"))
 NEXT: dict[str, object] = {"queue_id": 1, "lowest": [0] * PRIORITY + [LONG // 2 + 1] + [0] * (9 - PRIORITY)}
@@ -225,6 +238,19 @@ def _planned_after_vacuum_full(connection: psycopg.Connection[Any]) -> dict[str,
     return planned
 
 
+def _planned_with_bloated_indexes(connection: psycopg.Connection[Any]) -> dict[str, PlannedStatement]:
+    bloat_indexes(connection, SCHEMA)
+    connection.execute(VACUUM)
+    Maintenance(Timings()).run(runner(connection, SCHEMA), 1)
+    connection.execute(FEW)
+    connection.execute(VACUUM)
+    planned = _plan(connection)
+    _keep_plans(planned)
+    connection.execute(EMPTY)
+    connection.execute(FILL)
+    return planned
+
+
 def _keep_plans(planned: dict[str, PlannedStatement]) -> None:
     for name, statement in planned.items():
         statement.plan(CASES[name].parameters)
@@ -258,6 +284,7 @@ MOMENTS = {
     "after VACUUM FULL and a run of the upkeep": _planned_after_vacuum_full,
     "after it was analyzed when empty": _planned_after_a_burst,
     "when it is thought to have millions": _planned_for_millions,
+    "with bloated indexes, vacuumed with few messages": _planned_with_bloated_indexes,
 }
 
 
