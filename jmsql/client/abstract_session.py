@@ -5,15 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from jmsql.client import observation
 from jmsql.client.browser import QueueBrowser
 from jmsql.client.consumer import MessageConsumer, QueueReceiver, ReceiveOperations, TopicSubscriber
 from jmsql.client.consumer_state import ConsumerState
-from jmsql.client.inbox import Inbox
-from jmsql.client.message_listener import MessageCheck, MessageListener
-from jmsql.client.observation import SessionFacts
 from jmsql.client.producer import MessageProducer, SendOperations
 from jmsql.destinations import (
     Destination,
@@ -28,18 +24,7 @@ from jmsql.destinations import (
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.selectors import Selector
-from jmsql.store.server_clock import ServerClock
 from jmsql.store.subscriptions import SubscriptionChange, SubscriptionDefinition
-from jmsql.timings import Timings
-
-if TYPE_CHECKING:
-    from jmsql.client.completion import AsynchronousSend
-    from jmsql.policies import RedeliveryPolicy
-    from jmsql.store.access import Action
-    from jmsql.store.receive import Fetch
-    from jmsql.store.redelivery import Rules
-    from jmsql.store.rows import MessageRow, OutgoingMessage
-    from jmsql.store.traffic import Traffic
 
 __all__ = ["AbstractSession"]
 
@@ -47,13 +32,8 @@ __all__ = ["AbstractSession"]
 class AbstractSession(ABC):
     """Makes messages and the objects that send and receive them."""
 
-    # What an observer is told of it.
-    _facts = SessionFacts()
-    # Where it is counted what becomes of the messages that it receives, if anywhere.
-    _traffic: Traffic | None = None
-    # By which messages expire.
-    _clock: ServerClock
-    _timings: Timings
+    _sending: SendOperations
+    _receiving: ReceiveOperations
     # What destinations it has to do with: for each other object, this raises InvalidDestinationException.
     _require_destination: Callable[[object], Destination] = staticmethod(require_destination)
 
@@ -123,7 +103,7 @@ class AbstractSession(ABC):
             InvalidDestinationException: It is no destination.
         """
         self._check_open()
-        return MessageProducer(self._send_operations(), destination)
+        return MessageProducer(self._sending, self._require_destination, destination)
 
     def create_consumer(
         self,
@@ -151,13 +131,17 @@ class AbstractSession(ABC):
 
     def _receive_from(self, queue: Queue, selector: str | None) -> QueueReceiver:
         parsed = Selector.parse(selector)
-        state = ConsumerState("QueueReceiver", queue, parsed, self._open_inbox(queue, parsed))
-        self._consumer_opened(state)
-        return QueueReceiver(self._receive_operations(), state)
+        state = ConsumerState("QueueReceiver", queue, parsed, self._receiving.open_inbox(queue, parsed))
+        self._receiving.consumer_opened(state)
+        return QueueReceiver(self._receiving, state)
 
     def _subscribe_once(self, topic: Topic, selector: str | None, *, no_local: bool) -> TopicSubscriber:
         """Subscribe until the subscriber is closed."""
         return self._subscribe(topic, SubscriptionDefinition(topic.name, Selector.parse(selector), no_local=no_local))
+
+    def _subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> TopicSubscriber:
+        self._check_open()
+        return TopicSubscriber(self._receiving, self._receiving.subscribe(topic, subscription))
 
     def create_durable_consumer(
         self, topic: Topic, name: str, selector: str | None = None, *, no_local: bool = False
@@ -186,14 +170,17 @@ class AbstractSession(ABC):
             InvalidSelectorException: The selector has an error; the message shows where.
             ValueError: The name is empty.
         """
+        self._check_open()
+        target, subscription_name, client_id = require_topic(topic), _name(name), self._receiving.client_id
+        if client_id is None:
+            raise IllegalStateException(
+                "A durable subscription belongs to a client identifier. Set the connection's client_id first, or use "
+                "create_shared_durable_consumer."
+            )
         definition = SubscriptionDefinition(
-            require_topic(topic).name,
-            name=_name(name),
-            durable=True,
-            no_local=no_local,
-            client_id=self._own_client_id(),
+            target.name, Selector.parse(selector), subscription_name, client_id, durable=True, no_local=no_local
         )
-        return self._subscribe(topic, definition._replace(selector=Selector.parse(selector)))
+        return self._subscribe(target, definition)
 
     def create_shared_consumer(self, topic: Topic, name: str, selector: str | None = None) -> MessageConsumer:
         """Make a consumer that shares a subscription with others: each message goes to one of them.
@@ -247,11 +234,12 @@ class AbstractSession(ABC):
         durable: bool,
         if_changed: SubscriptionChange = SubscriptionChange.DROP,
     ) -> MessageConsumer:
+        self._check_open()
         definition = SubscriptionDefinition(
             require_topic(topic).name,
             Selector.parse(selector),
             _name(name),
-            self._client_id(),
+            self._receiving.client_id,
             durable,
             shared=True,
             if_changed=if_changed,
@@ -272,7 +260,11 @@ class AbstractSession(ABC):
         self._check_open()
         found = require_queue(queue)
         return QueueBrowser(
-            found, Selector.parse(selector), self._queue_id(found, "browse"), self._browse, self._check_open
+            found,
+            Selector.parse(selector),
+            self._receiving.queue_id(found, "browse"),
+            self._receiving.browse,
+            self._receiving.check_open,
         )
 
     @property
@@ -321,142 +313,9 @@ class AbstractSession(ABC):
             IllegalStateException: It has a consumer, or messages of it are not acknowledged or committed.
         """
 
-    # For what the session has made
-
-    def _send_operations(self) -> SendOperations:
-        return SendOperations(
-            self._facts,
-            self._clock,
-            self._check_open,
-            self._require_destination,
-            self._will_send_to,
-            self._send,
-            self._send_asynchronously,
-            self._complete_sends,
-        )
-
-    def _receive_operations(self) -> ReceiveOperations:
-        return ReceiveOperations(
-            self._check_open,
-            self._follow_receive,
-            self._set_listener,
-            self._redelivery_rules,
-            self._consumer_closed,
-        )
-
     def _check_open(self) -> None:
         if self.closed:
             raise IllegalStateException("The session is closed.")
-
-    def _open_inbox(self, queue: Queue, selector: Selector | None) -> Inbox:
-        """Make what a consumer fetches messages into."""
-        return Inbox(
-            self._queue_id(queue, "receive"),
-            selector,
-            self._fetch_operation(),
-            self._wake,
-            queue,
-            traffic=self._traffic,
-            clock=self._clock,
-            timings=self._timings,
-        )
-
-    @abstractmethod
-    def _queue_id(self, queue: Queue, action: Action) -> int:
-        """Return the queue's id, making the queue if need be."""
-
-    @abstractmethod
-    def _subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> TopicSubscriber:
-        """Make a consumer of a subscription, and the subscription if need be."""
-
-    @abstractmethod
-    def _client_id(self) -> str | None:
-        """Return the client identifier."""
-
-    def _own_client_id(self) -> str:
-        client_id = self._client_id()
-        if client_id is None:
-            raise IllegalStateException(
-                "A durable subscription belongs to a client identifier. Set the connection's client_id first, or use "
-                "create_shared_durable_consumer."
-            )
-        return client_id
-
-    @abstractmethod
-    def _will_send_to(self, destination: Destination) -> None:
-        """Make the destination if need be, as messages are going to be sent to it."""
-
-    @abstractmethod
-    def _send(self, destination: Destination, message: OutgoingMessage) -> None:
-        """Send a message, now or with the commit."""
-
-    @abstractmethod
-    def _send_asynchronously(self, send: AsynchronousSend) -> None:
-        """Have a message sent, and its listener told, without waiting for it."""
-
-    @abstractmethod
-    def _complete_sends(self, method: str) -> None:
-        """Wait until all listeners of asynchronous sends have returned.
-
-        Args:
-            method: What is called that waits, and that such a listener itself may not call.
-
-        Raises:
-            IllegalStateException: The caller is such a listener.
-        """
-
-    @abstractmethod
-    def _fetch_operation(self) -> Fetch:
-        """Return how consumers without a listener take messages from the store."""
-
-    @abstractmethod
-    def _receive(
-        self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None = None
-    ) -> Message | None:
-        """Return the consumer's next message, or None after `timeout` seconds.
-
-        Args:
-            consumer: The consumer.
-            timeout: How many seconds to wait; None: for ever.
-            check: Called with the message. If it raises an exception in a session that acknowledges by itself, the
-                message is not received; in the others, it is.
-        """
-
-    def _follow_receive(
-        self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None
-    ) -> Message | None:
-        """Do what `_receive` does, and let the observer, if there is one, follow it."""
-        follower = observation.observer
-        if follower is None:
-            return self._receive(consumer, timeout, check)
-        subscription = None if consumer.subscription is None else consumer.subscription.name
-        return follower.receive(
-            self._facts, consumer.destination, subscription, lambda: self._receive(consumer, timeout, check)
-        )
-
-    @abstractmethod
-    def _browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
-        """Read messages of a queue after a key."""
-
-    @abstractmethod
-    def _set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
-        """Give the consumer's messages to a listener from now on."""
-
-    @abstractmethod
-    def _redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
-        """Return what a consumer's policy means, making its dead-letter queue if need be."""
-
-    @abstractmethod
-    def _consumer_opened(self, consumer: ConsumerState) -> None:
-        """Note that there is a new consumer."""
-
-    @abstractmethod
-    def _consumer_closed(self, consumer: ConsumerState) -> None:
-        """Note that the consumer is closed."""
-
-    @abstractmethod
-    def _wake(self) -> None:
-        """Look again, in whatever thread waits: something has happened."""
 
 
 def _name(name: str) -> str:

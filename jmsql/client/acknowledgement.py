@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from jmsql.exceptions import JMSException
     from jmsql.messages import Message
     from jmsql.store.message_key import MessageKey
-    from jmsql.store.redelivery import ExtendedClaim
     from jmsql.store.rows import MessageRow
 
 __all__ = ["Acknowledgement", "ClaimedAcknowledgement", "acknowledgement_of"]
@@ -88,14 +87,9 @@ class Acknowledgement(ABC):
         """Begin again after an error between listeners, and return what their connection is told."""
         return error
 
-    @property
-    def limited_claims(self) -> list[ExtendedClaim]:
-        """The claims on what was delivered, as far as they have time limits."""
-        return []
-
     def keeping_claims(self) -> AbstractContextManager[None]:
         """Extend the claims on what was delivered and not acknowledged for as long as a `with` block runs."""
-        return self._client.control.keeping(self.limited_claims)
+        return nullcontext()
 
 
 class ClaimedAcknowledgement(Acknowledgement):
@@ -109,9 +103,8 @@ class ClaimedAcknowledgement(Acknowledgement):
     def unloaded(self, inbox: Inbox) -> None:
         self._client.returned(self._claimed.closed(inbox))
 
-    @property
-    def limited_claims(self) -> list[ExtendedClaim]:
-        return self._claimed.limited_claims
+    def keeping_claims(self) -> AbstractContextManager[None]:
+        return self._client.control.keeping(self._claimed.limited_claims)
 
     def give_back(self, error: str | None = None) -> list[MessageKey]:
         """Give back what was claimed and not acknowledged, and return it.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
+from jmsql.client import observation
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.message_listener import MessageCheck, MessageListener, require_listener
 from jmsql.destinations import Queue, Topic
@@ -18,34 +18,67 @@ from jmsql.policies import claim_duration
 from jmsql.public_names import set_module
 
 if TYPE_CHECKING:
+    from jmsql.client.inbox import Inbox
+    from jmsql.client.observation import SessionFacts
     from jmsql.destinations import Destination
     from jmsql.policies import RedeliveryPolicy
+    from jmsql.selectors import Selector
+    from jmsql.store.access import Action
     from jmsql.store.redelivery import Rules
+    from jmsql.store.rows import MessageRow
+    from jmsql.store.subscriptions import SubscriptionDefinition
 
 __all__ = ["MessageConsumer", "QueueReceiver", "ReceiveOperations", "TopicSubscriber"]
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiveOperations:
-    """What a session does for its consumers.
+class ReceiveOperations(Protocol):
+    """What a session does for its consumers and browsers."""
 
-    Args:
-        check_open: Raises IllegalStateException if the session is closed.
-        receive: Returns the next message, or None after a time-out in seconds, None: waits for ever. The check, if
-            there is one, is called with the message. If it raises an exception in a session that acknowledges by
-            itself, the message is not received; in the others, it is.
-        set_listener: Gives the messages to a listener from now on.
-        redelivery_rules: Returns what a policy means, making its dead-letter queue if need be.
-        closed: Notes that the consumer is closed.
-    """
+    followed: SessionFacts | None
+    """What an observer of calls of `receive` is told of the session; None: it is told of none."""
 
-    check_open: Callable[[], None]
-    receive: Callable[[ConsumerState, float | None, MessageCheck | None], Message | None]
-    set_listener: Callable[[ConsumerState, MessageListener | None], None]
-    redelivery_rules: Callable[[RedeliveryPolicy], Rules]
-    closed: Callable[[ConsumerState], None]
+    @property
+    def client_id(self) -> str | None:
+        """The client identifier."""
+
+    def check_open(self) -> None:
+        """Raise IllegalStateException if the session is closed."""
+
+    def queue_id(self, queue: Queue, action: Action) -> int:
+        """Return the queue's id, making the queue if need be."""
+
+    def open_inbox(self, queue: Queue, selector: Selector | None) -> Inbox:
+        """Make what a consumer fetches messages into."""
+
+    def consumer_opened(self, consumer: ConsumerState) -> None:
+        """Note that there is a new consumer."""
+
+    def subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> ConsumerState:
+        """Make a consumer of a subscription, and the subscription if need be."""
+
+    def receive(self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None) -> Message | None:
+        """Return the consumer's next message, or None after `timeout` seconds.
+
+        Args:
+            consumer: The consumer.
+            timeout: How many seconds to wait; None: for ever.
+            check: Called with the message. If it raises an exception in a session that acknowledges by itself, the
+                message is not received; in the others, it is.
+        """
+
+    def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
+        """Read messages of a queue after a key."""
+
+    def set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
+        """Give the consumer's messages to a listener from now on."""
+
+    def redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
+        """Return what a consumer's policy means, making its dead-letter queue if need be."""
+
+    def consumer_closed(self, consumer: ConsumerState) -> None:
+        """Note that a consumer is closed."""
 
 
 @set_module("jmsql")
@@ -214,13 +247,23 @@ class MessageConsumer:
         message = self.receive()
         while message is not None:
             yield message
-            message = self._session.receive(self._state, None, None)
+            message = self._follow_receive(None, None)
 
     def _receive(self, timeout: float | timedelta | None, check: MessageCheck | None) -> Message | None:
         self._check_open()
         if self._state.listener is not None:
             raise IllegalStateException("The consumer has a message listener; remove it before calling receive.")
-        return self._session.receive(self._state, None if timeout is None else seconds(timeout, "timeout"), check)
+        return self._follow_receive(None if timeout is None else seconds(timeout, "timeout"), check)
+
+    def _follow_receive(self, timeout: float | None, check: MessageCheck | None) -> Message | None:
+        session, state = self._session, self._state
+        follower, followed = observation.observer, session.followed
+        if follower is None or followed is None:
+            return session.receive(state, timeout, check)
+        subscription = None if state.subscription is None else state.subscription.name
+        return follower.receive(
+            followed, state.destination, subscription, lambda: session.receive(state, timeout, check)
+        )
 
     def close(self) -> None:
         """Stop receiving. A `receive` that waits ends with None; closing again does nothing.
@@ -229,7 +272,7 @@ class MessageConsumer:
         """
         if not self._state.closed:
             self._state.closed = True
-            self._session.closed(self._state)
+            self._session.consumer_closed(self._state)
 
     def __enter__(self) -> Self:
         return self

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, NoReturn
 from jmsql.client.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer_state import ConsumerState
+from jmsql.client.inbox import Inbox
 from jmsql.client.message_listener import MessageCheck, MessageListener
+from jmsql.client.observation import SessionFacts
 from jmsql.client.outbox import Outbox
 from jmsql.client.polling import PollInterval
 from jmsql.destinations import Destination, Queue, TemporaryQueue, Topic, require_queue
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from jmsql.store.access import Action
     from jmsql.store.dequeue import GroupScan
     from jmsql.store.driver import Driver
-    from jmsql.store.receive import Fetch
     from jmsql.store.rows import MessageRow, OutgoingMessage
     from jmsql.store.statement import Query
     from jmsql.store.subscriptions import SubscriptionDefinition
@@ -90,10 +91,12 @@ class EnlistedSession(AbstractSession):
         self._transaction = transaction
         self._schema = schema
         self._timings = timings
-        self._clock = ServerClock(timings)
         self._is_restricted = False
         self._closed = False
+        self._sending = self._receiving = self
         self.outbox = Outbox()
+        self.facts = self.followed = SessionFacts()
+        self.clock = ServerClock(timings)
 
     @property
     def transacted(self) -> bool:
@@ -167,7 +170,11 @@ class EnlistedSession(AbstractSession):
     def _runner(self) -> Runner:
         return Runner(self._transaction.driver, self._schema)
 
-    def _queue_id(self, queue: Queue, action: Action) -> int:
+    def check_open(self) -> None:
+        self._check_open()
+
+    def queue_id(self, queue: Queue, action: Action) -> int:
+        """Return the queue's id; 0: there is no such queue."""
         # Receiving makes no queue: others who need it would have to wait for the caller's transaction to end.
         found = self._runner.run(find_queue(queue.name))
         if found is None:
@@ -175,7 +182,7 @@ class EnlistedSession(AbstractSession):
         self._is_restricted = self._runner.run(require_access(found, action))
         return found
 
-    def _will_send_to(self, destination: Destination) -> None:
+    def will_send_to(self, destination: Destination) -> None:
         """Do nothing: a queue that is missing is made with the send, and a topic need not be there."""
 
     def create_temporary_queue(self) -> NoReturn:
@@ -187,7 +194,7 @@ class EnlistedSession(AbstractSession):
     def unsubscribe(self, name: str) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
         self._refuse_without_connection()
 
-    def _subscribe(
+    def subscribe(
         self,
         topic: Topic,  # noqa: ARG002 - refused, whatever they are
         subscription: SubscriptionDefinition,  # noqa: ARG002
@@ -200,10 +207,13 @@ class EnlistedSession(AbstractSession):
             "transaction does not have. Make one with ConnectionFactory.create_connection."
         )
 
-    def _client_id(self) -> NoReturn:
+    @property
+    def client_id(self) -> str | None:
+        """Refuse: only subscriptions need it."""
         self._refuse_without_connection()
 
-    def _send(self, destination: Destination, message: OutgoingMessage) -> None:
+    def send(self, destination: Destination, message: OutgoingMessage) -> None:
+        """Send a message with the caller's commit."""
         self._transaction.begin()
         self.outbox.add(destination, message)
         if self._transaction.buffers:
@@ -213,16 +223,17 @@ class EnlistedSession(AbstractSession):
         finally:
             self.outbox.ended()  # a message that failed does not go out with the next
 
-    def _send_asynchronously(self, send: AsynchronousSend) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
+    def send_asynchronously(self, send: AsynchronousSend) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
         raise IllegalStateException(
             "A session in your transaction tells no completion listener; its sends take effect with your commit."
         )
 
-    def _complete_sends(self, method: str) -> None:
+    def complete(self, method: str) -> None:
         """Do nothing: none is asynchronous."""
 
-    def _fetch_operation(self) -> Fetch:
-        return self._take
+    def open_inbox(self, queue: Queue, selector: Selector | None) -> Inbox:
+        queue_id = self.queue_id(queue, "receive")
+        return Inbox(queue_id, selector, self._take, lambda: None, queue, clock=self.clock, timings=self._timings)
 
     def _take(
         self,
@@ -234,9 +245,8 @@ class EnlistedSession(AbstractSession):
     ) -> Query[list[MessageRow]]:
         return Recipient(restricted=self._is_restricted).take(queue_id, selector, lowest, limit, groups)
 
-    def _receive(
-        self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None = None
-    ) -> Message | None:
+    def receive(self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None) -> Message | None:
+        """Return the consumer's next message, or None after `timeout` seconds; it counts as received anyway."""
         # The end of the caller's transaction may go unnoticed, so nothing is fetched ahead of its delivery.
         driver = self._transaction.driver
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -244,7 +254,7 @@ class EnlistedSession(AbstractSession):
         is_first = True
         while not (self._closed or consumer.closed):
             if consumer.inbox.queue_id == _NO_QUEUE:
-                consumer.inbox = self._open_inbox(require_queue(consumer.destination), consumer.selector)
+                consumer.inbox = self.open_inbox(require_queue(consumer.destination), consumer.selector)
             runner = self._runner
             rows = runner.run(consumer.inbox.fetch(1))
             if not rows and is_first:
@@ -262,27 +272,25 @@ class EnlistedSession(AbstractSession):
             driver.sleep(poll.next() if remaining is None else min(poll.next(), remaining))
         return None
 
-    def _browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
+    def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
         return self._runner.run(browse(queue_id, selector, after, limit))
 
-    def _set_listener(
+    def set_listener(
         self,
         consumer: ConsumerState,  # noqa: ARG002 - refused, whatever they are
         listener: MessageListener | None,  # noqa: ARG002
     ) -> None:
         raise IllegalStateException("A session in your transaction has no listeners; call receive() instead.")
 
-    def _redelivery_rules(self, policy: RedeliveryPolicy) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
+    def redelivery_rules(self, policy: RedeliveryPolicy) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
         raise IllegalStateException(
             "A session in your transaction counts no deliveries: how that ends, it need not learn. Make a connection "
             "with ConnectionFactory.create_connection."
         )
 
-    def _consumer_opened(self, consumer: ConsumerState) -> None:  # noqa: ARG002 - it holds nothing
+    def consumer_opened(self, consumer: ConsumerState) -> None:  # noqa: ARG002 - it holds nothing
+        """Make sure that the consumer will see what others commit."""
         self._runner.run(require_read_committed())
 
-    def _consumer_closed(self, consumer: ConsumerState) -> None:
+    def consumer_closed(self, consumer: ConsumerState) -> None:
         """Do nothing: it holds nothing."""
-
-    def _wake(self) -> None:
-        """Do nothing: nobody waits in another thread."""

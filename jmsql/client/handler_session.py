@@ -12,33 +12,26 @@ if TYPE_CHECKING:
     import sqlalchemy
 
     from jmsql.client.acknowledge_mode import AcknowledgeMode
-    from jmsql.client.connection import Connection
-    from jmsql.client.consumer_state import ConsumerState
-    from jmsql.client.message_listener import MessageCheck
+    from jmsql.client.client_context import ClientContext
+    from jmsql.client.sessions import Sessions
     from jmsql.messages import Message
 
-__all__ = ["HandlerSession", "open_handler_session"]
+__all__ = ["HandlerSession"]
 
 
 class HandlerSession(Session):
     """A session that is watched while a handler works in it."""
 
-    def _follow_receive(
-        self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None
-    ) -> Message | None:
-        # No observer is told of the wait: the call of the handler tells of the message.
-        return self._receive(consumer, timeout, check)
+    def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, sessions: Sessions) -> None:
+        super().__init__(client, acknowledge_mode, sessions)
+        # The call of the handler tells an observer of the message; the wait for it does not.
+        self._receiving.followed = None
 
     def processing(self, message: Message) -> AbstractContextManager[object]:
         """Let the observer, if there is one, follow the call of a handler."""
-        return observation.processing(self._facts, message)
+        return observation.processing(self._state.facts, message)
 
     @property
     def transaction(self) -> sqlalchemy.Connection:
         """The connection on which the transaction runs, to interrupt its statement; handlers get `database`."""
         return self._state.database.sqlalchemy
-
-
-def open_handler_session(connection: Connection, transacted: bool, acknowledge_mode: AcknowledgeMode) -> HandlerSession:
-    """Make a session of a connection, as `Connection.create_session` does."""
-    return connection.open_session(HandlerSession, transacted, acknowledge_mode)

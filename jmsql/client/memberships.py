@@ -12,7 +12,6 @@ from jmsql.store.subscriptions import SubscriptionChange
 
 if TYPE_CHECKING:
     from jmsql.client.connection_destinations import ConnectionDestinations
-    from jmsql.client.consumer import TopicSubscriber
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.inbox import Inbox
     from jmsql.store.control import ControlConnection
@@ -45,8 +44,8 @@ class Memberships:
         self._lock = threading.Lock()
 
     def join(
-        self, definition: SubscriptionDefinition, create_subscriber: Callable[[int], TopicSubscriber]
-    ) -> TopicSubscriber:
+        self, definition: SubscriptionDefinition, create_subscriber: Callable[[int], ConsumerState]
+    ) -> ConsumerState:
         """Join a subscription.
 
         Args:

@@ -102,7 +102,7 @@ class QueueSession(Session):
             InvalidDestinationException: It is no queue.
         """
         self._check_open()
-        return QueueSender(self._send_operations(), queue)
+        return QueueSender(self._sending, require_queue, queue)
 
     create_topic = belongs_to_other_domain("create_topic")
     create_temporary_topic = belongs_to_other_domain("create_temporary_topic")

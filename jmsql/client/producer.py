@@ -5,10 +5,9 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from jmsql.client import observation
 from jmsql.client.completion import AsynchronousSend, CompletionListener, require_completion_listener
@@ -39,29 +38,35 @@ def _new_uuid() -> str:
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
-@dataclass(frozen=True, slots=True)
-class SendOperations:
-    """What a session does for its producers.
-
-    Args:
-        facts: What an observer is told of the session.
-        clock: By which messages expire.
-        check_open: Raises IllegalStateException if the session is closed.
-        require_destination: Raises InvalidDestinationException for what the session does not send to.
-        will_send_to: Makes the destination if need be, as messages are going to be sent to it.
-        send: Sends a message, now or with the commit.
-        send_asynchronously: Has a message sent, and its listener told, without waiting for it.
-        complete_sends: Waits until all listeners of asynchronous sends have returned, for the method that is named.
-    """
+class SendOperations(Protocol):
+    """What a session does for its producers."""
 
     facts: SessionFacts
+    """What an observer is told of the session."""
     clock: ServerClock
-    check_open: Callable[[], None]
-    require_destination: Callable[[object], Destination]
-    will_send_to: Callable[[Destination], None]
-    send: Callable[[Destination, OutgoingMessage], None]
-    send_asynchronously: Callable[[AsynchronousSend], None]
-    complete_sends: Callable[[str], None]
+    """By which messages expire."""
+
+    def check_open(self) -> None:
+        """Raise IllegalStateException if the session is closed."""
+
+    def will_send_to(self, destination: Destination) -> None:
+        """Make the destination if need be, as messages are going to be sent to it."""
+
+    def send(self, destination: Destination, message: OutgoingMessage) -> None:
+        """Send a message, now or with the commit."""
+
+    def send_asynchronously(self, send: AsynchronousSend) -> None:
+        """Have a message sent, and its listener told, without waiting for it."""
+
+    def complete(self, method: str) -> None:
+        """Wait until all listeners of asynchronous sends have returned.
+
+        Args:
+            method: What is called that waits, and that such a listener itself may not call.
+
+        Raises:
+            IllegalStateException: The caller is such a listener.
+        """
 
 
 @set_module("jmsql")
@@ -71,9 +76,15 @@ class MessageProducer:
     Made by [`Session.create_producer`][jmsql.Session.create_producer].
     """
 
-    def __init__(self, session: SendOperations, destination: Destination | None) -> None:
+    def __init__(
+        self,
+        session: SendOperations,
+        require_destination: Callable[[object], Destination],
+        destination: Destination | None,
+    ) -> None:
         self._session = session
-        self._destination = None if destination is None else session.require_destination(destination)
+        self._require_destination = require_destination
+        self._destination = None if destination is None else require_destination(destination)
         self._closed = False
         self._sends_asynchronously = False
         self._delivery_mode = DeliveryMode.PERSISTENT
@@ -277,7 +288,7 @@ class MessageProducer:
         if self._closed:
             return
         if self._sends_asynchronously:
-            self._session.complete_sends("close")
+            self._session.complete("close")
         self._closed = True
 
     def _target(self, destination: Destination | None) -> Destination:
@@ -290,7 +301,7 @@ class MessageProducer:
             return self._destination
         if destination is None:
             raise UnsupportedOperationException("The producer has no destination of its own; name one with the send.")
-        target = self._session.require_destination(destination)
+        target = self._require_destination(destination)
         self._session.will_send_to(target)
         return target
 

@@ -104,7 +104,7 @@ class TopicSession(Session):
             InvalidDestinationException: It is no topic.
         """
         self._check_open()
-        return TopicPublisher(self._send_operations(), topic)
+        return TopicPublisher(self._sending, require_topic, topic)
 
     create_queue = belongs_to_other_domain("create_queue")
     create_temporary_queue = belongs_to_other_domain("create_temporary_queue")

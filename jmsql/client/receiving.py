@@ -5,21 +5,35 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from jmsql.client.consumer import ReceiveOperations
+from jmsql.client.consumer_state import ConsumerState
+from jmsql.client.inbox import Inbox
 from jmsql.client.polling import PollInterval
+from jmsql.destinations import TemporaryTopic
+from jmsql.exceptions import InvalidDestinationException
+from jmsql.store.lookup import require_access
+from jmsql.store.receive import browse
 
 if TYPE_CHECKING:
-    from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.dispatcher import Dispatcher
     from jmsql.client.message_listener import MessageCheck, MessageListener
+    from jmsql.client.observation import SessionFacts
     from jmsql.client.session_state import SessionState
     from jmsql.client.transaction import Transaction
+    from jmsql.destinations import Destination, Queue, Topic
     from jmsql.messages import Message
+    from jmsql.policies import RedeliveryPolicy
+    from jmsql.selectors import Selector
+    from jmsql.store.access import Action
+    from jmsql.store.redelivery import Rules
+    from jmsql.store.rows import MessageRow
+    from jmsql.store.subscriptions import SubscriptionDefinition
 
 __all__ = ["Receiving"]
 
 
-class Receiving:
-    """The consumers of one session, and the way of their messages.
+class Receiving(ReceiveOperations):
+    """The consumers and browsers of one session, and the way of their messages.
 
     Args:
         state: The session's; its lock is held while messages are fetched.
@@ -28,20 +42,69 @@ class Receiving:
     """
 
     def __init__(self, state: SessionState, transaction: Transaction, dispatcher: Dispatcher) -> None:
+        self.followed: SessionFacts | None = state.facts
         self._state = state
         self._client = state.client
         self._transaction = transaction
         self._acknowledgement = transaction.acknowledgement
         self._dispatcher = dispatcher
 
-    def opened(self, consumer: ConsumerState) -> None:
-        """Note that there is a new consumer."""
+    def check_open(self) -> None:
+        self._state.check_open()
+
+    @property
+    def client_id(self) -> str | None:
+        return self._client.client_id
+
+    def queue_id(self, queue: Queue, action: Action) -> int:
+        destinations, side = self._client.destinations, self._client.side
+        destinations.require_own(queue)
+        queue_id = destinations.look_up(queue)
+        if self._client.is_restricted:  # else it would wait for what policies hide
+            side.run(require_access, queue_id, action)
+        return queue_id
+
+    def open_inbox(self, queue: Queue, selector: Selector | None) -> Inbox:
+        return self._inbox(self.queue_id(queue, "receive"), selector, queue)
+
+    def _inbox(
+        self, queue_id: int, selector: Selector | None, destination: Destination, topic_id: int | None = None
+    ) -> Inbox:
+        client, fetch = self._client, self._acknowledgement.delivery(None).operation
+        return Inbox(
+            queue_id,
+            selector,
+            fetch,
+            self._state.wake_ups.wake,
+            destination,
+            topic_id,
+            client.traffic,
+            clock=client.clock,
+            timings=client.timings,
+        )
+
+    def subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> ConsumerState:
+        destinations = self._client.destinations
+        destinations.require_own(topic)
+        if subscription.durable and isinstance(topic, TemporaryTopic):
+            raise InvalidDestinationException(f"{topic} is temporary; a durable subscription would outlive it.")
+        topic_id = destinations.find(topic)
+
+        def create_subscriber(queue_id: int) -> ConsumerState:
+            inbox = self._inbox(queue_id, None, topic, topic_id)
+            subscriber = ConsumerState("TopicSubscriber", topic, subscription.selector, inbox, subscription)
+            self.consumer_opened(subscriber)
+            return subscriber
+
+        with self._state.lock:
+            return self._client.memberships.join(subscription, create_subscriber)
+
+    def consumer_opened(self, consumer: ConsumerState) -> None:
         with self._state.lock:
             self._state.consumers.add(consumer)
         self._client.memberships.listen(consumer.inbox)
 
-    def closed(self, consumer: ConsumerState) -> None:
-        """Note that a consumer is closed."""
+    def consumer_closed(self, consumer: ConsumerState) -> None:
         state = self._state
         state.wake_ups.wake()
         with state.lock:
@@ -58,14 +121,8 @@ class Receiving:
             self._client.memberships.leave(self._state.consumers.pop())
 
     def receive(self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None) -> Message | None:
-        """Return the consumer's next message, or None after `timeout` seconds.
-
-        Args:
-            consumer: The consumer.
-            timeout: How many seconds to wait; None: for ever.
-            check: As for `Acknowledgement.next`.
-        """
         state, client = self._state, self._client
+        self._transaction.check_usable()
         state.check_no_message_listener()
         deadline = None if timeout is None else time.monotonic() + timeout
         poll = PollInterval(client.timings)
@@ -90,7 +147,6 @@ class Receiving:
             )
 
     def set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
-        """Give the consumer's messages to a listener from now on."""
         state, acknowledgement = self._state, self._acknowledgement
         if listener is not None:
             state.check_no_message_listener()
@@ -101,3 +157,12 @@ class Receiving:
             if listener is not None:
                 self._dispatcher.start()
         state.wake_ups.wake()
+
+    def redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
+        return self._client.redelivery.rules_of(policy)
+
+    def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
+        self._transaction.check_usable()
+        with self._state.lock:
+            self._acknowledgement.flush()
+            return self._state.database.run(browse(queue_id, selector, after, limit))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import sqlalchemy
@@ -12,6 +12,7 @@ import sqlalchemy
 from jmsql.client.asynchronous_sender import AsynchronousSender, Insertion
 from jmsql.client.insertions import BatchInsertion, TransactionInsertion
 from jmsql.client.outbox import News, Outbox
+from jmsql.client.producer import SendOperations
 from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.messages import DeliveryMode
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["ImmediateSending", "Sending", "TransactedSending"]
 
 
-class Sending(ABC):
-    """The sends of one session.
+class Sending(SendOperations, ABC):
+    """The sends of one session, for its producers.
 
     Args:
         state: The session's.
@@ -37,15 +38,18 @@ class Sending(ABC):
     def __init__(self, state: SessionState) -> None:
         self._state = state
         self._client = state.client
+        self.facts = state.facts
+        self.clock = state.client.clock
         self._database = state.database
         self._sender: AsynchronousSender | None = None
 
-    @abstractmethod
-    def send(self, destination: Destination, message: OutgoingMessage) -> None:
-        """Send a message: now, or with the commit."""
+    def check_open(self) -> None:
+        self._state.check_open()
+
+    def will_send_to(self, destination: Destination) -> None:
+        self._client.destinations.find(destination)
 
     def send_asynchronously(self, send: AsynchronousSend) -> None:
-        """Have a message sent, and its listener told, without waiting for it."""
         if self._sender is None:
             self._sender = AsynchronousSender(self._insertion())
             self._state.completion_thread = self._sender.thread
@@ -57,7 +61,6 @@ class Sending(ABC):
         """Make what inserts messages that are sent asynchronously."""
 
     def complete(self, method: str) -> None:
-        """Wait until all listeners of asynchronous sends have returned, for a method that is called."""
         self._state.check_no_completion(method)
         if self._sender is not None:
             self._sender.wait_until_told()
@@ -96,10 +99,16 @@ class ImmediateSending(Sending):
 
 
 class TransactedSending(Sending):
-    """For transacted sessions: messages are collected, inserted together, and sent by the commit."""
+    """For transacted sessions: messages are collected, inserted together, and sent by the commit.
 
-    def __init__(self, state: SessionState) -> None:
+    Args:
+        state: The session's.
+        check_usable: Raises IllegalStateException if nothing can be sent now.
+    """
+
+    def __init__(self, state: SessionState, check_usable: Callable[[], None]) -> None:
         super().__init__(state)
+        self._check_usable = check_usable
         self._outbox = Outbox()
         self._is_shared = False
         self.lock = threading.RLock()
@@ -111,6 +120,7 @@ class TransactedSending(Sending):
         return bool(self._outbox.destinations) or self._is_shared
 
     def send(self, destination: Destination, message: OutgoingMessage) -> None:
+        self._check_usable()
         with self.lock:
             if self._database.is_lent:
                 self._database.sqlalchemy  # noqa: B018 - begins the transaction, else the application might
@@ -119,6 +129,7 @@ class TransactedSending(Sending):
                 self.flush()
 
     def send_asynchronously(self, send: AsynchronousSend) -> None:
+        self._check_usable()
         self._database.sqlalchemy  # noqa: B018 - begins the transaction, so that the sender finds it
         self.send(send.destination, send.outgoing)
         super().send_asynchronously(send)

@@ -72,10 +72,11 @@ class ThreadServerSessionPool:
         try:
             for _ in range(size):
                 session = connection.create_session(transacted, acknowledge_mode)
-                self._idle.append(_ThreadServerSession(session, self._run))
+                finish, undo = _settlement(session)
+                self._idle.append(_ThreadServerSession(session, self._run, finish))
                 listener = create_listener(session)
                 require_listener(listener)
-                session.message_listener = _UndoingListener(listener, _undo(session))
+                session.message_listener = _UndoingListener(listener, undo)
         except BaseException:
             self.close()
             raise
@@ -132,8 +133,7 @@ class ThreadServerSessionPool:
         self._running.add(thread)
         try:
             session.run()
-            if session.transacted:
-                session.commit()
+            server_session.finish()
         except JMSException as error:
             if not session.closed:
                 logger.warning("%r in %r: %s", session, self, error)
@@ -157,9 +157,12 @@ class ThreadServerSessionPool:
 class _ThreadServerSession:
     """One of the pool's sessions."""
 
-    def __init__(self, session: Session, run: Callable[[_ThreadServerSession], None]) -> None:
+    def __init__(
+        self, session: Session, run: Callable[[_ThreadServerSession], None], finish: Callable[[], None]
+    ) -> None:
         self._session = session
         self._run = run
+        self.finish = finish
 
     @property
     def session(self) -> Session:
@@ -184,8 +187,12 @@ class _UndoingListener:
             raise
 
 
-def _undo(session: Session) -> Callable[[], None]:
-    """Return what undoes what the session has not acknowledged; nothing where it does so by itself."""
+def _settlement(session: Session) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return what settles all that a session has run, and what undoes it when its listener fails."""
     if session.transacted:
-        return session.rollback
-    return session.recover if session.acknowledge_mode is AcknowledgeMode.CLIENT else lambda: None
+        return session.commit, session.rollback
+    return _nothing, session.recover if session.acknowledge_mode is AcknowledgeMode.CLIENT else _nothing
+
+
+def _nothing() -> None:
+    """Leave it to the session, which has settled it already."""

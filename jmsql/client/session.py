@@ -4,39 +4,22 @@ from __future__ import annotations
 
 import logging
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
 import sqlalchemy
 
 from jmsql.client.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.client_context import ClientContext
-from jmsql.client.consumer import TopicSubscriber
-from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.dispatcher import Dispatcher
-from jmsql.client.inbox import Inbox
-from jmsql.client.message_listener import MessageCheck, MessageListener, require_listener
+from jmsql.client.message_listener import MessageListener, require_listener
 from jmsql.client.receiving import Receiving
+from jmsql.client.sending import Sending
 from jmsql.client.session_state import SessionState
 from jmsql.client.sessions import Sessions
 from jmsql.client.transaction import LocalTransaction, NoTransaction, Transaction
-from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
-from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
-from jmsql.messages import Message
+from jmsql.destinations import TemporaryQueue, TemporaryTopic
+from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.public_names import set_module
-from jmsql.selectors import Selector
-from jmsql.store.lookup import require_access
-from jmsql.store.receive import browse
-
-if TYPE_CHECKING:
-    from jmsql.client.completion import AsynchronousSend
-    from jmsql.destinations import Queue
-    from jmsql.policies import RedeliveryPolicy
-    from jmsql.store.access import Action
-    from jmsql.store.receive import Fetch
-    from jmsql.store.redelivery import Rules
-    from jmsql.store.rows import MessageRow, OutgoingMessage
-    from jmsql.store.subscriptions import SubscriptionDefinition
 
 __all__ = ["Session"]
 
@@ -54,16 +37,16 @@ class Session(AbstractSession):
     A session and what it makes are for one thread; only `close` may be called from another.
     """
 
+    _sending: Sending
+    _receiving: Receiving
+
     def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, sessions: Sessions) -> None:
         self._client = client
         self._sessions = sessions
-        self._traffic = client.traffic
-        self._clock = client.clock
-        self._timings = client.timings
         self._state = SessionState(client, acknowledge_mode, type(self).__name__)
-        self._facts = self._state.facts
         self._transaction = self._create_transaction()
         self._dispatcher = Dispatcher(self._state, self._transaction)
+        self._sending = self._transaction.sending
         self._receiving = Receiving(self._state, self._transaction, self._dispatcher)
         sessions.add(self, self._dispatcher)
 
@@ -244,7 +227,7 @@ class Session(AbstractSession):
         self._state.check_no_completion("close")
         with self._sessions.waiting_for_listeners("close", self._state):
             self._state.closed = True
-            self._wake()
+            self._state.wake_ups.wake()
             self._dispatcher.end(self._release)
 
     def __repr__(self) -> str:
@@ -252,7 +235,7 @@ class Session(AbstractSession):
 
     def _release(self) -> None:
         """Give back what the session holds, and its connection."""
-        self._transaction.sending.close()
+        self._sending.close()
         with self._state.lock:
             try:
                 self._transaction.close()
@@ -262,92 +245,6 @@ class Session(AbstractSession):
                 self._receiving.part_with_all()
                 self._state.database.close()
                 self._sessions.remove(self)
-
-    # Sending and receiving, for producers and consumers
-
-    def _queue_id(self, queue: Queue, action: Action) -> int:
-        client = self._client
-        client.destinations.require_own(queue)
-        queue_id = client.destinations.look_up(queue)
-        if client.is_restricted:  # else it would wait for what policies hide
-            client.side.run(require_access, queue_id, action)
-        return queue_id
-
-    def _will_send_to(self, destination: Destination) -> None:
-        self._client.destinations.find(destination)
-
-    def _client_id(self) -> str | None:
-        self._check_open()
-        return self._client.client_id
-
-    def _subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> TopicSubscriber:
-        self._check_open()
-        destinations = self._client.destinations
-        destinations.require_own(topic)
-        if subscription.durable and isinstance(topic, TemporaryTopic):
-            raise InvalidDestinationException(f"{topic} is temporary; a durable subscription would outlive it.")
-        topic_id = destinations.find(topic)
-
-        def create_subscriber(queue_id: int) -> TopicSubscriber:
-            fetch = self._fetch_operation()
-            inbox = Inbox(
-                queue_id,
-                None,
-                fetch,
-                self._wake,
-                topic,
-                topic_id,
-                self._traffic,
-                clock=self._clock,
-                timings=self._timings,
-            )
-            state = ConsumerState("TopicSubscriber", topic, subscription.selector, inbox, subscription)
-            self._consumer_opened(state)
-            return TopicSubscriber(self._receive_operations(), state)
-
-        with self._state.lock:
-            return self._client.memberships.join(subscription, create_subscriber)
-
-    def _send(self, destination: Destination, message: OutgoingMessage) -> None:
-        self._transaction.check_usable()
-        self._transaction.sending.send(destination, message)
-
-    def _send_asynchronously(self, send: AsynchronousSend) -> None:
-        self._transaction.check_usable()
-        self._transaction.sending.send_asynchronously(send)
-
-    def _complete_sends(self, method: str) -> None:
-        self._transaction.sending.complete(method)
-
-    def _browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
-        self._transaction.check_usable()
-        with self._state.lock:
-            self._transaction.acknowledgement.flush()
-            return self._state.database.run(browse(queue_id, selector, after, limit))
-
-    def _fetch_operation(self) -> Fetch:
-        return self._transaction.acknowledgement.delivery(None).operation
-
-    def _receive(
-        self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None = None
-    ) -> Message | None:
-        self._transaction.check_usable()
-        return self._receiving.receive(consumer, timeout, check)
-
-    def _set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
-        self._receiving.set_listener(consumer, listener)
-
-    def _redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
-        return self._client.redelivery.rules_of(policy)
-
-    def _consumer_opened(self, consumer: ConsumerState) -> None:
-        self._receiving.opened(consumer)
-
-    def _consumer_closed(self, consumer: ConsumerState) -> None:
-        self._receiving.closed(consumer)
-
-    def _wake(self) -> None:
-        self._state.wake_ups.wake()
 
     def _check_open(self) -> None:
         self._state.check_open()

@@ -109,7 +109,7 @@ class LocalTransaction(Transaction):
         self._state = state
         self._client = state.client
         self._database = state.database
-        self.sending = self._sending = TransactedSending(state)
+        self.sending = self._sending = TransactedSending(state, self.check_usable)
         self._locked = self._delivery()
         self.acknowledgement = TransactedAcknowledgement(state, self._locked, self)
 

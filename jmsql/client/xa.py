@@ -142,26 +142,5 @@ class XASession(Session):
         self._check_open()
         return self._transaction.prepared()
 
-    def commit(self) -> None:
-        """Commit the session's own transaction, as every transacted session does.
-
-        Raises:
-            TransactionInProgressException: The session is part of a global transaction; call `tpc_commit`.
-            JMSException: As [`Session.commit`][jmsql.Session.commit].
-        """
-        super().commit()
-
-    def rollback(self, error: BaseException | str | None = None) -> None:
-        """Roll the session's own transaction back, as every transacted session does.
-
-        Args:
-            error: Why, as for [`Session.rollback`][jmsql.Session.rollback].
-
-        Raises:
-            TransactionInProgressException: The session is part of a global transaction; call `tpc_rollback`.
-            JMSException: As [`Session.rollback`][jmsql.Session.rollback].
-        """
-        super().rollback(error)
-
     def __repr__(self) -> str:
         return repr(self._transaction)

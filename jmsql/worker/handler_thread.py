@@ -15,7 +15,7 @@ import sqlalchemy
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.connection import Connection
-from jmsql.client.handler_session import open_handler_session
+from jmsql.client.handler_session import HandlerSession
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message
 from jmsql.policies import RedeliveryPolicy
@@ -73,7 +73,7 @@ class HandlerThread(threading.Thread):
         self.work = Work()
         self.handling: Handling | None = None
         self._stopping = threading.Event()
-        self._session = open_handler_session(connection, listener.transacted, AcknowledgeMode.CLIENT)
+        self._session = connection.open_session(HandlerSession, listener.transacted, AcknowledgeMode.CLIENT)
         self._consumer = listener.create_consumer(self._session, changed_subscriptions)
         self._consumer.redelivery_policy = listener.redelivery
         self._consumer.default_redelivery_policy = DEFAULT_REDELIVERY
