@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from jmsql.store.errors import is_connection_lost
 from jmsql.store.identifier import in_schema, quote_identifier
 
 __all__ = [
@@ -157,6 +156,8 @@ def in_transaction(work: Query[T] | Steps[T]) -> Steps[T]:
         result = yield from work
         yield from _commit.bind()
     except BaseException as error:
+        from jmsql.store.errors import is_connection_lost  # loads the drivers, which a statement itself needs none of
+
         if not is_connection_lost(error):
             yield from _rollback.bind()
         raise

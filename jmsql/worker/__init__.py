@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
-from jmsql.worker.application import Application
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jmsql.worker.application import Application
 
 __all__ = ["Application"]
+
+if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
+
+    def __getattr__(name: str) -> object:
+        # The supervisor of a worker's processes works with no database, and loads nothing that does.
+        if name == "Application":
+            from jmsql.worker.application import Application
+
+            return Application
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

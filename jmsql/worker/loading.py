@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import traceback
+from typing import TYPE_CHECKING
 
 from jmsql.exceptions import JMSException
-from jmsql.worker.application import Application
+
+if TYPE_CHECKING:
+    from jmsql.worker.application import Application
 
 __all__ = ["RefusalError", "load_application"]
 
@@ -46,6 +49,8 @@ def load_application(reference: str) -> Application:
         raise _failed_import(module_name, error) from error
     except (Exception, SystemExit) as error:
         raise _failed_import(module_name, error) from error
+    from jmsql.worker.application import Application
+
     application = getattr(module, name, None)
     if not isinstance(application, Application):
         found = "has no" if application is None else "has another"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
-from jmsql.client.factory import ConnectionFactory
 from jmsql.store.subscriptions import SubscriptionChange
 from jmsql.worker.logs import LogFormat, LogLevel
 from jmsql.worker.timings import WorkerTimings
+
+if TYPE_CHECKING:
+    from jmsql.client.factory import ConnectionFactory
 
 __all__ = ["Settings"]
 
@@ -65,6 +68,8 @@ class Settings:
         Args:
             of_application: The application's own factory, if it has one.
         """
+        from jmsql.client.factory import ConnectionFactory
+
         factory = of_application or ConnectionFactory()
         if self.database_named:
             factory = replace(factory, url=None, control_url=None)

@@ -27,7 +27,9 @@ def loaded(*arguments: str) -> set[str]:
     return set(ran.stderr.split())
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("queues", "--help")], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("--version",), ("queues", "--help"), ("worker", "--help")], ids=" ".join
+)
 def test_what_needs_no_database_loads_nothing_that_connects_to_one(arguments: tuple[str, ...]) -> None:
     assert loaded(*arguments).isdisjoint({"alembic", "lark", "psycopg", "pyspark", "sqlalchemy"})
 
