@@ -101,7 +101,7 @@ def test_error_that_a_decision_does_not_handle_is_raised() -> None:
 
 def test_statements_are_read_from_a_file_without_comments_and_semicolons() -> None:
     control = SqlFile("control")
-    assert control["listen"] == "listen {schema}"
+    assert control["is_connected"] == "select jmsql_internal.is_connected(%(connection_id)s::bigint)"
     assert "--" not in control["beat"]
     assert control["beat"].startswith("with commit")
     with pytest.raises(KeyError):
