@@ -43,6 +43,7 @@ POOLED = "jmsql.pooled"
 _MOST_ENDPOINTS = 32
 """Each is for one URL, and so for one user and password."""
 
+_UNREADABLE = "The database URL cannot be read; write postgresql://user@host:port/database."
 _POSTGRESQL = {"postgresql", "postgres", "postgresql+psycopg"}
 
 
@@ -61,7 +62,7 @@ def parse_url(url: str, user: str | None = None, password: str | None = None) ->
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         # Not linked and not quoted: a password may stand anywhere in what could not be read.
-        raise JMSException("The database URL cannot be read; write postgresql://user@host:port/database.") from None
+        raise JMSException(_UNREADABLE) from None
     if parsed.drivername not in _POSTGRESQL:
         raise JMSException(f"jmsql needs a PostgreSQL database: write postgresql://…, not {parsed.drivername}://….")
     parsed = _credentials_in_front(parsed.set(drivername="postgresql+psycopg"))
@@ -113,6 +114,9 @@ def endpoint(url: str, user: str | None, password: str | None, timings: Timings)
     Raises:
         JMSException: The text is no URL of a PostgreSQL database.
     """
+    given: object = url
+    if not isinstance(given, str):
+        raise JMSException(_UNREADABLE)
     return _endpoint(url, user, password, timings, _environment())
 
 
