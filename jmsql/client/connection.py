@@ -291,14 +291,15 @@ class Connection:
         self, create_consumer: Callable[[Session], MessageConsumer], pool: ServerSessionPool, max_messages: int
     ) -> ConnectionConsumer:
         self._use()
-        return ConnectionConsumer.open(
-            self._client,
-            self._sessions,
-            lambda: self.create_session(acknowledge_mode=AcknowledgeMode.CLIENT),
-            create_consumer,
-            pool,
-            max_messages,
-        )
+        session = self.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+        try:
+            create_consumer(session)
+            consumer = ConnectionConsumer(self._client, self._sessions, session, pool, max_messages)
+            consumer.start()
+        except BaseException:
+            session.close()
+            raise
+        return consumer
 
     def tell_exception_listener(self, error: JMSException) -> None:
         """Tell the exception listener, if there is one, of a problem: one of an application server's pool, say.

@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from jmsql.client.consumer import MessageConsumer
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.dispatcher import Dispatcher, dispatch
 from jmsql.client.inbox import Inbox
 from jmsql.client.server_sessions import ServerSession, ServerSessionPool
 from jmsql.client.session import Session
-from jmsql.client.session_state import SessionState
 from jmsql.client.sessions import Sessions
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.public_names import set_module
@@ -44,20 +41,23 @@ class ConnectionConsumer:
         client: ClientContext,
         sessions: Sessions,
         session: Session,
-        state: SessionState,
         server_session_pool: ServerSessionPool,
         max_messages: int,
     ) -> None:
+        if not callable(getattr(server_session_pool, "get_server_session", None)):
+            raise TypeError(f"A server session pool has get_server_session(), unlike {server_session_pool!r}.")
+        if max_messages < 1:
+            raise JMSException(f"A server session is loaded with at least one message, not {max_messages}.")
         self._client = client
         self._sessions = sessions
         self._pool = server_session_pool
         self._max_messages = max_messages
         # It has one consumer, waits, and receives nothing.
         self._session = session
-        self._state = state
-        with state.lock:
-            state.check_open()
-            (self._consumer,) = state.consumers
+        self._state = _require(sessions, session).state
+        with self._state.lock:
+            self._state.check_open()
+            (self._consumer,) = self._state.consumers
         # A message is locked for a look at it, in a transaction that has ended when the look is over.
         self._consumer.inbox.fetch_by(lock)
         self._inboxes: weakref.WeakKeyDictionary[Dispatcher, Inbox] = weakref.WeakKeyDictionary()
@@ -67,32 +67,9 @@ class ConnectionConsumer:
         # Whether the last session took as many messages as it might, so that there are probably more.
         self._is_busy = False
 
-    @classmethod
-    def open(
-        cls,
-        client: ClientContext,
-        sessions: Sessions,
-        create_session: Callable[[], Session],
-        create_consumer: Callable[[Session], MessageConsumer],
-        server_session_pool: ServerSessionPool,
-        max_messages: int,
-    ) -> Self:
-        """Make the consumer that waits for messages, and start the thread that has them delivered."""
-        if not callable(getattr(server_session_pool, "get_server_session", None)):
-            raise TypeError(f"A server session pool has get_server_session(), unlike {server_session_pool!r}.")
-        if max_messages < 1:
-            raise JMSException(f"A server session is loaded with at least one message, not {max_messages}.")
-        session = create_session()
-        try:
-            create_consumer(session)
-            opened = cls(
-                client, sessions, session, _require(sessions, session).state, server_session_pool, max_messages
-            )
-        except BaseException:
-            session.close()
-            raise
-        threading.Thread(target=opened._run, name="jmsql-connection-consumer", daemon=True).start()
-        return opened
+    def start(self) -> None:
+        """Begin to have messages delivered, on a thread of its own."""
+        threading.Thread(target=self._run, name="jmsql-connection-consumer", daemon=True).start()
 
     @property
     def server_session_pool(self) -> ServerSessionPool:

@@ -218,7 +218,8 @@ class MessageConsumer:
             IllegalStateException: The consumer is closed, or has a listener.
             JMSException: The server could not be asked.
         """
-        return self._receive(timeout, None)
+        self._check_no_listener()
+        return self._receive(None if timeout is None else seconds(timeout, "timeout"))
 
     def receive_no_wait(self) -> Message | None:
         """Return the next message if one is there now, else None."""
@@ -240,22 +241,25 @@ class MessageConsumer:
             JMSException: The server could not be asked.
         """
         bodies: list[T] = []
-        self._receive(timeout, lambda message: bodies.append(_body_of(message, body_type)))
+        self._check_no_listener()
+        self._receive(
+            None if timeout is None else seconds(timeout, "timeout"),
+            lambda message: bodies.append(_body_of(message, body_type)),
+        )
         return bodies[0] if bodies else None
 
     def __iter__(self) -> Iterator[Message]:
         message = self.receive()
         while message is not None:
             yield message
-            message = self._follow_receive(None, None)
+            message = self._receive(None)
 
-    def _receive(self, timeout: float | timedelta | None, check: MessageCheck | None) -> Message | None:
+    def _check_no_listener(self) -> None:
         self._check_open()
         if self._state.listener is not None:
             raise IllegalStateException("The consumer has a message listener; remove it before calling receive.")
-        return self._follow_receive(None if timeout is None else seconds(timeout, "timeout"), check)
 
-    def _follow_receive(self, timeout: float | None, check: MessageCheck | None) -> Message | None:
+    def _receive(self, timeout: float | None, check: MessageCheck | None = None) -> Message | None:
         session, state = self._session, self._state
         follower, followed = observation.observer, session.followed
         if follower is None or followed is None:
