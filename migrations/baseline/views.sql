@@ -170,7 +170,8 @@ cross join lateral (
     from jmsql_internal.delivery t
     where (t.queue_id, t.inverse_priority, t.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
     offset 0) d on true
-    where m.queue_id = q.queue_id and m.group_hash is not null
+    -- As the index of groups has it.
+    where m.queue_id::bigint = q.queue_id and m.group_hash is not null
     group by m.properties ->> 'JMSXGroupID') g
 left join jmsql_internal.subscription s using (queue_id)
 left join jmsql_internal.topic t on t.topic_id = s.topic_id
