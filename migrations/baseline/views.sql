@@ -22,12 +22,12 @@ select q.name as queue,
        present.all_of_them - present.expired - delivered.claimed - delivered.waiting as ready,
        delivered.claimed,
        delivered.waiting,
+       later.all_of_them - later.expired as delayed,
        present.expired + later.expired as expired,
        delivered.redelivered,
        jmsql_internal.to_timestamp(least(present.oldest, later.oldest)) as oldest_sent_at,
        (select e.name from jmsql_internal.queue e where e.queue_id = q.expiry_queue_id) as expiry_queue,
-       q.created_at,
-       later.all_of_them - later.expired as delayed
+       q.created_at
 from jmsql_internal.queue q
 cross join lateral (
     select count(*) as all_of_them,
@@ -60,11 +60,11 @@ select t.name as topic, s.name as subscription, s.client_id, s.durable, s.shared
        present.all_of_them - present.expired - delivered.claimed - delivered.waiting as ready,
        delivered.claimed,
        delivered.waiting,
+       later.all_of_them - later.expired as delayed,
        present.expired + later.expired as expired,
        delivered.redelivered,
        jmsql_internal.to_timestamp(least(present.oldest, later.oldest)) as oldest_sent_at,
-       s.created_at,
-       later.all_of_them - later.expired as delayed
+       s.created_at
 from jmsql_internal.subscription s
 join jmsql_internal.topic t using (topic_id)
 cross join lateral (
@@ -92,36 +92,36 @@ comment on view jmsql.subscriptions is 'One row a subscription, with the number 
 
 create view jmsql.messages with (security_invoker) as
 select q.name as queue,
-       9 - m.inverse_priority as priority,
+       t.name as topic,
+       s.name as subscription,
+       s.client_id,
        m.sequence,
-       case when m.jms_expiration <= jmsql_internal.current_milliseconds() then 'expired'
-            when m.is_delayed then 'delayed'
-            when d.claim_id is not null then 'claimed'
-            when d.next_attempt > now() then 'waiting'
-            else 'ready' end as state,
-       m.message_type::text as type,
        'ID:' || m.jms_message_id as message_id,
+       9 - m.inverse_priority as priority,
        jmsql_internal.to_timestamp(m.jms_timestamp) as sent_at,
+       jmsql_internal.to_timestamp(m.jms_delivery_time) as delivery_time,
        jmsql_internal.to_timestamp(m.jms_expiration) as expires_at,
        case m.jms_delivery_mode when 1 then 'NON_PERSISTENT' else 'PERSISTENT' end as delivery_mode,
        m.jms_correlation_id as correlation_id,
        m.jms_reply_to as reply_to,
        m.jms_type,
+       m.properties ->> 'JMSXGroupID' as group_id,
        coalesce(m.properties, '{}') as properties,
+       m.message_type::text as type,
        coalesce(
            m.text_body, m.json_body::text, '\x' || encode(m.bytes_body, 'hex'),
            (select coalesce(b.text_body, b.json_body::text, '\x' || encode(b.bytes_body, 'hex'))
             from jmsql_internal.body b where b.body_id = m.body_id)) as body,
+       case when m.jms_expiration <= jmsql_internal.current_milliseconds() then 'expired'
+            when m.is_delayed then 'delayed'
+            when d.claim_id is not null then 'claimed'
+            when d.next_attempt > now() then 'waiting'
+            else 'ready' end as state,
        coalesce(d.delivery_count, 0) as delivery_count,
        d.connection_id as claimed_by,
        d.claimed_at,
        nullif(d.next_attempt, 'infinity') as next_attempt,
-       d.last_error,
-       t.name as topic,
-       s.name as subscription,
-       s.client_id,
-       jmsql_internal.to_timestamp(m.jms_delivery_time) as delivery_time,
-       m.properties ->> 'JMSXGroupID' as group_id
+       d.last_error
 from jmsql_internal.queue q
 left join jmsql_internal.subscription s on s.queue_id = q.queue_id
 left join jmsql_internal.topic t on t.topic_id = s.topic_id
@@ -182,16 +182,10 @@ comment on view jmsql.message_groups is
 create view jmsql.dead_letters with (security_invoker) as
 select q.name as queue,
        m.sequence,
+       'ID:' || m.jms_message_id as message_id,
        m.properties ->> 'JMS_jmsql_OriginalDestination' as original_destination,
        m.properties ->> 'JMS_jmsql_OriginalSubscription' as original_subscription,
-       m.properties ->> 'JMS_jmsql_DeadLetterReason' as reason,
-       least(jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Deliveries'), 2147483647)::integer as deliveries,
-       (regexp_match(m.properties ->> 'JMS_jmsql_LastError', '([^\n]*)\s*$'))[1] as error,
-       jmsql_internal.to_timestamp(jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_FirstFailure'))
-           as first_failed_at,
-       jmsql_internal.to_timestamp(jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_DeadLetterTime')) as died_at,
-       'ID:' || m.jms_message_id as message_id,
-       m.message_type::text as type,
+       m.properties ->> 'JMS_jmsql_OriginalClientID' as original_client_id,
        9 - m.inverse_priority as priority,
        jmsql_internal.to_timestamp(m.jms_timestamp) as sent_at,
        jmsql_internal.to_timestamp(jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_OriginalExpiration'))
@@ -200,12 +194,18 @@ select q.name as queue,
        m.jms_type,
        m.properties - array(select k from jsonb_object_keys(m.properties) k where starts_with(k, 'JMS_jmsql_'))
            as properties,
+       m.message_type::text as type,
        coalesce(
            m.text_body, m.json_body::text, '\x' || encode(m.bytes_body, 'hex'),
            (select coalesce(b.text_body, b.json_body::text, '\x' || encode(b.bytes_body, 'hex'))
             from jmsql_internal.body b where b.body_id = m.body_id)) as body,
-       m.properties ->> 'JMS_jmsql_OriginalClientID' as original_client_id,
-       m.properties ->> 'JMS_jmsql_LastError' as last_error
+       m.properties ->> 'JMS_jmsql_DeadLetterReason' as reason,
+       least(jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_Deliveries'), 2147483647)::integer as deliveries,
+       (regexp_match(m.properties ->> 'JMS_jmsql_LastError', '([^\n]*)\s*$'))[1] as error,
+       m.properties ->> 'JMS_jmsql_LastError' as last_error,
+       jmsql_internal.to_timestamp(jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_FirstFailure'))
+           as first_failed_at,
+       jmsql_internal.to_timestamp(jmsql_internal.whole_number(m.properties ->> 'JMS_jmsql_DeadLetterTime')) as died_at
 from jmsql_internal.message m
 join jmsql_internal.queue q using (queue_id)
 where m.properties ? 'JMS_jmsql_DeadLetterReason' and q.deleted_at is null;
@@ -213,10 +213,9 @@ comment on view jmsql.dead_letters is
     'Messages that were delivered in vain or have expired, where they come from and why. Order by died_at.';
 
 create view jmsql.clients with (security_invoker) as
-select c.connection_id, c.client_id, c.user_name, c.host, c.process_id, c.started_at,
+select c.connection_id, c.client_id, c.user_name, c.host, c.process_id, c.started_at, c.heartbeat_at,
        jmsql_internal.is_connected(c.connection_id) as connected,
-       (select count(*) from jmsql_internal.delivery d where d.connection_id = c.connection_id) as claimed,
-       c.heartbeat_at
+       (select count(*) from jmsql_internal.delivery d where d.connection_id = c.connection_id) as claimed
 from jmsql_internal.connection c;
 comment on view jmsql.clients is 'One row a connection of a client.';
 
@@ -250,35 +249,35 @@ create view jmsql.history with (security_invoker) as
 select h.destination,
        case when h.is_topic then 'topic' else 'queue' end as destination_type,
        h.subscription,
-       h.acknowledged_at,
-       h.outcome::text as outcome,
-       h.delivery_count,
-       h.acknowledged_at - jmsql_internal.to_timestamp(greatest(h.jms_timestamp, h.jms_delivery_time)) as time_in_queue,
-       9 - h.inverse_priority as priority,
-       h.message_type::text as type,
+       h.subscription_client_id,
+       h.transaction_id,
+       h.sequence,
        'ID:' || h.jms_message_id as message_id,
+       9 - h.inverse_priority as priority,
        jmsql_internal.to_timestamp(h.jms_timestamp) as sent_at,
-       jmsql_internal.to_timestamp(h.jms_expiration) as expires_at,
        jmsql_internal.to_timestamp(h.jms_delivery_time) as delivery_time,
+       jmsql_internal.to_timestamp(h.jms_expiration) as expires_at,
        case h.jms_delivery_mode when 1 then 'NON_PERSISTENT' else 'PERSISTENT' end as delivery_mode,
        h.jms_correlation_id as correlation_id,
        h.jms_reply_to as reply_to,
        h.jms_type,
        coalesce(h.properties, '{}') as properties,
+       h.property_types,
+       h.message_type::text as type,
        coalesce(
            h.text_body, h.json_body::text, '\x' || encode(h.bytes_body, 'hex'),
            b.text_body, b.json_body::text, '\x' || encode(b.bytes_body, 'hex')) as body,
-       h.connection_id as consumed_by,
-       h.client_id,
-       h.user_name,
-       h.subscription_client_id,
-       h.transaction_id,
-       h.sequence,
-       h.property_types,
        coalesce(h.text_body, b.text_body) as text_body,
        coalesce(h.json_body, b.json_body) as json_body,
        coalesce(h.body_types, b.body_types) as body_types,
-       coalesce(h.bytes_body, b.bytes_body) as bytes_body
+       coalesce(h.bytes_body, b.bytes_body) as bytes_body,
+       h.outcome::text as outcome,
+       h.acknowledged_at,
+       h.delivery_count,
+       h.acknowledged_at - jmsql_internal.to_timestamp(greatest(h.jms_timestamp, h.jms_delivery_time)) as time_in_queue,
+       h.connection_id as consumed_by,
+       h.client_id,
+       h.user_name
 from jmsql_internal.message_history h
 left join jmsql_internal.body b using (body_id);
 comment on view jmsql.history is
