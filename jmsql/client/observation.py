@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jmsql.messages import Message
     from jmsql.store.rows import OutgoingMessage
 
-__all__ = ["Observer", "SessionFacts", "observe", "observer", "processing", "settling"]
+__all__ = ["Observer", "SessionFacts", "observe", "observer", "processing", "sending", "settling"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +69,13 @@ def observe(new: Observer | None) -> None:
 def processing(session: SessionFacts, message: Message) -> AbstractContextManager[object]:
     """Follow the call of a listener, if anybody follows messages."""
     return nullcontext() if observer is None else observer.processing(session, message)
+
+
+def sending(
+    session: SessionFacts, destination: Destination, message: OutgoingMessage
+) -> AbstractContextManager[OutgoingMessage]:
+    """Follow a send, if anybody follows messages, and give the message that is to be sent."""
+    return nullcontext(message) if observer is None else observer.sending(session, destination, message)
 
 
 def settling(session: SessionFacts, operation: str) -> AbstractContextManager[object]:

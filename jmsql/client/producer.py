@@ -243,39 +243,23 @@ class MessageProducer:
             delivery_time if delay else None,
         )
         outgoing.check_size()
-        follower = observation.observer
-        if follower is None:
-            self._hand_over(target, outgoing, message, mode, delivery_time, completion_listener)
-        else:
-            with follower.sending(self._session.facts, target, outgoing) as followed:
-                self._hand_over(target, followed, message, mode, delivery_time, completion_listener)
-
-    def _hand_over(
-        self,
-        target: Destination,
-        outgoing: OutgoingMessage,
-        message: Message | ForeignMessage,
-        mode: DeliveryMode,
-        delivery_time: int,
-        completion_listener: CompletionListener | None,
-    ) -> None:
-        """Give a message to the session, and set its headers to what is sent."""
-        if completion_listener is None:
-            self._session.send(target, outgoing)
         sent: Any = message
-        sent.jms_message_id = None if outgoing.jms_message_id is None else "ID:" + outgoing.jms_message_id
-        sent.jms_timestamp = outgoing.jms_timestamp or 0
-        sent.jms_expiration = outgoing.jms_expiration or 0
-        sent.jms_delivery_time = delivery_time
-        sent.jms_priority = _HIGHEST_PRIORITY - outgoing.inverse_priority
-        sent.jms_delivery_mode = mode
-        sent.jms_destination = target
-        if completion_listener is not None:
-            self._sends_asynchronously = True
-            if hasattr(sent, "reset"):
-                sent.reset()  # now: after the send it belongs to the listener
-            send = AsynchronousSend(target, outgoing, sent, completion_listener, outgoing.size)
-            self._session.send_asynchronously(send)
+        with observation.sending(self._session.facts, target, outgoing) as followed:
+            if completion_listener is None:
+                self._session.send(target, followed)
+            sent.jms_message_id = None if uuid is None else "ID:" + uuid
+            sent.jms_timestamp = timestamp
+            sent.jms_expiration = expiration
+            sent.jms_delivery_time = delivery_time
+            sent.jms_priority = urgency
+            sent.jms_delivery_mode = mode
+            sent.jms_destination = target
+            if completion_listener is not None:
+                self._sends_asynchronously = True
+                if hasattr(sent, "reset"):
+                    sent.reset()  # now: after the send it belongs to the listener
+                send = AsynchronousSend(target, followed, sent, completion_listener, followed.size)
+                self._session.send_asynchronously(send)
 
     def close(self) -> None:
         """Send no more. What was sent in a transaction is still committed with it. Closing again does nothing.

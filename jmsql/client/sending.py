@@ -70,10 +70,10 @@ class Sending(SendOperations, ABC):
         if self._sender is not None:
             self._sender.close()
 
-    def _insert(self, insertion: Steps[None], destinations: Iterable[Destination]) -> None:
+    def _inserting(self, insertion: Steps[None], destinations: Iterable[Destination]) -> Steps[None]:
         """Insert messages, and forget their destinations if one was removed since it was last used."""
         try:
-            self._database.run(insertion)
+            yield from insertion
         except InvalidDestinationException:
             self._client.destinations.forget(destinations)
             raise
@@ -91,7 +91,7 @@ class ImmediateSending(Sending):
                 publisher = self._client.publisher
                 self._database.run(publish(destination, [message], publisher, flush=flush))
             else:
-                self._insert(send([message], flush=flush), [destination])
+                self._database.run(self._inserting(send([message], flush=flush), [destination]))
             self._client.sent(News({destination: 1}, message.jms_delivery_time is not None))
 
     def _insertion(self) -> Insertion:
@@ -142,7 +142,7 @@ class TransactedSending(Sending):
         publisher = self._client.publisher
         with self.lock:
             if self._outbox:  # else there need not even be a connection
-                self._insert(self._outbox.flush(publisher), self._outbox.destinations)
+                self._database.run(self._inserting(self._outbox.flush(publisher), self._outbox.destinations))
 
     def _flush_unshared(self) -> None:
         with self.lock:
