@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 from collections import Counter
 from collections.abc import Generator
@@ -18,6 +19,8 @@ from tests.processor_time import ProcessorTime
 _BUDGET = Path(__file__).with_name("budget.toml")
 _SPENT = "processor_seconds"
 _OTHERS = "others"
+_INTERVAL = 1.0
+"""For how many seconds tests of one tier run between two measurements: each looks at every process of the machine."""
 
 
 class FinishedProcess(Protocol):
@@ -34,13 +37,22 @@ class Budget:
         self._spent: Counter[str] = Counter()
         self._time = ProcessorTime()
         self._last = self._time.seconds()
+        self._measured = time.monotonic()
+
+    def _tier(self, item: pytest.Item) -> str:
+        return max((name for name in self._seconds if item.nodeid.startswith(name)), key=len, default=_OTHERS)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, object, object]:
         result = yield
-        last, self._last = self._last, self._time.seconds()
-        tier = max((name for name in self._seconds if item.nodeid.startswith(name)), key=len, default=_OTHERS)
-        self._spent.update({tier: round(1000 * max(0.0, self._last - last))})
+        tier = self._tier(item)
+        is_last = nextitem is None or self._tier(nextitem) != tier
+        if is_last or time.monotonic() >= self._measured + _INTERVAL:
+            last, self._last = self._last, self._time.seconds()
+            self._measured = time.monotonic()
+            self._spent.update({tier: round(1000 * max(0.0, self._last - last))})
         return result
 
     @pytest.hookimpl(optionalhook=True)
