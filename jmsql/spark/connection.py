@@ -19,14 +19,15 @@ from sqlalchemy import URL
 
 from jmsql.exceptions import JMSException
 from jmsql.store.engine import connect, parse_url
-from jmsql.store.errors import from_sqlstate, jms_errors
+from jmsql.store.errors import from_sqlstate, jms_errors, translate
 from jmsql.store.keepalives import keepalive_parameters, reader_settings
+from jmsql.store.statement import Query
 from jmsql.timings import Timings
 
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection as ArrowConnection
 
-__all__ = ["DEFAULT_VARIABLE", "Database"]
+__all__ = ["DEFAULT_VARIABLE", "Database", "inlined"]
 
 DEFAULT_VARIABLE = "JMSQL_URL"
 """The environment variable with the URL of the database that is used where no option names one."""
@@ -120,6 +121,20 @@ class Database:
             url = url.update_query_dict({"application_name": application_name})
         return url.set(drivername="postgresql").render_as_string(hide_password=False)
 
+    def open(self, doing: str, *, autocommit: bool) -> psycopg.Connection[Any]:
+        """Connect for control statements.
+
+        Args:
+            doing: What for, for error messages and as the connection's name.
+            autocommit: Whether each statement is a transaction of its own.
+        """
+        url = self.libpq_url(_application_name(doing))
+        try:
+            return connect(url, autocommit=autocommit)
+        except psycopg.Error as error:
+            self._refuse_service(error)
+            raise translate(error, doing) from error
+
     @contextmanager
     def connect(self, doing: str, *, autocommit: bool = False) -> Iterator[psycopg.Connection[Any]]:
         """Connect for control statements; the block is one transaction.
@@ -128,15 +143,8 @@ class Database:
             doing: What for, for error messages and as the connection's name.
             autocommit: Whether each statement is a transaction of its own instead.
         """
-        url = self.libpq_url(_application_name(doing))
-        with jms_errors(doing):
-            try:
-                opened = connect(url, autocommit=autocommit)
-            except psycopg.OperationalError as error:
-                self._refuse_service(error)
-                raise
-            with opened as connection:
-                yield connection
+        with jms_errors(doing), self.open(doing, autocommit=autocommit) as connection:
+            yield connection
 
     @contextmanager
     def connect_arrow(self, doing: str) -> Iterator[ArrowConnection]:
@@ -160,3 +168,14 @@ class Database:
                 f"Option 'connection': {self.connection!r} is neither a variable {_variable(self.connection)}, nor a "
                 "service of PostgreSQL's service file (PGSERVICEFILE)."
             ) from error
+
+
+def inlined(connection: psycopg.Connection[Any], schema: str, query: Query[Any]) -> str:
+    """Return the SQL of a query with its values written into it, as a task runs it that reads rows as Arrow batches.
+
+    Args:
+        connection: Tells how values are written.
+        schema: The plain name of the schema.
+        query: The query.
+    """
+    return psycopg.ClientCursor(connection).mogrify(query.statement.encoded(schema), query.parameters)

@@ -2,57 +2,63 @@
 
 from __future__ import annotations
 
-from jmsql.exceptions import JMSSecurityException
-from jmsql.store.driver import Driver
+from jmsql.exceptions import JMSException, JMSSecurityException
 from jmsql.store.global_transactions import MOST_PREPARED, require_prepared_transactions
-from jmsql.store.identifier import Schema
 from jmsql.store.migration import check_version
+from jmsql.store.runner import Runner
+from jmsql.store.statement import SqlFile, Statement, first_value, rows, value
 
 __all__ = ["check_database", "check_prepared_transactions", "check_rights"]
 
+_UNDEFINED_TABLE = "42P01"
 
-def check_database(driver: Driver, schema_name: str) -> None:
+_sql = SqlFile("database", "jmsql.spark")
+_version = _sql.statement("version", "looking at the schema", first_value)
+_rights = _sql.statement("rights", "looking at the rights of the role", rows)
+_most_prepared = Statement("most_prepared", MOST_PREPARED, "looking at the server", value(int))
+
+
+def check_database(runner: Runner) -> None:
     """Make sure that the schema is there, and of the right version.
 
     Args:
-        driver: Runs the statements.
-        schema_name: The plain name of the schema.
+        runner: Runs the statements, in the schema.
 
     Raises:
         JMSException: The schema is missing, or of another version; the message says what to do.
     """
-    schema = Schema(schema_name)
     version = None
-    if driver.execute("select to_regclass(%(table)s)", {"table": f"{schema}.schema_version"}).rows[0][0] is not None:
-        version = driver.execute(f"select version_num from {schema}.schema_version").rows[0][0]
-    check_version(version, schema_name)
+    try:
+        version = runner.run(_version.bind())
+    except JMSException as error:
+        if error.error_code != _UNDEFINED_TABLE:
+            raise
+    check_version(version, runner.schema)
 
 
-def check_rights(driver: Driver, schema_name: str) -> None:
+def check_rights(runner: Runner) -> None:
     """Make sure that this role may do what streams and writes of Spark need.
 
     Args:
-        driver: Runs the statement.
-        schema_name: The plain name of the schema.
+        runner: Runs the statement, in the schema.
 
     Raises:
         JMSSecurityException: It may not.
     """
-    schema = Schema(schema_name)
-    allowed, role = driver.execute(f"select {schema.internal}.may_administer(current_user), current_user").rows[0]
+    [(allowed, role)] = runner.run(_rights.bind())
     if not allowed:
         raise JMSSecurityException(
-            f"The role {role!r} lacks the right to administer the schema {schema_name!r}. Streams and writes of Spark "
-            "need it: they pass through tables that all destinations share. The owner of the schema has it, and so has "
-            "the role jmsql_admin of `jmsql roles create`.",
+            f"The role {role!r} lacks the right to administer the schema {runner.schema!r}. Streams and writes of "
+            "Spark need it: they pass through tables that all destinations share. The owner of the schema has it, and "
+            "so has the role jmsql_admin of `jmsql roles create`.",
             "42501",
         )
 
 
-def check_prepared_transactions(driver: Driver) -> None:
+def check_prepared_transactions(runner: Runner) -> None:
     """Make sure that the server can prepare transactions.
 
     Raises:
         ResourceAllocationException: It cannot.
     """
-    require_prepared_transactions(driver.execute(MOST_PREPARED).rows[0][0])
+    require_prepared_transactions(runner.run(_most_prepared.bind()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jmsql.selectors import Selector, SelectorSQL
 
-__all__ = ["and_chosen", "selected", "selector_condition"]
+__all__ = ["and_chosen", "selected"]
 
 
 def selected(selector: Selector, first: int = 0) -> SelectorSQL:
@@ -23,17 +23,4 @@ def and_chosen(selector: Selector | None) -> SelectorSQL:
     if selector is None:
         return SelectorSQL("", {})
     condition, parameters = selected(selector)
-    return SelectorSQL(f"and ({condition})", parameters)
-
-
-def selector_condition(selector: Selector | None, schema: str) -> SelectorSQL:
-    """Return what a selector adds to the conditions on a message `m` in a statement that is written for one schema.
-
-    Args:
-        selector: The selector; None: nothing.
-        schema: The plain name of the schema.
-    """
-    if selector is None:
-        return SelectorSQL("", {})
-    condition, parameters = selector.to_sql(schema)
     return SelectorSQL(f"and ({condition})", parameters)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from jmsql.cli.doctor.finding import Finding, Health, shortened
 from jmsql.cli.output import counted
 from jmsql.selectors import Selector
-from jmsql.spark.diagnosis import PreparedWrite, SparkDiagnosis
+from jmsql.spark.diagnosis import PreparedWrite, prepared_writes, waiting_streams
 from jmsql.store import holders
 from jmsql.store.holders import PreparedTransaction
 from jmsql.store.runner import Runner
@@ -112,7 +112,7 @@ def transactions_in_doubt(runner: Runner) -> list[tuple[PreparedTransaction, Pre
         runner: Asks for the facts.
     """
     prepared = runner.run(holders.prepared_transactions())
-    writes = SparkDiagnosis(runner).prepared_writes(each.identifier for each in prepared)
+    writes = runner.run(prepared_writes(each.identifier for each in prepared))
     return [(each, writes.get(each.identifier)) for each in prepared]
 
 
@@ -168,7 +168,7 @@ def finishing_advice(transaction: PreparedTransaction, write: PreparedWrite | No
 
 
 def _streams(runner: Runner) -> Iterator[Finding]:
-    streams = SparkDiagnosis(runner).waiting_streams(_STREAM_COMES_BACK)
+    streams = runner.run(waiting_streams(_STREAM_COMES_BACK))
     for each in streams[:_SHOWN]:
         place = "all destinations" if each.destination is None else repr(each.destination)
         kept = f"{counted(each.claimed, 'message')} of" if each.claimed else "the history of"

@@ -14,7 +14,6 @@ from jmsql.spark.archiving.formats import PARTITIONS, Sink
 from jmsql.spark.archiving.lock import ArchiveLock
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.session import spark_errors
-from jmsql.store.errors import jms_errors
 
 __all__ = ["HistoryStream", "place"]
 
@@ -113,8 +112,7 @@ class HistoryStream:
             query.stop()
 
     def _write(self, rows: DataFrame, batch: int) -> None:
-        with jms_errors("making sure that nobody else writes to the archive"):
-            self._lock.check()
+        self._lock.check()
         written = Observation()
         gather = self._settings.partitions > 1 or len(self._settings.destinations) > 1
         placed = place(rows, batch, gather=gather)

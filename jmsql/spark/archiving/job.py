@@ -22,7 +22,7 @@ from jmsql.spark.archiving.report import ArchiveReport
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
 from jmsql.spark.connection import Database
-from jmsql.store.driver import PsycopgDriver
+from jmsql.store.runner import runner
 
 __all__ = ["archive"]
 
@@ -89,7 +89,7 @@ def archive(
             waiting = count_live(administration, settings) if live else None
             lacking = sum(day.missing for day in planned)
             return ArchiveReport(place.url, 0, lacking, waiting, tuple(planned), dry_run=True)
-        with _locked(database, place) as lock:
+        with _locked(database, schema, place) as lock:
             manifest.check()
             manifest.write()
             sink.clean()
@@ -111,9 +111,9 @@ def archive(
 
 
 @contextmanager
-def _locked(database: Database, target: Target) -> Iterator[ArchiveLock]:
+def _locked(database: Database, schema: str, target: Target) -> Iterator[ArchiveLock]:
     with database.connect("archiving", autocommit=True) as connection:
-        lock = ArchiveLock(PsycopgDriver(connection), target.url)
+        lock = ArchiveLock(runner(connection, schema), target.url)
         if not lock.acquire():
             raise IllegalStateException(f"Another run writes to the archive in {target.url}: wait until it has ended.")
         yield lock

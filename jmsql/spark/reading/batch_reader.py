@@ -15,12 +15,12 @@ from pyspark.sql.types import StructType
 
 from jmsql.exceptions import JMSException
 from jmsql.spark.arrow import Shaper
+from jmsql.spark.connection import inlined
 from jmsql.spark.options import Options
-from jmsql.spark.reading.browse_statements import browse_statements, snapshot_statements
-from jmsql.spark.reading.comparisons import Comparison
-from jmsql.spark.reading.snapshot import keep_snapshot, reader_name
-from jmsql.spark.reading.source import find_queue, source_of
-from jmsql.store.driver import PsycopgDriver
+from jmsql.spark.reading.browse import find_queue, read_queue, sequence_range, source_of
+from jmsql.spark.reading.columns import Comparison
+from jmsql.spark.reading.snapshot import BEGIN_SNAPSHOT, keep_snapshot, reader_name
+from jmsql.store.runner import runner
 
 __all__ = ["BatchReader"]
 
@@ -69,21 +69,17 @@ class BatchReader(DataSourceReader):
     def _plan(self, connection: psycopg.Connection[Any]) -> list[str]:
         """Return the statement of each task: each reads a range of sequences of the queue."""
         options = self._options
-        statements = browse_statements(options.schema)
-        driver = PsycopgDriver(connection)
-        queue_id = find_queue(driver, options)
-        first, last = driver.execute(statements.ends, {"queue_id": queue_id}).rows[0]
-        if first is None:
-            first, last = 0, -1
+        planning = runner(connection, options.schema)
+        queue_id = find_queue(planning, options)
+        first, last = planning.run(sequence_range(queue_id))
         count = max(1, min(options.partitions, last - first + 1))
         bounds = [first + (last - first + 1) * number // count for number in range(count + 1)]
         # Sequences at the ends may become visible until the snapshot is taken.
         bounds[0], bounds[-1] = 0, 2**63 - 1
-        read = statements.read(Shaper(self._schema).columns, options.selector, self.filters)
-        cursor = psycopg.ClientCursor(connection)
-        parameters = {"queue_id": queue_id, "destination": source_of(options).uri, **read.parameters}
+        read = read_queue(Shaper(self._schema).columns, options.selector, self.filters)
+        parameters = {"queue_id": queue_id, "destination": source_of(options).uri}
         return [
-            cursor.mogrify(read.text, {**parameters, "first": start, "last": max(end - 1, start)})
+            inlined(connection, options.schema, read.bind(parameters, first=start, last=max(end - 1, start)))
             for start, end in pairwise(bounds)
         ]
 
@@ -93,9 +89,9 @@ class BatchReader(DataSourceReader):
         name = reader_name(partition.snapshot)
         with self._options.database.connect_arrow(name) as connection, connection.cursor() as cursor:
             if partition.snapshot is not None:
-                cursor.execute(snapshot_statements.begin)
+                cursor.execute(BEGIN_SNAPSHOT)
                 try:
-                    cursor.execute(snapshot_statements.use(partition.snapshot))
+                    cursor.execute(f"set transaction snapshot '{partition.snapshot}'")
                 except Error as error:
                     raise JMSException(
                         f"The snapshot {partition.snapshot} of this read is gone: it was kept for "

@@ -7,17 +7,17 @@ from typing import Any
 import psycopg
 from pyspark.sql.types import StructType
 
-from jmsql.exceptions import InvalidDestinationException, JMSException
+from jmsql.exceptions import JMSException
 from jmsql.spark.arrow import Shaper
-from jmsql.spark.database import check_database
+from jmsql.spark.connection import inlined
 from jmsql.spark.offset_options import moment
 from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader
-from jmsql.spark.reading.history_division import HistorySpan, divide_history
-from jmsql.spark.reading.history_statements import HistoryOrigin, history_statements
-from jmsql.store.driver import Driver, PsycopgDriver
+from jmsql.spark.reading.columns import Condition
+from jmsql.spark.reading.history import HistorySpan, divide_history, find_origin, read_history
+from jmsql.store.runner import runner
 
-__all__ = ["HistoryReader", "find_origin"]
+__all__ = ["HistoryReader"]
 
 
 class HistoryReader(BatchReader):
@@ -43,39 +43,16 @@ class HistoryReader(BatchReader):
     def _plan(self, connection: psycopg.Connection[Any]) -> list[str]:
         """Return the statement of each task."""
         options = self._options
-        driver = PsycopgDriver(connection)
-        origin = find_origin(driver, options)
+        planning = runner(connection, options.schema)
+        origin = find_origin(planning, options)
         span = HistorySpan(moment(options.starting_offsets), moment(options.ending_offsets))
-        statements = history_statements(options.schema)
         columns = Shaper(self._schema).columns
-        cursor = psycopg.ClientCursor(connection)
 
-        def text(part: str, bounds: dict[str, object]) -> str:
-            read = statements.read(columns, origin, options.selector, part, self.filters)
-            return cursor.mogrify(read.text, {**bounds, **read.parameters})
+        def text(part: Condition) -> str:
+            read = read_history(columns, origin, options.selector, part, self.filters)
+            return inlined(connection, options.schema, read)
 
         return [
-            " union all ".join(text(*part) for part in parts)
-            for parts in divide_history(driver, options.schema, origin, span, options.partitions)
+            " union all ".join(map(text, parts))
+            for parts in planning.run(divide_history(origin, span, options.partitions))
         ]
-
-
-def find_origin(driver: Driver, options: Options) -> HistoryOrigin:
-    """Return whose history the options name.
-
-    Raises:
-        InvalidDestinationException: It is neither there, nor does the history know it.
-    """
-    check_database(driver, options.schema)
-    origin = HistoryOrigin(options.destination, options.subscription, options.client_id)
-    if origin.destination is not None:
-        known = history_statements(options.schema).find(origin)
-        if not driver.execute(known.text, known.parameters).rows[0][0]:
-            option = (
-                "queue" if options.queue is not None else "topic" if options.subscription is None else "subscription"
-            )
-            name = options.subscription if option == "subscription" else origin.destination.name
-            raise InvalidDestinationException(
-                f"Option '{option}': there is no {option} {name!r}, and nothing of it in the history."
-            )
-    return origin

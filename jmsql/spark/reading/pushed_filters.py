@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 
 from jmsql.postgresql_text import to_postgresql
 from jmsql.spark.reading.batch_reader import BatchReader
-from jmsql.spark.reading.comparisons import Comparison
+from jmsql.spark.reading.columns import Comparison
 from jmsql.spark.reading.history_reader import HistoryReader
 from jmsql.spark.schema import COLUMNS, HISTORY_COLUMNS
 

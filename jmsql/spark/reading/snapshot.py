@@ -14,11 +14,19 @@ import time
 
 from jmsql.exceptions import JMSException
 from jmsql.spark.connection import Database
-from jmsql.spark.reading.browse_statements import snapshot_statements
-from jmsql.spark.reading.history_statements import history_statements
-from jmsql.store.driver import PsycopgDriver
+from jmsql.spark.reading.history import hold_history
+from jmsql.store.runner import runner
+from jmsql.store.statement import SqlFile, first_value, nothing, value
 
-__all__ = ["keep_snapshot", "reader_name"]
+__all__ = ["BEGIN_SNAPSHOT", "keep_snapshot", "reader_name"]
+
+_sql = SqlFile("browse", "jmsql.spark")
+_begin = _sql.statement("begin_snapshot", "taking a snapshot", nothing)
+BEGIN_SNAPSHOT = _begin.text
+"""The statement that begins a transaction which exports a snapshot, or uses one."""
+_export = _sql.statement("export_snapshot", "taking a snapshot", first_value)
+_clear_statistics = _sql.statement("clear_statistics", "looking for readers", nothing)
+_is_used = _sql.statement("is_used", "looking for readers", value(bool))
 
 _START_TIMEOUT = 60.0
 _INTERVAL = 0.25
@@ -63,18 +71,18 @@ def keep_snapshot(database: Database, timeout: float, history_of: str | None = N
 
 def _keep(database: Database, history_of: str | None, driver_process: int, timeout: float) -> None:
     with database.connect("keeping a snapshot") as connection:
-        driver = PsycopgDriver(connection)
-        driver.execute(snapshot_statements.begin)
+        keeper = runner(connection, history_of or "jmsql")
+        keeper.run(_begin.bind())
         if history_of is not None:
-            driver.execute(history_statements(history_of).hold)
-        snapshot = driver.execute(snapshot_statements.export).rows[0][0]
+            keeper.run(hold_history())
+        snapshot = keeper.run(_export.bind())
         print("snapshot", snapshot, flush=True)  # noqa: T201 - the answer to the process that has started this one
-        readers = {"name": f"%{reader_name(snapshot)}"}
+        readers = _is_used.bind(name=f"%{reader_name(snapshot)}")
         last_use = time.monotonic()
         while _is_running(driver_process):
             time.sleep(_INTERVAL)
-            driver.execute(snapshot_statements.look_again)
-            if driver.execute(snapshot_statements.is_used, readers).rows[0][0]:
+            keeper.run(_clear_statistics.bind())
+            if keeper.run(readers):
                 last_use = time.monotonic()
             elif time.monotonic() >= last_use + timeout:
                 break

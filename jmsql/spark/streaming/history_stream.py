@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
-
-import psycopg
+from typing import Any, NamedTuple, Self, TypeVar
 
 from jmsql.destinations import Topic
 from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.selectors import Selector
-from jmsql.spark.reading.history_statements import HistoryOrigin
+from jmsql.spark.reading.columns import HISTORY_EXPRESSIONS, select_list
+from jmsql.spark.reading.history import HistoryOrigin
 from jmsql.spark.streaming.fence import check_epoch
-from jmsql.spark.streaming.history_stream_statements import history_stream_statements
 from jmsql.spark.streaming.queue_stream import Backlog, Limits
-from jmsql.store.driver import PsycopgDriver
-from jmsql.store.selected_statement import SelectedStatement
+from jmsql.store.runner import Runner
+from jmsql.store.selection import and_chosen
+from jmsql.store.statement import (
+    Query,
+    Result,
+    SqlFile,
+    Statement,
+    Steps,
+    fill,
+    first_value,
+    in_transaction,
+    nothing,
+    rows,
+    value,
+)
 
 __all__ = ["HistoryBatch", "HistoryPart", "HistoryStream", "Lost", "Place", "create_cursor", "end_of_history"]
+
+T = TypeVar("T")
 
 _FIRST_WINDOW = 256
 """Transactions that are looked at first, when a batch has a limit; then four times as many, and so on."""
@@ -67,33 +80,45 @@ class Lost(NamedTuple):
     place: Place | None = None
 
 
-def end_of_history(driver: PsycopgDriver, schema: str) -> Place:
+def _place(result: Result) -> Place | None:
+    return Place(*result.rows[0]) if result.rows else None
+
+
+_sql = SqlFile("history_stream", "jmsql.spark")
+_end = _sql.statement("end", "looking for the end of the history", lambda result: Place(int(result.rows[0][0])))
+_forget_unused = _sql.statement("forget_unused", "beginning a stream", nothing)
+_create = _sql.statement("create", "beginning a stream", value(str))
+_adopt = _sql.statement("adopt", "starting a stream again", nothing)
+_begin_epoch = _sql.statement("begin_epoch", "starting a stream", rows)
+_lock = _sql.statement("lock", "going on with a stream", rows)
+_hold = _sql.statement("hold", "dividing a batch", nothing)
+_forgive_loss = _sql.statement("forgive_loss", "going on", nothing)
+_pass_to = _sql.statement("pass_to", "noting what is done", nothing)
+_give_out = _sql.statement("give_out", "finding a batch", nothing)
+_note_all_passed = _sql.statement("note_all_passed", "finding a batch", nothing)
+_clock: Statement[dt.datetime] = _sql.statement("clock", "finding a batch", first_value)
+_days = _sql.statement("days", "looking at the history", rows)
+
+
+def end_of_history() -> Query[Place]:
     """Return the place that all transactions have passed: nothing will be added before it.
 
     A transaction that is open, or prepared, holds it back, on whatever database of the server.
     """
-    return Place(int(driver.execute(history_stream_statements(schema).end).rows[0][0]))
+    return _end.bind()
 
 
 def create_cursor(
-    driver: PsycopgDriver,
-    schema: str,
-    origin: HistoryOrigin,
-    first: Place,
-    since: dt.datetime | None,
-    source_id: str | None = None,
-) -> str:
+    origin: HistoryOrigin, first: Place, since: dt.datetime | None, source_id: str | None = None
+) -> Steps[str]:
     """Note a new streaming read, and return its number.
 
     Args:
-        driver: Where to note it.
-        schema: The name of the schema.
         origin: Whose history it reads.
         first: Where it begins.
         since: What left its destination before is left out.
         source_id: The number that it is to have; None: a new one.
     """
-    statements = history_stream_statements(schema)
     destination = origin.destination
     parameters = {
         "source_id": source_id,
@@ -106,66 +131,138 @@ def create_cursor(
         "sequence": first.sequence,
     }
     if source_id is not None:
-        driver.execute(statements.adopt, parameters)
+        yield from _adopt.bind(parameters)
         return source_id
-    driver.execute(statements.forget_unused)
-    number: str = driver.execute(statements.create, parameters).rows[0][0]
-    return number
+    yield from _forget_unused.bind()
+    return (yield from _create.bind(parameters))
+
+
+class _Scan:
+    """What is asked of the rows of an origin in a range of places.
+
+    Args:
+        origin: Whose history.
+    """
+
+    def __init__(self, origin: HistoryOrigin) -> None:
+        self._origin = origin
+        by_place = "order by m.transaction_id, m.sequence limit "
+        keys = "m.transaction_id, m.sequence"
+        self.first = self._statement("first", _place, keys, f"{by_place}1")
+        self.end_of_batch = {
+            with_size: self._statement(
+                "end_of_batch",
+                rows,
+                f"{keys}, {'pg_column_size(m.*)' if with_size else '0'} as size",
+                f"{by_place}%(messages)s",
+                only_keys=not with_size,
+            )
+            for with_size in (False, True)
+        }
+        self.count = self._statement("count", value(int), "m.sequence", only_keys=True)
+        self.backlog = self._statement(
+            "backlog",
+            lambda result: Backlog._make(result.rows[0]),
+            "pg_column_size(m.*) as size, m.acknowledged_at",
+        )
+        self.parts = self._statement("parts", rows, keys, only_keys=True)
+
+    def read(self, columns: Sequence[str], selector: Selector | None) -> Statement[list[tuple[Any, ...]]]:
+        """Read the columns of the rows that the selector chooses."""
+        chosen = and_chosen(selector)
+        found = self._found(select_list(HISTORY_EXPRESSIONS, columns), chosen=chosen.condition)
+        parameters = {**self._origin.condition().parameters, **chosen.parameters}
+        return Statement("read", found, "reading the history", rows, parameters)
+
+    def _statement(
+        self, name: str, decode: Callable[[Result], T], wanted: str, order: str = "", *, only_keys: bool = False
+    ) -> Statement[T]:
+        # The names stand in front of the statement, which finds rows in a part of it.
+        text = fill(_sql[name], found=self._found(wanted, order, only_keys=only_keys, with_names=False))
+        if self._origin.destination is None:
+            text = f"{self._names(only_keys=only_keys)} {text}"
+        return Statement(name, text, "looking at the history", decode, self._origin.condition().parameters)
+
+    def _found(
+        self, wanted: str, order: str = "", *, chosen: str = "", only_keys: bool = False, with_names: bool = True
+    ) -> str:
+        scan = fill(
+            _sql["scan"],
+            wanted=wanted,
+            of_days=_of_days("m", only_keys=only_keys),
+            of_origin=self._origin.condition().text,
+            chosen=chosen,
+        )
+        if self._origin.destination is not None:
+            return f"{scan} {order}"
+        each = fill(_sql["scan_each"], scan=scan, order=order)
+        return f"{self._names(only_keys=only_keys)} {each}" if with_names else each
+
+    @staticmethod
+    def _names(*, only_keys: bool) -> str:
+        return fill(_sql["known"], of_days=_of_days("h", only_keys=only_keys))
+
+
+def _of_days(row: str, *, only_keys: bool) -> str:
+    return "true" if only_keys else fill(_sql["of_days"], row=row)
 
 
 class HistoryStream:
-    """A streaming read of the history, in the hands of one driver.
+    """A streaming read of the history, in the hands of one driver. Each method is one transaction.
 
-    The driver that opens it takes it from the driver before, which can do nothing more. Each method is one transaction.
+    Made by `open`.
 
     Args:
-        connection: A connection of its own, in autocommit mode.
-        schema: The name of the schema.
+        runner: Runs statements on a connection of its own, in autocommit mode.
         source_id: The number of the read.
         origin: Whose history it reads.
-
-    Raises:
-        LookupError: The read is not known.
+        epoch: Tells this driver from those before and after it.
     """
 
-    def __init__(
-        self, connection: psycopg.Connection[object], schema: str, source_id: str, origin: HistoryOrigin
-    ) -> None:
-        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the database's default is
-        self._connection = connection
-        self._driver = PsycopgDriver(connection)
-        self._schema = schema
-        self._statements = history_stream_statements(schema)
+    def __init__(self, runner: Runner, source_id: str, origin: HistoryOrigin, epoch: int) -> None:
+        self._runner = runner
         self._source = {"source_id": source_id}
+        self._epoch = epoch
+        self._scan = _Scan(origin)
         self._oldest_day: dt.datetime | None = None
         self._window = _FIRST_WINDOW
         self._next_note = self._next_sweep = 0.0
         self._all_there_was: tuple[Place, dt.datetime] | None = None
-        found = self._driver.execute(self._statements.begin_epoch, self._source).rows
+
+    @classmethod
+    def open(cls, runner: Runner, source_id: str, origin: HistoryOrigin) -> Self:
+        """Take a read from the driver before, which can do nothing more.
+
+        Args:
+            runner: Runs statements on a connection of its own, in autocommit mode.
+            source_id: The number of the read.
+            origin: Whose history it reads.
+
+        Raises:
+            LookupError: The read is not known.
+        """
+        found = runner.run(_begin_epoch.bind(source_id=source_id))
         if not found:
             raise LookupError(source_id)
-        self._epoch, since = found[0]
-        self._origin = origin._replace(since=since)
+        epoch, since = found[0]
+        return cls(runner, source_id, origin._replace(since=since), epoch)
 
     def check(self, start: Place) -> Lost | None:
         """Tell what is lost of the history after a place that Spark has noted, if something is."""
-        with self._connection.transaction():
-            position, last, lost_at = self._lock()
-            if start > last:
-                return Lost(
-                    f"The checkpoint is at {start}, beyond {last}, up to where the database knows this streaming read: "
-                    "it was restored, or is another",
-                    position,
-                )
-            if lost_at is not None:
-                return Lost(f"History that the stream had not read was removed (jmsql history prune) at {lost_at}")
-            return None
+        position, last, lost_at = self._runner.run(in_transaction(self._lock()))
+        if start > last:
+            return Lost(
+                f"The checkpoint is at {start}, beyond {last}, up to where the database knows this streaming read: "
+                "it was restored, or is another",
+                position,
+            )
+        if lost_at is not None:
+            return Lost(f"History that the stream had not read was removed (jmsql history prune) at {lost_at}")
+        return None
 
     def forgive_loss(self) -> None:
         """Go on without what was removed."""
-        with self._connection.transaction():
-            self._lock()
-            self._driver.execute(self._statements.forgive_loss, self._source)
+        self._runner.run(in_transaction(self._locked(_forgive_loss.bind(self._source))))
 
     def next_batch(self, start: Place, limits: Limits, bound: Place | None) -> HistoryBatch | None:
         """Find the next batch after a place, and note that it is given out; None if there is nothing.
@@ -175,73 +272,72 @@ class HistoryStream:
             limits: How much it takes.
             bound: Where the last batch ends; None: where the history does.
         """
-        with self._connection.transaction():
-            self._pass(start)
-            now: dt.datetime = self._driver.execute(self._statements.clock).rows[0][0]
-            end = end_of_history(self._driver, self._schema)
-            if bound is not None:
-                end = min(end, bound)
-            self._leave_days_behind(start)
-            batch = None if end <= start else self._fill(start, end, limits)
-            if batch is None:
-                self._note_all_passed(now)
-                return None
-            if batch.end == end:
-                self._all_there_was = end, now
-            self._driver.execute(self._statements.give_out, self._at(batch.end))
-            return batch
+        return self._runner.run(in_transaction(self._next_batch(start, limits, bound)))
+
+    def _next_batch(self, start: Place, limits: Limits, bound: Place | None) -> Steps[HistoryBatch | None]:
+        yield from self._pass(start)
+        now = yield from _clock.bind()
+        end = yield from end_of_history()
+        if bound is not None:
+            end = min(end, bound)
+        yield from self._leave_days_behind(start)
+        batch = None if end <= start else (yield from self._fill(start, end, limits))
+        if batch is None:
+            yield from self._note_all_passed(now)
+            return None
+        if batch.end == end:
+            self._all_there_was = end, now
+        yield from _give_out.bind(self._at(batch.end))
+        return batch
 
     def divide(self, first: Place, end: Place, partitions: int) -> list[HistoryPart]:
         """Divide a batch that Spark has noted into parts for its tasks; retention now keeps what is not passed."""
-        with self._connection.transaction():
-            self._lock()
-            self._driver.execute(self._statements.hold, self._source)
-            if partitions == 1:
-                messages = self._count(first, end)
-                return [HistoryPart(first, end, messages)] if messages else []
-            statement = self._statements.parts(self._origin)
-            parameters = {**self._range(first, end), **statement.parameters, "partitions": partitions}
-            rows = self._driver.execute(statement.text, parameters).rows
-        places = [Place(transaction, sequence) for _, transaction, sequence in rows]
+        return self._runner.run(in_transaction(self._divide(first, end, partitions)))
+
+    def _divide(self, first: Place, end: Place, partitions: int) -> Steps[list[HistoryPart]]:
+        yield from self._lock()
+        yield from _hold.bind(self._source)
+        if partitions == 1:
+            messages = yield from self._count(first, end)
+            return [HistoryPart(first, end, messages)] if messages else []
+        found = yield from self._scan.parts.bind(self._range(first, end), partitions=partitions)
+        places = [Place(transaction, sequence) for _, transaction, sequence in found]
         ends = [*places[1:], end]
-        return [HistoryPart(place, stop, row[0]) for row, place, stop in zip(rows, places, ends, strict=True)]
+        return [HistoryPart(place, stop, row[0]) for row, place, stop in zip(found, places, ends, strict=True)]
 
     def pass_to(self, place: Place) -> None:
         """Note that all before a place is done."""
-        with self._connection.transaction():
-            self._pass(place)
+        self._runner.run(in_transaction(self._pass(place)))
 
     def backlog(self, start: Place) -> Backlog:
         """Count what has come since a place, also what open transactions still hold back."""
-        statement = self._statements.backlog(self._origin)
-        parameters = {**self._range(start, Place(_BEYOND)), **statement.parameters}
-        return Backlog._make(self._driver.execute(statement.text, parameters).rows[0])
+        return self._runner.run(self._scan.backlog.bind(self._range(start, Place(_BEYOND))))
 
-    def read(self, part: HistoryPart, columns: Sequence[str], selector: Selector | None) -> SelectedStatement:
-        """Return the statement that reads a part of a batch."""
-        statement = self._statements.read(columns, self._origin, selector)
-        return SelectedStatement(statement.text, {**self._range(part.first, part.end), **statement.parameters})
+    def read(
+        self, part: HistoryPart, columns: Sequence[str], selector: Selector | None
+    ) -> Query[list[tuple[Any, ...]]]:
+        """Return the query that reads a part of a batch."""
+        return self._scan.read(columns, selector).bind(self._range(part.first, part.end))
 
-    def _fill(self, start: Place, end: Place, limits: Limits) -> HistoryBatch | None:
+    def _fill(self, start: Place, end: Place, limits: Limits) -> Steps[HistoryBatch | None]:
         if limits == Limits():
-            messages = self._count(start, end)
+            messages = yield from self._count(start, end)
             return HistoryBatch(start, end, messages) if messages else None
-        statement = self._statements.end_of_batch(self._origin, with_size=limits.size < Limits().size)
+        statement = self._scan.end_of_batch[limits.size < Limits().size]
         messages = size = 0
         low = start
         while low < end:
-            first = self._first(low, end)
+            first = yield from self._scan.first.bind(self._range(low, end))
             if first is None:
                 break
             high = min(Place(first.transaction + self._window), end)
             remaining = {"messages": limits.messages - messages, "size": limits.size - size}
-            parameters = {**self._range(first, high), **statement.parameters, **remaining}
+            found = yield from statement.bind(self._range(first, high), **remaining)
             low = high
             self._window *= 4
-            rows = self._driver.execute(statement.text, parameters).rows
-            if not rows:
+            if not found:
                 continue
-            count, total, transaction, sequence, is_full = rows[0]
+            count, total, transaction, sequence, is_full = found[0]
             messages += count
             size += total
             if is_full:
@@ -249,42 +345,42 @@ class HistoryStream:
                 return HistoryBatch(start, Place(transaction, sequence + 1), messages)
         return HistoryBatch(start, end, messages) if messages else None
 
-    def _first(self, low: Place, end: Place, until: dt.datetime | None = None) -> Place | None:
-        statement = self._statements.first(self._origin)
-        parameters = {**self._range(low, end), **statement.parameters, "until": until}
-        rows = self._driver.execute(statement.text, parameters).rows
-        return Place(*rows[0]) if rows else None
+    def _count(self, first: Place, end: Place) -> Query[int]:
+        return self._scan.count.bind(self._range(first, end))
 
-    def _count(self, first: Place, end: Place) -> int:
-        statement = self._statements.count(self._origin)
-        return int(self._driver.execute(statement.text, {**self._range(first, end), **statement.parameters}).rows[0][0])
-
-    def _leave_days_behind(self, start: Place) -> None:
+    def _leave_days_behind(self, start: Place) -> Steps[None]:
         """Look no more at days that will not change, and have nothing from a place on."""
         if time.monotonic() < self._next_sweep:
             return
         self._next_sweep = time.monotonic() + _SWEEP_INTERVAL
-        days = self._driver.execute(self._statements.days, {"oldest_day": self._oldest_day}).rows
+        days = yield from _days.bind(oldest_day=self._oldest_day)
         for (_, is_settled), (next_day, _) in pairwise(days):
-            if not is_settled or self._first(start, Place(_BEYOND), next_day) is not None:
+            if not is_settled:
+                break
+            left = yield from self._scan.first.bind(self._range(start, Place(_BEYOND)), until=next_day)
+            if left is not None:
                 break
             self._oldest_day = next_day
 
-    def _pass(self, place: Place) -> None:
-        position, _, _ = self._lock()
+    def _pass(self, place: Place) -> Steps[None]:
+        position, _, _ = yield from self._lock()
         if place > position:
             place_then, moment = self._all_there_was or (None, None)
             passed_at = moment if place_then == place else None
-            self._driver.execute(self._statements.pass_to, {**self._at(place), "passed_at": passed_at})
+            yield from _pass_to.bind(self._at(place), passed_at=passed_at)
 
-    def _note_all_passed(self, now: dt.datetime) -> None:
+    def _note_all_passed(self, now: dt.datetime) -> Steps[None]:
         if time.monotonic() >= self._next_note:
             self._next_note = time.monotonic() + _NOTE_INTERVAL
-            self._driver.execute(self._statements.note_all_passed, {**self._source, "passed_at": now})
+            yield from _note_all_passed.bind(self._source, passed_at=now)
 
-    def _lock(self) -> tuple[Place, Place, dt.datetime | None]:
+    def _locked(self, query: Query[None]) -> Steps[None]:
+        yield from self._lock()
+        yield from query
+
+    def _lock(self) -> Steps[tuple[Place, Place, dt.datetime | None]]:
         """Lock the read until the transaction ends; return what is passed, what was given out, when it lost some."""
-        found = self._driver.execute(self._statements.lock, self._source).rows
+        found = yield from _lock.bind(self._source)
         transaction, sequence, last_transaction, last_sequence, lost_at = check_epoch(found, self._epoch)
         return Place(transaction, sequence), Place(last_transaction, last_sequence), lost_at
 

@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
-import psycopg
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.spark.arrow import Shaper
+from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
 from jmsql.spark.offset_options import moment
 from jmsql.spark.options import Options
-from jmsql.spark.reading.history_reader import find_origin
-from jmsql.spark.reading.history_statements import HistoryOrigin
-from jmsql.spark.streaming.backlog_report import BacklogReport
+from jmsql.spark.reading.history import HistoryOrigin, find_origin
 from jmsql.spark.streaming.history_stream import HistoryStream, Lost, Place, create_cursor, end_of_history
-from jmsql.spark.streaming.read_limits import default_read_limit, limits_of_batch
-from jmsql.spark.streaming.reconnection import do_with_reconnection
-from jmsql.store.driver import PsycopgDriver
-from jmsql.store.engine import connect
+from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader
+from jmsql.store.runner import Runner, runner
 
 __all__ = ["HistoryStreamReader"]
 
 logger = logging.getLogger("jmsql")
-
-Result = TypeVar("Result")
-Offset = dict[str, Any]
 
 _POLL = 1.0
 """Seconds after which a history without anything new is looked at again."""
@@ -65,16 +57,18 @@ class _Opened:
     """
 
     def __init__(self, options: Options, source_id: str, origin: HistoryOrigin) -> None:
-        url = options.database.libpq_url("jmsql-spark-streaming-history")
-        self.connection: psycopg.Connection[Any] = connect(url, autocommit=True)
+        self.connection = options.database.open("streaming history", autocommit=True)
         try:
-            self.stream = HistoryStream(self.connection, options.schema, source_id, origin)
+            self.stream = HistoryStream.open(runner(self.connection, options.schema), source_id, origin)
         except BaseException:
             self.connection.close()
             raise
 
+    def close(self) -> None:
+        self.connection.close()
 
-class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+
+class HistoryStreamReader(ReconnectingReader[_Opened]):
     """Streams the history of a queue, a topic, a subscription, or of all there is. It consumes nothing.
 
     An offset is a place `(transaction, sequence)` in the history, with the number of the read, and besides with the
@@ -87,48 +81,37 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
+        super().__init__(options, schema)
         self._origin = HistoryOrigin(options.destination, options.subscription, options.client_id)
-        self._opened: _Opened | None = None
         self._bound: Place | None = None
         self._next_look = 0.0
-        self._backlog = BacklogReport()
         self._last: Offset | None = None
         self._told: set[str] = set()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the connection behind: tasks have their own."""
-        return {**self.__dict__, "_opened": None}
 
     # Called by Spark, in one process of the driver
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Begin a streaming read."""
         with self._options.database.connect("beginning a stream") as connection:
-            driver = PsycopgDriver(connection)
+            driver = runner(connection, self._options.schema)
             find_origin(driver, self._options)
-            check_rights(driver, self._options.schema)
+            check_rights(driver)
             first = self._first_place(driver)
             since = moment(self._options.starting_offsets)
-            source_id = create_cursor(driver, self._options.schema, self._origin, first, since)
+            source_id = driver.run(create_cursor(self._origin, first, since))
             return {"source": source_id, "transaction": first.transaction, "sequence": first.sequence}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """How much a micro-batch takes, by the options; if both are given, `latestOffset` adds the bytes."""
-        return default_read_limit(self._options)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take nothing that comes after now."""
         with self._options.database.connect("looking for the end of the history") as connection:
-            self._bound = end_of_history(PsycopgDriver(connection), self._options.schema)
+            self._bound = runner(connection, self._options.schema).run(end_of_history())
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Note what is done, and find the next batch."""
         if self._bound is None and self._opened is not None and time.monotonic() < self._next_look:
             return start
         first = self._check(start)
-        limits = limits_of_batch(limit, self._options)
+        limits = self._limits(limit)
         batch = self._do("finding a batch", start, lambda opened: opened.stream.next_batch(first, limits, self._bound))
         self._last = start
         if batch is None:
@@ -157,14 +140,13 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if missing:
             self._lose(f"{missing} of the {end['messages']} rows of a batch are gone from the history")
         opened = self._open(end)
-        cursor = psycopg.ClientCursor(opened.connection)
         columns = Shaper(self._schema).columns
         read = [(opened.stream.read(part, columns, options.selector), part.messages) for part in parts]
         return [
             HistoryPartition(
-                cursor.mogrify(statement.text, statement.parameters), messages if options.selector is None else None
+                inlined(opened.connection, options.schema, query), messages if options.selector is None else None
             )
-            for statement, messages in read
+            for query, messages in read
         ]
 
     def commit(self, end: Offset) -> None:
@@ -175,22 +157,11 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return, for the query's progress, how much has not been read."""
         start = self._last
         if start is not None and self._opened is not None:
-            self._backlog.update(
-                start["source"],
-                lambda: self._do("counting the backlog", start, lambda opened: opened.stream.backlog(_place(start))),
-            )
-        return self._backlog.found
+            self._count_backlog(start, lambda opened: opened.stream.backlog(_place(start)))
+        return self._backlog
 
-    def stop(self) -> None:
-        """Close the connection."""
-        if self._opened is not None:
-            self._opened.connection.close()
-            self._opened = None
-
-    def _first_place(self, driver: PsycopgDriver) -> Place:
-        if self._options.starting_offsets == "latest":
-            return end_of_history(driver, self._options.schema)
-        return Place(0)
+    def _first_place(self, driver: Runner) -> Place:
+        return driver.run(end_of_history()) if self._options.starting_offsets == "latest" else Place(0)
 
     def _check(self, offset: Offset) -> Place:
         """Return where to go on after an offset: there, or elsewhere if the history was restored and that may be."""
@@ -235,12 +206,9 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         options = self._options
         with options.database.connect("starting a stream again") as connection:
-            driver = PsycopgDriver(connection)
+            driver = runner(connection, options.schema)
             since = moment(options.starting_offsets)
-            create_cursor(driver, options.schema, self._origin, self._first_place(driver), since, source_id)
-
-    def _do(self, doing: str, offset: Offset, action: Callable[[_Opened], Result]) -> Result:
-        return do_with_reconnection(doing, lambda: action(self._open(offset)), self.stop)
+            driver.run(create_cursor(self._origin, self._first_place(driver), since, source_id))
 
     # Called by Spark, in a task
 

@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self, TypeVar
 
-import psycopg
-
-from jmsql.exceptions import IllegalStateException, InvalidDestinationException
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.selectors import Selector
+from jmsql.spark.offset_options import moment
+from jmsql.spark.reading.columns import MESSAGE_EXPRESSIONS, select_list
 from jmsql.spark.streaming.fence import check_epoch
-from jmsql.spark.streaming.queue_stream_statements import source_statements
+from jmsql.store.candidates import by_key
 from jmsql.store.dequeue import PRIORITIES, ScanBounds
-from jmsql.store.driver import PsycopgDriver
 from jmsql.store.receive import claim_batch, has_groups
 from jmsql.store.runner import Runner
+from jmsql.store.statement import (
+    Query,
+    Result,
+    SqlFile,
+    Statement,
+    Steps,
+    first_value,
+    in_transaction,
+    nothing,
+    optional_value,
+    row_count,
+    rows,
+    value,
+)
 from jmsql.store.traffic import Counts
 from jmsql.timings import Timings
 
-__all__ = ["Backlog", "FrozenBatch", "Limits", "Part", "SparkStream", "Start", "create_source"]
+__all__ = [
+    "Backlog",
+    "FrozenBatch",
+    "Limits",
+    "Part",
+    "SparkStream",
+    "Start",
+    "create_source",
+    "find_start",
+    "is_durable",
+    "last_sequence",
+    "read_claim",
+]
+
+T = TypeVar("T")
 
 _CHUNK = 10_000
 """The most messages that one statement claims."""
@@ -82,53 +108,142 @@ class Backlog(NamedTuple):
     lag: float
 
 
-def create_source(driver: PsycopgDriver, schema: str, queue_id: int, start: Start) -> str:
+def _first_row(result: Result) -> Sequence[Any]:
+    return result.rows[0]
+
+
+_BY_KEY = {
+    "message_of_d": by_key("jmsql_internal", "message", "m", "d"),
+    "message_of_a": by_key("jmsql_internal", "message", "m", "a"),
+    "delivery_of_m": by_key("jmsql_internal", "delivery", "d", "m"),
+}
+
+_sql = SqlFile("queue_stream", "jmsql.spark")
+_create_source = _sql.statement("create_source", "beginning a stream", value(str))
+_find_message = _sql.statement("find_message", "looking for the start of the stream", optional_value(int))
+_begin_epoch = _sql.statement("begin_epoch", "starting a stream", rows)
+_lock_source = _sql.statement("lock_source", "going on with a stream", rows)
+_is_durable = _sql.statement("subscription_is_durable", "looking at the subscription", value(bool))
+_last_sequence = _sql.statement("last_sequence", "looking for the last message", value(int))
+_finished = _sql.statement("finished", "acknowledging a batch", rows)
+_keep_history = _sql.statement("keep_history", "acknowledging a batch", nothing, _BY_KEY)
+_acknowledge = _sql.statement("acknowledge", "acknowledging a batch", _first_row, _BY_KEY)
+_forget_batch = _sql.statement("forget_batch", "acknowledging a batch", nothing)
+_set_acknowledged = _sql.statement("set_acknowledged", "acknowledging a batch", nothing)
+_next_batch: Statement[int | None] = _sql.statement("next_batch", "claiming a batch", first_value)
+_new_claim = _sql.statement("new_claim", "claiming a batch", value(int))
+_create_batch = _sql.statement("create_batch", "claiming a batch", nothing)
+_find_batch = _sql.statement("find_batch", "freezing a batch", rows)
+_freeze_claims = _sql.statement("freeze_claims", "freezing a batch", row_count)
+_freeze_batch = _sql.statement("freeze_batch", "freezing a batch", nothing)
+_parts = _sql.statement("parts", "dividing a batch", rows)
+_backlog = _sql.statement("backlog", "counting the backlog", lambda result: Backlog._make(result.rows[0]), _BY_KEY)
+
+
+def create_source(queue_id: int, start: Start) -> Query[str]:
     """Note a new streaming read and return its number."""
-    parameters = {"queue_id": queue_id, "first_sequence": start.sequence, "first_timestamp": start.timestamp}
-    number: str = driver.execute(source_statements(schema).create_source, parameters).rows[0][0]
-    return number
+    return _create_source.bind(queue_id=queue_id, first_sequence=start.sequence, first_timestamp=start.timestamp)
+
+
+def find_start(queue_id: int, text: str) -> Steps[Start]:
+    """Return where to start streaming a queue.
+
+    Args:
+        queue_id: The number of the queue.
+        text: Option 'startingOffsets'.
+
+    Raises:
+        JMSException: The option names a message that is not in the queue.
+    """
+    if text == "earliest":
+        return Start()
+    if text == "latest":
+        return Start(sequence=(yield from last_sequence()) + 1)
+    if (since := moment(text)) is not None:
+        return Start(timestamp=int(since.timestamp() * 1000))
+    found = yield from _find_message.bind(queue_id=queue_id, message_id=text.removeprefix("ID:").lower())
+    if found is None:
+        raise JMSException(f"Option 'startingOffsets': there is no message {text} in the queue.")
+    return Start(sequence=found)
+
+
+def is_durable(queue_id: int) -> Query[bool]:
+    """Tell whether the subscription behind a queue is durable."""
+    return _is_durable.bind(queue_id=queue_id)
+
+
+def last_sequence() -> Query[int]:
+    """Return the last sequence that was given to any message; 0 if there was none."""
+    return _last_sequence.bind()
+
+
+def read_claim(columns: Sequence[str]) -> Statement[list[tuple[Any, ...]]]:
+    """Return the statement that reads the messages of a claim, from a key to another.
+
+    Args:
+        columns: Which columns.
+    """
+    return _sql.statement(
+        "read", "reading a batch", rows, {"columns": select_list(MESSAGE_EXPRESSIONS, columns), **_BY_KEY}
+    )
 
 
 class SparkStream:
-    """A streaming read, in the hands of one driver.
+    """A streaming read, in the hands of one driver. Each method is one transaction.
 
-    The driver that opens it takes it from the driver before, which can do nothing more. Each method is one transaction.
+    Made by `open`.
 
     Args:
-        connection: A connection of its own, in autocommit mode.
-        schema: The name of the schema.
+        runner: Runs statements on a connection of its own, in autocommit mode.
         source_id: The number of the read.
         selector: Which messages are wanted.
         count: Called with what was acknowledged, once that is committed.
-
-    Raises:
-        JMSException: The read is not known.
+        epoch: Tells this driver from those before and after it.
+        queue_id: The number of the queue.
+        start: What the read began with.
     """
 
     def __init__(
         self,
-        connection: psycopg.Connection[object],
-        schema: str,
+        runner: Runner,
         source_id: str,
         selector: Selector | None,
         count: Callable[[Counts], None],
+        epoch: int,
+        queue_id: int,
+        start: Start,
     ) -> None:
-        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED  # whatever the database's default is
-        self._connection = connection
-        self._driver = PsycopgDriver(connection)
-        self._statements = source_statements(schema)
-        self._runner = Runner(self._driver, schema)
+        self._runner = runner
         self._selector = selector
         self._count = count
         self._source = {"source_id": source_id}
         self._bounds = ScanBounds(Timings().sweep_interval)
-        found = self._driver.execute(self._statements.begin_epoch, self._source).rows
+        self._epoch = epoch
+        self.queue_id = queue_id
+        self._start = start
+        self._acknowledged = Counts()
+
+    @classmethod
+    def open(cls, runner: Runner, source_id: str, selector: Selector | None, count: Callable[[Counts], None]) -> Self:
+        """Take a read from the driver before, which can do nothing more.
+
+        Args:
+            runner: Runs statements on a connection of its own, in autocommit mode.
+            source_id: The number of the read.
+            selector: Which messages are wanted.
+            count: Called with what was acknowledged, once that is committed.
+
+        Raises:
+            InvalidDestinationException: The read is not known.
+        """
+        found = runner.run(_begin_epoch.bind(source_id=source_id))
         if not found:
             raise InvalidDestinationException(
                 f"The checkpoint belongs to the streaming read {source_id}, which the database does not know: the "
                 "queue was deleted, or the database is another. Start with a new checkpoint."
             )
-        self._epoch, self.queue_id, self._first_sequence, self._first_timestamp = found[0]
+        epoch, queue_id, first_sequence, first_timestamp = found[0]
+        return cls(runner, source_id, selector, count, epoch, queue_id, Start(first_sequence, first_timestamp))
 
     def next_batch(self, after: int, limits: Limits, connection_id: int, *, look_everywhere: bool) -> int:
         """Acknowledge the batches up to `after`, and return the next: one that is there, or a new one.
@@ -142,132 +257,128 @@ class SparkStream:
         Returns:
             The number of the next batch, or `after` if there is none.
         """
-        with self._counting(), self._connection.transaction():
-            acknowledged = self._lock()
-            if after < acknowledged:
-                raise IllegalStateException(
-                    f"The checkpoint is at batch {after}, but batch {acknowledged} is acknowledged and gone: the "
-                    "checkpoint is old. Start with a new one."
-                )
-            self._acknowledge(after)
-            existing: int | None = self._driver.execute(self._statements.next_batch, self._at(after)).rows[0][0]
-            if existing is not None:
-                return existing
-            claim_id: int = self._driver.execute(self._statements.new_claim).rows[0][0]
-            messages, size = self._fill(claim_id, limits, connection_id, look_everywhere=look_everywhere)
-            if not messages:
-                return after
-            batch = {**self._at(after + 1), "claim_id": claim_id, "messages": messages, "bytes": size}
-            self._driver.execute(self._statements.create_batch, batch)
-            return after + 1
+        return self._counting(self._claim_next(after, limits, connection_id, look_everywhere=look_everywhere))
+
+    def _claim_next(self, after: int, limits: Limits, connection_id: int, *, look_everywhere: bool) -> Steps[int]:
+        acknowledged = yield from self._lock()
+        if after < acknowledged:
+            raise IllegalStateException(
+                f"The checkpoint is at batch {after}, but batch {acknowledged} is acknowledged and gone: the "
+                "checkpoint is old. Start with a new one."
+            )
+        yield from self._acknowledge(after)
+        existing = yield from _next_batch.bind(self._at(after))
+        if existing is not None:
+            return existing
+        claim_id = yield from _new_claim.bind()
+        messages, size = yield from self._fill(claim_id, limits, connection_id, look_everywhere=look_everywhere)
+        if not messages:
+            return after
+        yield from _create_batch.bind(self._at(after + 1), claim_id=claim_id, messages=messages, bytes=size)
+        return after + 1
 
     def freeze(self, batch: int, partitions: int) -> FrozenBatch | None:
         """Make sure that a batch stays as it is until it is acknowledged, and divide it; None if it is not known."""
-        with self._connection.transaction():
-            self._lock()
-            found = self._driver.execute(self._statements.find_batch, self._at(batch)).rows
-            if not found:
-                return None
-            claim_id, messages, frozen = found[0]
-            if not frozen:
-                claim_id, messages = self._freeze(batch, claim_id)
-            claim = {"queue_id": self.queue_id, "claim_id": claim_id}
-            parts = self._driver.execute(self._statements.parts, {**claim, "partitions": partitions}).rows
-            return FrozenBatch(
-                [
-                    Part(self.queue_id, claim_id, count, (first[0], first[1]), (last[0], last[1]))
-                    for count, first, last in parts
-                ],
-                messages - sum(row[0] for row in parts),
-            )
+        return self._runner.run(in_transaction(self._freeze(batch, partitions)))
 
-    def _freeze(self, batch: int, claim_id: int) -> tuple[int, int]:
-        """Take the claims of a batch from the driver; return their new number, and how many there are."""
-        frozen: int = self._driver.execute(self._statements.new_claim).rows[0][0]
-        claim = {"queue_id": self.queue_id, "claim_id": claim_id, "frozen_claim_id": frozen}
-        messages = self._driver.execute(self._statements.freeze_claims, claim).row_count
-        batch_claim = {**self._at(batch), "claim_id": frozen, "messages": messages}
-        self._driver.execute(self._statements.freeze_batch, batch_claim)
-        return frozen, messages
+    def _freeze(self, batch: int, partitions: int) -> Steps[FrozenBatch | None]:
+        yield from self._lock()
+        found = yield from _find_batch.bind(self._at(batch))
+        if not found:
+            return None
+        claim_id, messages, frozen = found[0]
+        if not frozen:  # the claims are taken from the driver
+            former, claim_id = claim_id, (yield from _new_claim.bind())
+            messages = yield from _freeze_claims.bind(queue_id=self.queue_id, claim_id=former, frozen_claim_id=claim_id)
+            yield from _freeze_batch.bind(self._at(batch), claim_id=claim_id, messages=messages)
+        parts = yield from _parts.bind(queue_id=self.queue_id, claim_id=claim_id, partitions=partitions)
+        return FrozenBatch(
+            [
+                Part(self.queue_id, claim_id, count, (first[0], first[1]), (last[0], last[1]))
+                for count, first, last in parts
+            ],
+            messages - sum(row[0] for row in parts),
+        )
 
     def acknowledge(self, batch: int) -> None:
         """Remove the messages of a batch and of those before it."""
-        with self._counting(), self._connection.transaction():
-            self._lock()
-            self._acknowledge(batch)
-
-    def last_sequence(self) -> int:
-        """Return the last sequence that was given to any message."""
-        return int(self._driver.execute(self._statements.last_sequence).rows[0][0])
+        self._counting(self._acknowledge_locked(batch))
 
     def backlog(self) -> Backlog:
         """Count what waits in the queue."""
-        return Backlog._make(self._driver.execute(self._statements.backlog, {"queue_id": self.queue_id}).rows[0])
+        return self._runner.run(_backlog.bind(queue_id=self.queue_id))
 
-    @contextmanager
-    def _counting(self) -> Iterator[None]:
-        """Tell what was acknowledged in the block, unless it fails."""
+    def _counting(self, steps: Steps[T]) -> T:
+        """Run a transaction, and tell what it has acknowledged, unless it fails."""
         self._acknowledged = Counts()
-        yield
+        outcome = self._runner.run(in_transaction(steps))
         if self._acknowledged.acknowledged:
             self._count(self._acknowledged)
+        return outcome
 
     def _at(self, batch: int) -> dict[str, object]:
         return {**self._source, "batch": batch}
 
-    def _lock(self) -> int:
+    def _lock(self) -> Steps[int]:
         """Lock the source until the transaction ends, and return the last batch that was acknowledged."""
-        found = self._driver.execute(self._statements.lock_source, self._source).rows
-        (acknowledged,) = check_epoch(found, self._epoch)
+        (acknowledged,) = check_epoch((yield from _lock_source.bind(self._source)), self._epoch)
         return int(acknowledged)
 
-    def _acknowledge(self, batch: int) -> None:
-        finished = self._driver.execute(self._statements.finished, self._at(batch)).rows
+    def _acknowledge_locked(self, batch: int) -> Steps[None]:
+        yield from self._lock()
+        yield from self._acknowledge(batch)
+
+    def _acknowledge(self, batch: int) -> Steps[None]:
+        finished = yield from _finished.bind(self._at(batch))
         for number, claim_id in finished:
             claim = {"queue_id": self.queue_id, "claim_id": claim_id}
-            self._driver.execute(self._statements.keep_history, claim)
-            messages, redelivered = self._driver.execute(self._statements.acknowledge, claim).rows[0]
+            yield from _keep_history.bind(claim)
+            messages, redelivered = yield from _acknowledge.bind(claim)
             self._acknowledged = self._acknowledged.plus(Counts(acknowledged=messages, redelivered=redelivered))
-            self._driver.execute(self._statements.forget_batch, self._at(number))
+            yield from _forget_batch.bind(self._at(number))
         if finished:
-            self._driver.execute(self._statements.set_acknowledged, self._at(batch))
+            yield from _set_acknowledged.bind(self._at(batch))
 
-    def _fill(self, claim_id: int, limits: Limits, connection_id: int, *, look_everywhere: bool) -> tuple[int, int]:
+    def _fill(
+        self, claim_id: int, limits: Limits, connection_id: int, *, look_everywhere: bool
+    ) -> Steps[tuple[int, int]]:
         """Claim messages; return how many they are, and their size."""
         sweeps = self._bounds.sweep_due(idle=False)
         started = time.monotonic()
-        found = self._claim_up_to(claim_id, limits, connection_id, [0] * PRIORITIES if sweeps else self._bounds.lowest)
+        lowest = [0] * PRIORITIES if sweeps else self._bounds.lowest
+        found = yield from self._claim_up_to(claim_id, limits, connection_id, lowest)
         if not sweeps and not found[0] and (look_everywhere or self._bounds.sweep_due(idle=True)):
             sweeps, started = True, time.monotonic()
-            found = self._claim_up_to(claim_id, limits, connection_id, [0] * PRIORITIES)
+            found = yield from self._claim_up_to(claim_id, limits, connection_id, [0] * PRIORITIES)
         if sweeps:
             self._bounds.swept(time.monotonic() - started)
         return found
 
-    def _claim_up_to(self, claim_id: int, limits: Limits, connection_id: int, lowest: Sequence[int]) -> tuple[int, int]:
+    def _claim_up_to(
+        self, claim_id: int, limits: Limits, connection_id: int, lowest: Sequence[int]
+    ) -> Steps[tuple[int, int]]:
         messages = size = 0
         bounds = list(lowest)
-        claim = claim_batch(self._selector, grouped=self._runner.run(has_groups(self.queue_id)))
+        claim = claim_batch(self._selector, grouped=(yield from has_groups(self.queue_id)))
         while messages < limits.messages and size < limits.size:
             limit = min(_CHUNK, limits.messages - messages)
-            parameters = {
-                "queue_id": self.queue_id,
-                "lowest": bounds,
-                "limit": limit,
-                "first_sequence": self._first_sequence,
-                "last_sequence": limits.last_sequence,
-                "first_timestamp": self._first_timestamp,
-                "claim_id": claim_id,
-                "connection_id": connection_id,
-                **_NO_PLACES,
-            }
-            rows = self._runner.run(claim.bind(parameters))
-            for inverse_priority, _, _, last in rows:
+            found = yield from claim.bind(
+                _NO_PLACES,
+                queue_id=self.queue_id,
+                lowest=bounds,
+                limit=limit,
+                first_sequence=self._start.sequence,
+                last_sequence=limits.last_sequence,
+                first_timestamp=self._start.timestamp,
+                claim_id=claim_id,
+                connection_id=connection_id,
+            )
+            for inverse_priority, _, _, last in found:
                 bounds[inverse_priority] = last + 1
-            self._bounds.passed((row[0], row[3]) for row in rows)
-            claimed = sum(row[1] for row in rows)
+            self._bounds.passed((row[0], row[3]) for row in found)
+            claimed = sum(row[1] for row in found)
             messages += claimed
-            size += sum(row[2] for row in rows)
+            size += sum(row[2] for row in found)
             if claimed < limit:
                 break
         return messages, size

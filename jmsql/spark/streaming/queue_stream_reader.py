@@ -11,29 +11,32 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 
 from jmsql.exceptions import JMSException
 from jmsql.spark.arrow import Shaper
+from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
 from jmsql.spark.options import Options
-from jmsql.spark.reading.source import find_queue, source_of
-from jmsql.spark.streaming.backlog_report import BacklogReport
-from jmsql.spark.streaming.queue_stream import SparkStream, create_source
-from jmsql.spark.streaming.queue_stream_statements import source_statements
-from jmsql.spark.streaming.read_limits import default_read_limit, limits_of_batch
-from jmsql.spark.streaming.reconnection import do_with_reconnection
-from jmsql.spark.streaming.start import find_start
+from jmsql.spark.reading.browse import find_queue, source_of
+from jmsql.spark.streaming.queue_stream import (
+    SparkStream,
+    create_source,
+    find_start,
+    is_durable,
+    last_sequence,
+    read_claim,
+)
+from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader
 from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
-from jmsql.store.driver import PsycopgDriver
-from jmsql.store.engine import Endpoint, connect
+from jmsql.store.engine import Endpoint
 from jmsql.store.errors import jms_errors
 from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.runner import runner
 from jmsql.store.server_clock import ServerClock
+from jmsql.store.statement import Steps, in_transaction
 from jmsql.store.subscriptions import occupy, rejoin
 from jmsql.store.traffic import Traffic
 from jmsql.timings import Timings
@@ -84,15 +87,13 @@ class _Driver:
             self.control = ControlConnection.open(endpoint, options.schema, ServerClock(timings), timings)
         try:
             self.control.serve(_log_loss, lambda _: self._news.set(), traffic, lambda: self._consumptions)
-            with jms_errors("starting a stream"):
-                self.connection = connect(options.database.libpq_url("jmsql-spark-streaming"), autocommit=True)
-                self.stream = SparkStream(
-                    self.connection,
-                    options.schema,
-                    source_id,
-                    options.selector,
-                    lambda counts: traffic.count(self.stream.queue_id, source, counts),
-                )
+            self.connection = options.database.open("streaming", autocommit=True)
+            self.stream = SparkStream.open(
+                runner(self.connection, options.schema),
+                source_id,
+                options.selector,
+                lambda counts: traffic.count(self.stream.queue_id, source, counts),
+            )
         except BaseException:
             self.close()
             raise
@@ -110,12 +111,13 @@ class _Driver:
         if self._options.subscription is None or self._joined == connection_id:
             return
         assert self.connection is not None
-        with self.connection.transaction():
-            subscriptions = runner(self.connection, self._options.schema)
-            if self._joined is not None:
-                subscriptions.run(rejoin([self._joined], connection_id))
-            subscriptions.run(occupy(self.stream.queue_id, connection_id))
+        runner(self.connection, self._options.schema).run(in_transaction(self._occupy(connection_id)))
         self._joined = connection_id
+
+    def _occupy(self, connection_id: int) -> Steps[None]:
+        if self._joined is not None:
+            yield from rejoin([self._joined], connection_id)
+        yield from occupy(self.stream.queue_id, connection_id)
 
     def close(self) -> None:
         self.control.close()
@@ -146,7 +148,7 @@ def _log_loss(error: JMSException) -> None:
     logger.warning("The stream's control connection was lost: %s", error)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(ReconnectingReader[_Driver]):
     """Streams a queue or a durable subscription, beside its other consumers; one that is not shared has none.
 
     An offset is `{"source": the number of the read, "batch": the number of its last batch}`. A batch is claimed, then
@@ -158,50 +160,35 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema: What to return.
     """
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
-        self._opened: _Driver | None = None
-        self._last_sequence: int | None = None
-        self._backlog = BacklogReport()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the connections behind: tasks have their own."""
-        return {**self.__dict__, "_opened": None}
+    _last_sequence: int | None = None
+    """The last message that is taken; None: there is no last one."""
 
     # Called by Spark, in one process of the driver
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Begin a streaming read."""
         options = self._options
         with options.database.connect("beginning a stream") as connection:
-            driver = PsycopgDriver(connection)
+            driver = runner(connection, options.schema)
             queue_id = find_queue(driver, options)
-            check_rights(driver, options.schema)
-            if options.subscription is not None:
-                statement = source_statements(options.schema).subscription_is_durable
-                if not driver.execute(statement, {"queue_id": queue_id}).rows[0][0]:
-                    raise JMSException(
-                        f"Option 'subscription': {options.subscription!r} is not durable; it would end with its last "
-                        "consumer. Make one that is: jmsql subscribe, create_durable_subscriber() or "
-                        "create_shared_durable_consumer()."
-                    )
-            start = find_start(driver, options.schema, queue_id, options.starting_offsets)
-            return {"source": create_source(driver, options.schema, queue_id, start), "batch": 0}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """How much a micro-batch takes, by the options; if both are given, `latestOffset` adds the bytes."""
-        return default_read_limit(self._options)
+            check_rights(driver)
+            if options.subscription is not None and not driver.run(is_durable(queue_id)):
+                raise JMSException(
+                    f"Option 'subscription': {options.subscription!r} is not durable; it would end with its last "
+                    "consumer. Make one that is: jmsql subscribe, create_durable_subscriber() or "
+                    "create_shared_durable_consumer()."
+                )
+            start = driver.run(find_start(queue_id, options.starting_offsets))
+            return {"source": driver.run(create_source(queue_id, start)), "batch": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take no message that is sent after now."""
         with self._options.database.connect("looking for the last message") as connection:
-            statement = source_statements(self._options.schema).last_sequence
-            self._last_sequence = PsycopgDriver(connection).execute(statement).rows[0][0]
+            self._last_sequence = runner(connection, self._options.schema).run(last_sequence())
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Acknowledge what is done, and claim the next batch."""
-        limits = limits_of_batch(limit, self._options)
+        limits = self._limits(limit)
         if self._last_sequence is not None:
             limits = limits._replace(last_sequence=self._last_sequence)
 
@@ -217,14 +204,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._opened is not None and not self._opened.has_news() and self._last_sequence is None:
             return start
         batch = self._do("claiming a batch", start, claim)
-        driver = self._driver(start)
+        driver = self._open(start)
         if batch == start["batch"]:
             driver.found_nothing()
             return start
         driver.found_something()
         return {**start, "batch": batch}
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: Offset) -> list[InputPartition]:
         """Freeze the batch, and divide it."""
         if start["batch"] == end["batch"]:
             return []
@@ -245,30 +232,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         if frozen is None:
             return []
-        text = source_statements(options.schema).read(Shaper(self._schema).columns)
-        connection = self._driver(end).connection
+        read = read_claim(Shaper(self._schema).columns)
+        connection = self._open(end).connection
         assert connection is not None
-        cursor = psycopg.ClientCursor(connection)
+        destination = source_of(options).uri
         return [
             BatchPartition(
-                cursor.mogrify(
-                    text,
-                    {
-                        "queue_id": part.queue_id,
-                        "claim_id": part.claim_id,
-                        "destination": source_of(options).uri,
-                        "first_priority": part.first[0],
-                        "first_sequence": part.first[1],
-                        "last_priority": part.last[0],
-                        "last_sequence": part.last[1],
-                    },
+                inlined(
+                    connection,
+                    options.schema,
+                    read.bind(
+                        queue_id=part.queue_id,
+                        claim_id=part.claim_id,
+                        destination=destination,
+                        first_priority=part.first[0],
+                        first_sequence=part.first[1],
+                        last_priority=part.last[0],
+                        last_sequence=part.last[1],
+                    ),
                 ),
                 part.messages,
             )
             for part in frozen.parts
         ]
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: Offset) -> None:
         """Remove the messages of the batches that are done."""
         if end["batch"]:
             self._do("acknowledging a batch", end, lambda driver: driver.stream.acknowledge(end["batch"]))
@@ -276,28 +264,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Tell, for the query's progress, what waits in the queue."""
         if self._opened is not None:
-            offset = {"source": self._opened.source_id}
-            self._backlog.update(
-                offset["source"],
-                lambda: self._do("counting the backlog", offset, lambda driver: driver.stream.backlog()),
-            )
-        return self._backlog.found
+            self._count_backlog({"source": self._opened.source_id}, lambda driver: driver.stream.backlog())
+        return self._backlog
 
-    def stop(self) -> None:
-        """Close the connections."""
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
-
-    def _driver(self, offset: dict[str, Any]) -> _Driver:
+    def _open(self, offset: Offset) -> _Driver:
         if self._opened is None:
             self._opened = _Driver(self._options, offset["source"])
         self._opened.join()
         return self._opened
-
-    def _do(self, doing: str, offset: dict[str, Any], action: Any) -> Any:
-        """Do something that may be done twice; if the connection breaks, once more with a new one."""
-        return do_with_reconnection(doing, lambda: action(self._driver(offset)), self.stop)
 
     # Called by Spark, in a task
 

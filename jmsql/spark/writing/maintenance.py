@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from jmsql.spark.writing.prepared import PreparedAttempts
-from jmsql.spark.writing.staging import staging_statements
-from jmsql.store.driver import Driver
+from jmsql.spark.writing.prepared import PreparedTransactions
 from jmsql.store.maintenance_task import MaintenanceTask, request_tasks
 from jmsql.store.runner import Runner
+from jmsql.store.statement import Query, SqlFile, rows
 
 __all__ = ["attempts_task", "prepared_task", "request_maintenance"]
 
@@ -16,36 +15,35 @@ _PREPARED = "spark-prepared"
 
 _STAGED_LIMIT = 5000
 
+_sql = SqlFile("writing", "jmsql.spark")
+_forget_abandoned = _sql.statement("forget_abandoned", "removing what dead tasks of Spark have staged", rows)
 
-def attempts_task(schema: str) -> MaintenanceTask:
+
+def attempts_task(_schema: str) -> MaintenanceTask:
     """Forget the attempts that have not come to an end in a day, with what they have staged."""
-    statement = staging_statements(schema).forget_abandoned
 
     def run(runner: Runner) -> bool:
-        staged, forgotten = runner.driver.execute(statement, {"limit": _STAGED_LIMIT}).rows[0]
+        [(staged, forgotten)] = runner.run(_forget_abandoned.bind(limit=_STAGED_LIMIT))
         return bool(forgotten) or bool(staged == _STAGED_LIMIT)
 
     return MaintenanceTask(_ATTEMPTS, run)
 
 
-def prepared_task(schema: str) -> MaintenanceTask:
+def prepared_task(_schema: str) -> MaintenanceTask:
     """Finish the transactions that Spark's tasks have prepared, as was decided."""
-    attempts = PreparedAttempts(schema)
+    transactions = PreparedTransactions()
 
     def run(runner: Runner) -> bool:
-        attempts.finish(runner.driver)  # what another client is just finishing is done without this one
+        runner.run(transactions.finish())  # what another client is just finishing is done without this one
         return False
 
     return MaintenanceTask(_PREPARED, run)
 
 
-def request_maintenance(driver: Driver, schema: str, *, two_phase_commit: bool) -> None:
+def request_maintenance(*, two_phase_commit: bool) -> Query[None]:
     """Have the schema's clients look after what writes may leave behind, before one begins.
 
     Args:
-        driver: Runs the statement.
-        schema: The name of the schema.
         two_phase_commit: Whether tasks prepare transactions.
     """
-    names = {_ATTEMPTS, _PREPARED} if two_phase_commit else {_ATTEMPTS}
-    Runner(driver, schema).run(request_tasks(names))
+    return request_tasks({_ATTEMPTS, _PREPARED} if two_phase_commit else {_ATTEMPTS})

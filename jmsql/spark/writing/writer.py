@@ -18,23 +18,42 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from jmsql.exceptions import JMSException
+from jmsql.exceptions import JMSException, ResourceAllocationException
+from jmsql.spark.database import check_database, check_prepared_transactions, check_rights
 from jmsql.spark.options import Options
-from jmsql.spark.writing.copying import copy_batches
-from jmsql.spark.writing.ledger import SparkWrites
-from jmsql.spark.writing.outgoing import STAGED_SCHEMA, Staging, count_places
-from jmsql.spark.writing.prepared import PreparedWrites
-from jmsql.spark.writing.queue_copy import QueueCopy
-from jmsql.spark.writing.staging import Attempt, Place, StagedMessages, staging_statements
-from jmsql.store.driver import PsycopgDriver
+from jmsql.spark.writing.commit import decide, forget_write, send_once
+from jmsql.spark.writing.copying import QueueCopy, stage_batches
+from jmsql.spark.writing.maintenance import request_maintenance
+from jmsql.spark.writing.outgoing import Staging, count_places
+from jmsql.spark.writing.prepared import finish_transactions, prepare
+from jmsql.spark.writing.staging import Attempt, Place, begin_attempt, forget_attempts, missing_queues
 from jmsql.store.lookup import queue_id
 from jmsql.store.runner import runner
 
-__all__ = ["BatchWriter", "StreamWriter"]
+__all__ = ["BatchWriter", "StreamWriter", "check_target"]
 
 logger = logging.getLogger("jmsql")
 
 _QUERY_ID = "sql.streaming.queryId"
+
+
+def check_target(options: Options) -> None:
+    """Make sure that the database takes what is written, and have its clients look after what a dead task leaves.
+
+    Raises:
+        JMSException: It cannot be reached, its schema is missing or of another version, the role may not write, or the
+            server prepares no transactions and is to.
+    """
+    with options.database.connect("planning a write") as connection:
+        driver = runner(connection, options.schema)
+        check_database(driver)
+        check_rights(driver)
+        if options.two_phase_commit:
+            try:
+                check_prepared_transactions(driver)
+            except ResourceAllocationException as error:
+                raise ResourceAllocationException(f"Option 'twoPhaseCommit': {error}", error.error_code) from error
+        driver.run(request_maintenance(two_phase_commit=options.two_phase_commit))
 
 
 @dataclass
@@ -73,9 +92,9 @@ class _Writer:
             if options.two_phase_commit:
                 attempt = self._prepare(connection, self._write_id(query_id), context.partitionId(), batches)
             else:
-                staging = self._staging(StagedMessages(PsycopgDriver(connection), options.schema).begin_attempt())
+                staging = self._staging(runner(connection, options.schema).run(begin_attempt()))
                 staged = (staging.stage(batch) for batch in batches if batch.num_rows)
-                copy_batches(connection, staging_statements(options.schema).stage, STAGED_SCHEMA, staged)
+                stage_batches(connection, options.schema, staged)
                 attempt = Attempt(staging.attempt_id, context.partitionId(), staging.staged)
         return StagedPartition(attempt, query_id)
 
@@ -84,20 +103,19 @@ class _Writer:
     ) -> Attempt:
         """Send a partition in a transaction that is prepared; only what does not go right into a queue is staged."""
         schema = self._options.schema
-        driver = PsycopgDriver(connection)
-        messages = StagedMessages(driver, schema)
-        staging = self._staging(messages.begin_attempt(write_id))
+        task = runner(connection, schema)
+        staging = self._staging(task.run(begin_attempt(write_id)))
         connection.commit()  # so that the attempt is seen before what is prepared
         queues = QueueCopy(connection, schema, self._make_queues)
         staged: Counter[Place] = Counter()
         for batch in batches:
             rest = queues.copy(staging.stage(batch)) if batch.num_rows else batch
             if rest.num_rows:
-                copy_batches(connection, staging_statements(schema).stage, STAGED_SCHEMA, [rest])
+                stage_batches(connection, schema, [rest])
                 staged += count_places(rest)
         if staging.staged:
-            self._make_queues(messages.missing_queues(staged))
-            PreparedWrites(driver, schema).prepare(Attempt(staging.attempt_id, partition, staged))
+            self._make_queues(task.run(missing_queues(staged)))
+            task.run(prepare(Attempt(staging.attempt_id, partition, staged)))
         return Attempt(staging.attempt_id, partition, staging.staged)
 
     def _staging(self, attempt_id: int) -> Staging:
@@ -116,24 +134,17 @@ class _Writer:
         options = self._options
         attempts = [part.attempt for part in staged]
         write_id = self._write_id(staged[0].query_id if staged else None)
-        if options.two_phase_commit:
-            self._decide(attempts, write_id, batch_id, is_stream=is_stream)
-            self._finish(attempts)
-            return
+        commit = decide if options.two_phase_commit else send_once
         with options.database.connect("writing messages") as connection:
-            writes = SparkWrites(PsycopgDriver(connection), options.schema)
-            writes.write(attempts, write_id, batch_id, is_stream=is_stream)
-
-    def _decide(self, attempts: Sequence[Attempt], write_id: str, batch_id: int, *, is_stream: bool) -> None:
-        with self._options.database.connect("writing messages") as connection:
-            writes = PreparedWrites(PsycopgDriver(connection), self._options.schema)
-            writes.decide(attempts, write_id, batch_id, is_stream=is_stream)
+            runner(connection, options.schema).run(commit(attempts, write_id, batch_id, is_stream=is_stream))
+        if options.two_phase_commit:
+            self._finish(attempts)
 
     def _finish(self, attempts: Sequence[Attempt]) -> None:
         """Commit what is decided. If that is not to be done now, the write is done all the same."""
         try:
             with self._options.database.connect("finishing writes", autocommit=True) as connection:
-                PreparedWrites(PsycopgDriver(connection), self._options.schema).finish(attempts)
+                finish_transactions(runner(connection, self._options.schema), attempts)
         except JMSException as error:
             logger.warning("The write is done, and some of its messages come later, by the upkeep: %s", error)
 
@@ -143,13 +154,12 @@ class _Writer:
         options = self._options
         attempts = [part.attempt for part in staged]
         with options.database.connect("discarding staged messages", autocommit=True) as connection:
-            driver = PsycopgDriver(connection)
+            driver = runner(connection, options.schema)
             if options.two_phase_commit:
-                writes = PreparedWrites(driver, options.schema)
-                writes.forget(attempts, self._write_id(staged[0].query_id))
-                writes.finish()
+                driver.run(forget_write(attempts, self._write_id(staged[0].query_id)))
+                finish_transactions(driver)
             else:
-                SparkWrites(driver, options.schema).forget(attempts)
+                driver.run(forget_attempts(attempts))
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

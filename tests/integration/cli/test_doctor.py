@@ -15,9 +15,10 @@ import pytest
 import sqlalchemy
 
 import jmsql as library
-from jmsql.spark.writing.prepared import PreparedWrites
-from jmsql.spark.writing.staging import Attempt, Place, StagedMessages
-from jmsql.store.driver import PsycopgDriver
+from jmsql.spark.writing.commit import decide, forget_write
+from jmsql.spark.writing.prepared import prepare
+from jmsql.spark.writing.staging import Attempt, Place, begin_attempt
+from jmsql.store.runner import runner
 from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command, Outcome
 
@@ -299,19 +300,18 @@ def test_a_prepared_write_of_spark_is_ended_only_as_its_driver_has_decided(
 ) -> None:
     database.execute("select jmsql.create_queue('orders')")
     with psycopg.connect(jmsql_clean_url) as task:
-        staged = StagedMessages(PsycopgDriver(task), "jmsql")
-        attempt_id = staged.begin_attempt("w")
+        attempt_id = runner(task, "jmsql").run(begin_attempt("w"))
         task.commit()
         task.execute(INSERT)
         attempt = Attempt(attempt_id, 0, {Place("queue://orders", is_delayed=False): 1})
-        PreparedWrites(PsycopgDriver(task), "jmsql").prepare(attempt)
+        runner(task, "jmsql").run(prepare(attempt))
     [(name,)] = database.execute("select gid from pg_prepared_xacts where database = current_database()").fetchall()
-    writes = PreparedWrites(PsycopgDriver(database), "jmsql")
+    driver = runner(database, "jmsql")
     if state == "decided":
         with database.transaction():
-            assert writes.decide([attempt], "w", 0, is_stream=True)
+            assert driver.run(decide([attempt], "w", 0, is_stream=True))
     elif state == "given up":
-        writes.forget([attempt], "w")
+        driver.run(forget_write([attempt], "w"))
     elif state == "of another schema":
         library.migrate(jmsql_clean_url, "other")
 

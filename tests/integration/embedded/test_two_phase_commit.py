@@ -10,10 +10,10 @@ import pytest
 from jmsql import Queue, ResourceAllocationException, migrate
 from jmsql.embedded import cluster, start_server
 from jmsql.spark.options import Options
-from jmsql.spark.writing.prepared import PreparedWrites
+from jmsql.spark.writing.prepared import prepare
 from jmsql.spark.writing.staging import Attempt
-from jmsql.spark.writing.target import check_target
-from jmsql.store.driver import PsycopgDriver
+from jmsql.spark.writing.writer import check_target
+from jmsql.store.runner import runner
 from jmsql.xa import XAConnectionFactory, Xid
 from tests.integration.embedded.server_processes import kill_server
 from tests.texts import messages_left, send_texts
@@ -66,7 +66,7 @@ def test_task_of_spark_that_is_one_too_many_is_told_of(data_directory: Path, mon
     with start_server(data_directory) as server:
         migrate(server.url)
         with psycopg.connect(server.url) as connection:
-            writes = PreparedWrites(PsycopgDriver(connection), "jmsql")
-            writes.prepare(Attempt(1, 0, {}))
+            writes = runner(connection, "jmsql")
+            writes.run(prepare(Attempt(1, 0, {})))
             with pytest.raises(ResourceAllocationException, match=r"Set max_prepared_transactions .* fewer partitions"):
-                writes.prepare(Attempt(2, 1, {}))
+                writes.run(prepare(Attempt(2, 1, {})))

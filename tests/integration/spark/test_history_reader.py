@@ -15,12 +15,11 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 import jmsql
 from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BrowsePartition
-from jmsql.spark.reading.history_division import HistorySpan, divide_history
+from jmsql.spark.reading.columns import Condition
+from jmsql.spark.reading.history import HistoryOrigin, HistorySpan, divide_history
 from jmsql.spark.reading.history_reader import HistoryReader
-from jmsql.spark.reading.history_statements import HistoryOrigin
 from jmsql.spark.schema import HISTORY_COLUMNS
-from jmsql.store.driver import PsycopgDriver
-from jmsql.store.selected_statement import SelectedStatement
+from jmsql.store.runner import runner
 from tests.integration.client.server import Server, with_parameters
 from tests.integration.store.plans import Plan
 
@@ -202,14 +201,14 @@ def test_range_of_time_is_divided_so_that_each_row_is_in_one_part(url: str) -> N
     with psycopg.connect(url) as connection:
         cursor = psycopg.ClientCursor(connection)
 
-        def found(origin: HistoryOrigin, condition: SelectedStatement) -> list[int]:
+        def found(origin: HistoryOrigin, condition: Condition) -> list[int]:
             chosen = origin.condition()
             text = f"select m.sequence from jmsql_internal.message_history m where {condition.text} {chosen.text}"
             return [row[0] for row in cursor.execute(text, {**condition.parameters, **chosen.parameters})]
 
         for span, name in itertools.product(spans, (None, "queue7")):
             origin = HistoryOrigin(None if name is None else jmsql.Queue(name))
-            parts = divide_history(PsycopgDriver(connection), "jmsql", origin, span, 7)
+            parts = runner(connection, "jmsql").run(divide_history(origin, span, 7))
             divided = [number for part in parts for condition in part for number in found(origin, condition)]
             assert sorted(divided) == sorted(found(origin, span.condition()))
 

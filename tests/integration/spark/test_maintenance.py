@@ -13,10 +13,9 @@ import pytest
 import jmsql
 from jmsql.spark.options import Options
 from jmsql.spark.writing.maintenance import request_maintenance
-from jmsql.spark.writing.prepared import PreparedWrites
-from jmsql.spark.writing.staging import Attempt, StagedMessages
-from jmsql.spark.writing.target import check_target
-from jmsql.store.driver import PsycopgDriver
+from jmsql.spark.writing.prepared import prepare
+from jmsql.spark.writing.staging import Attempt, begin_attempt
+from jmsql.spark.writing.writer import check_target
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.maintenance_task import MaintenanceTask, register_task, request_tasks
 from jmsql.store.runner import runner
@@ -96,12 +95,12 @@ def test_client_that_has_never_loaded_spark_finishes_what_its_tasks_have_prepare
 ) -> None:
     if connection.execute("show max_prepared_transactions").fetchone() == ("0",):
         pytest.skip("the server of JMSQL_TEST_URL has max_prepared_transactions = 0")
-    request_maintenance(PsycopgDriver(connection), "jmsql", two_phase_commit=True)
+    runner(connection, "jmsql").run(request_maintenance(two_phase_commit=True))
     with psycopg.connect(jmsql_clean_url) as task:
-        driver = PsycopgDriver(task)
-        attempt = Attempt(StagedMessages(driver, "jmsql").begin_attempt("w"), 0, {})
+        driver = runner(task, "jmsql")
+        attempt = Attempt(driver.run(begin_attempt("w")), 0, {})
         task.commit()
-        PreparedWrites(driver, "jmsql").prepare(attempt)
+        driver.run(prepare(attempt))
     assert len(connection.execute(PREPARED).fetchall()) == 1
     connection.execute("delete from jmsql_internal.spark_attempt")  # as its driver does, which then dies
     wait_for(lambda: connection.execute(PREPARED).fetchall() == [])

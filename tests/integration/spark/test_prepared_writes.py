@@ -15,11 +15,13 @@ import pytest
 import jmsql
 from jmsql import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.spark.options import Options
+from jmsql.spark.writing import commit
+from jmsql.spark.writing.commit import forget_write
 from jmsql.spark.writing.maintenance import request_maintenance
-from jmsql.spark.writing.prepared import PreparedAttempts, PreparedWrites
-from jmsql.spark.writing.staging import Attempt, Place, StagedMessages
+from jmsql.spark.writing.prepared import PreparedTransactions, finish_transactions
+from jmsql.spark.writing.prepared import prepare as prepare_attempt
+from jmsql.spark.writing.staging import Attempt, Place, begin_attempt, missing_queues
 from jmsql.spark.writing.writer import BatchWriter
-from jmsql.store.driver import PsycopgDriver
 from jmsql.store.identifier import Schema
 from jmsql.store.lookup import queue_id
 from jmsql.store.runner import runner
@@ -53,8 +55,7 @@ def server(connection: psycopg.Connection) -> Server:
 def task(url: str, *places: Place, messages: int = 10, properties: str | None = None) -> Iterator[Attempt]:
     """A task that has staged messages for each place; it prepares them when the block ends."""
     with psycopg.connect(url) as connection:
-        staged = StagedMessages(PsycopgDriver(connection), "jmsql")
-        attempt_id = staged.begin_attempt("w")
+        attempt_id = runner(connection, "jmsql").run(begin_attempt("w"))
         connection.commit()
         for place in places:
             connection.execute(
@@ -66,7 +67,7 @@ def task(url: str, *places: Place, messages: int = 10, properties: str | None = 
             )
         attempt = Attempt(attempt_id, 0, dict.fromkeys(places, messages))
         yield attempt
-        PreparedWrites(PsycopgDriver(connection), "jmsql").prepare(attempt)
+        runner(connection, "jmsql").run(prepare_attempt(attempt))
 
 
 @pytest.fixture
@@ -85,13 +86,16 @@ def prepare(jmsql_clean_url: str, server: Server) -> Callable[..., Attempt]:
 
 
 def decide(connection: psycopg.Connection, *attempts: Attempt, batch: int = 0) -> bool:
-    writes = PreparedWrites(PsycopgDriver(connection), "jmsql")
     with connection.transaction():
-        return writes.decide(attempts, "w", batch, is_stream=True)
+        return runner(connection, "jmsql").run(commit.decide(attempts, "w", batch, is_stream=True))
 
 
 def finish(connection: psycopg.Connection, *attempts: Attempt) -> None:
-    PreparedWrites(PsycopgDriver(connection), "jmsql").finish(attempts)
+    finish_transactions(runner(connection, "jmsql"), attempts)
+
+
+def give_up(connection: psycopg.Connection, *attempts: Attempt) -> None:
+    runner(connection, "jmsql").run(forget_write(attempts, "w"))
 
 
 def bodies(server: Server) -> list[str]:
@@ -137,7 +141,7 @@ def test_second_of_two_drivers_waits_for_the_first_and_sends_nothing(
     first, second = prepare(ORDERS), prepare(ORDERS)
     with psycopg.connect(jmsql_clean_url, autocommit=True) as other, ThreadPoolExecutor(1) as pool:
         with connection.transaction():
-            assert PreparedWrites(PsycopgDriver(connection), "jmsql").decide([first], "w", 0, is_stream=True)
+            assert runner(connection, "jmsql").run(commit.decide([first], "w", 0, is_stream=True))
             waiting = pool.submit(decide, other, second)
         assert not waiting.result(10)
         finish(other, second)
@@ -161,9 +165,8 @@ def test_what_is_given_up_is_rolled_back_with_all_other_attempts_of_the_write(
     server: Server, connection: psycopg.Connection, prepare: Callable[..., Attempt]
 ) -> None:
     given_up, _not_reported = prepare(ORDERS), prepare(ORDERS)
-    writes = PreparedWrites(PsycopgDriver(connection), "jmsql")
-    writes.forget([given_up], "w")
-    writes.finish()
+    give_up(connection, given_up)
+    finish(connection)
     assert server.rows(PREPARED) == []
     assert bodies(server) == []
     assert server.rows(LEFT) == [(0, 0, 0)]
@@ -174,9 +177,8 @@ def test_what_was_decided_cannot_be_given_up(
 ) -> None:
     attempt = prepare(ORDERS)
     decide(connection, attempt)
-    writes = PreparedWrites(PsycopgDriver(connection), "jmsql")
-    writes.forget([attempt], "w")
-    writes.finish()
+    give_up(connection, attempt)
+    finish(connection)
     assert bodies(server) == TEN
 
 
@@ -190,7 +192,7 @@ def test_upkeep_commits_what_was_decided_and_rolls_back_what_nobody_knows(
     server.rows("delete from jmsql_internal.spark_attempt where attempt_id = %s", orphan.attempt_id)
     server.rows("update jmsql_internal.spark_attempt set write_id = 'other' where attempt_id = %s", waiting.attempt_id)
     decide(connection, decided)
-    request_maintenance(PsycopgDriver(connection), "jmsql", two_phase_commit=True)
+    runner(connection, "jmsql").run(request_maintenance(two_phase_commit=True))
     with jmsql_factory.create_context() as context:
         consumer = context.create_consumer(context.create_queue("orders"))
         assert [consumer.receive_body(str, timeout=10) for _ in TEN] == TEN
@@ -215,7 +217,7 @@ def test_write_fails_if_something_prepared_is_gone(
     with pytest.raises(JMSException, match=r"5 of 15 messages .* are gone.*run the write again"):
         decide(connection, *attempts)
     assert server.rows("select count(*) from jmsql_internal.spark_write") == [(0,)]
-    PreparedWrites(PsycopgDriver(connection), "jmsql").forget(attempts, "w")
+    give_up(connection, *attempts)
     finish(connection)
     assert bodies(server) == []
 
@@ -226,9 +228,9 @@ def test_tasks_that_need_the_same_new_queue_do_not_wait_for_each_other(
     with task(jmsql_clean_url, ORDERS) as first, task(jmsql_clean_url, ORDERS) as second:
         for attempt in (first, second):
             with psycopg.connect(jmsql_clean_url) as making:
-                driver = PsycopgDriver(making)
-                for name in StagedMessages(driver, "jmsql").missing_queues(attempt.staged):
-                    runner(making, "jmsql").run(queue_id(name))
+                queues = runner(making, "jmsql")
+                for name in queues.run(missing_queues(attempt.staged)):
+                    queues.run(queue_id(name))
     decide(connection, first, second)
     finish(connection, first, second)
     assert len(bodies(server)) == 20
@@ -242,7 +244,7 @@ def test_no_queue_is_made_in_a_transaction_that_is_prepared(
         task(jmsql_clean_url, ORDERS) as attempt,
     ):
         pass
-    PreparedWrites(PsycopgDriver(connection), "jmsql").forget([attempt], "w")
+    give_up(connection, attempt)
 
 
 def test_groups_of_two_tasks_keep_the_order_of_each(
@@ -307,10 +309,10 @@ def test_role_that_cannot_commit_what_tasks_have_prepared_decides_nothing(
     connection.execute(f"set role {role}".encode())
     with pytest.raises(JMSSecurityException, match="have prepared messages as the role '"):
         decide(connection, attempt)
-    PreparedWrites(PsycopgDriver(connection), "jmsql").forget([attempt], "w")
-    prepared = PreparedAttempts("jmsql")
+    give_up(connection, attempt)
+    transactions = PreparedTransactions()
     for _ in range(2):
-        prepared.finish(PsycopgDriver(connection))
+        runner(connection, "jmsql").run(transactions.finish())
     (told,) = (record.message for record in caplog.records if record.name == "jmsql")
     assert re.search(r"left the prepared transaction 'jmsql-spark-.*superuser can end it: ROLLBACK PREPARED", told)
     connection.execute("reset role")
@@ -326,18 +328,18 @@ def test_write_that_is_decided_does_not_fail_if_its_transactions_are_not_to_be_f
 
 
 def test_transactions_of_other_schemas_are_left_alone(connection: psycopg.Connection, jmsql_clean_url: str) -> None:
-    other = "jmsql-7"
+    other = "jmsql.orders-7"  # such that its name could be taken for a table's
     jmsql.migrate(jmsql_clean_url, schema=other)
     try:
         with psycopg.connect(jmsql_clean_url) as task:
-            driver = PsycopgDriver(task)
-            attempt = Attempt(StagedMessages(driver, other).begin_attempt("w"), 0, {})
+            attempt = Attempt(runner(task, other).run(begin_attempt("w")), 0, {})
             task.commit()
-            PreparedWrites(driver, other).prepare(attempt)
+            runner(task, other).run(prepare_attempt(attempt))
         with connection.transaction():
-            PreparedWrites(PsycopgDriver(connection), other).forget([attempt], "w")
-        assert not PreparedAttempts("jmsql").finish(PsycopgDriver(connection))
+            runner(connection, other).run(forget_write([attempt], "w"))
+        assert not runner(connection, "jmsql").run(PreparedTransactions().finish())
         assert len(connection.execute(PREPARED).fetchall()) == 1
-        assert not PreparedAttempts(other).finish(PsycopgDriver(connection))
+        assert not runner(connection, other).run(PreparedTransactions().finish())
+        assert connection.execute(PREPARED).fetchall() == []
     finally:
         connection.execute(f"drop schema {Schema(other)}, {Schema(other).internal} cascade".encode())

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import jmsql
+from jmsql.spark.writing.copying import QueueCopy
 from jmsql.spark.writing.outgoing import Staging
-from jmsql.spark.writing.queue_copy import QueueCopy
 from jmsql.store.lookup import queue_id
 from jmsql.store.runner import runner
 from tests.integration.client.server import Server, with_parameters

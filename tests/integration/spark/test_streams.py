@@ -9,7 +9,6 @@ import pytest
 
 import jmsql
 from jmsql.spark.streaming.queue_stream import Limits, SparkStream, Start, create_source
-from jmsql.store.driver import PsycopgDriver
 from jmsql.store.lookup import queue_id
 from jmsql.store.redelivery import Release, lost_claims, release
 from jmsql.store.runner import Runner, runner
@@ -26,9 +25,9 @@ def stream(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[SparkStream]:
             context.create_producer().send(jmsql.Queue("orders"), body)
     assert jmsql_factory.url is not None
     with psycopg.connect(jmsql_factory.url, autocommit=True) as connection:
-        driver = PsycopgDriver(connection)
-        source = create_source(driver, "jmsql", runner(connection, "jmsql").run(queue_id("orders")), Start())
-        yield SparkStream(connection, "jmsql", source, None, lambda _: None)
+        driver = runner(connection, "jmsql")
+        source = driver.run(create_source(driver.run(queue_id("orders")), Start()))
+        yield SparkStream.open(driver, source, None, lambda _: None)
 
 
 @pytest.fixture

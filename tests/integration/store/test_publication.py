@@ -13,8 +13,7 @@ from psycopg import sql
 import jmsql
 from jmsql import AcknowledgeMode, ConnectionFactory, Queue, Topic
 from jmsql.admin import Administration
-from jmsql.spark.writing.staging import Attempt, Place, StagedMessages
-from jmsql.store.driver import PsycopgDriver
+from jmsql.spark.writing.staging import Attempt, Place, begin_attempt, remove_staged, send_staged
 from jmsql.store.history_partitions import HistoryPartitions
 from jmsql.store.runner import runner
 from jmsql.testing import wait_for
@@ -174,8 +173,8 @@ def test_what_tasks_of_spark_have_staged_is_sent(
     database: psycopg.Connection[Any], administration: Administration
 ) -> None:
     administration.create_queue("orders")
-    staged = StagedMessages(PsycopgDriver(database), "jmsql")
-    attempt_id = staged.begin_attempt("w")
+    driver = runner(database, "jmsql")
+    attempt_id = driver.run(begin_attempt("w"))
     database.execute(
         "insert into jmsql_internal.spark_staging (attempt_id, position, inverse_priority, jms_delivery_mode, "
         "destination, "
@@ -184,8 +183,8 @@ def test_what_tasks_of_spark_have_staged_is_sent(
     )
     attempt = Attempt(attempt_id, 0, {Place("queue://orders", is_delayed=False): 1})
     with database.transaction():
-        staged.send([attempt], create=False)
-        staged.remove([attempt])
+        driver.run(send_staged([attempt], create=False))
+        driver.run(remove_staged([attempt]))
 
     assert count(database, "message") == 1
     assert count(database, "spark_staging") == 0

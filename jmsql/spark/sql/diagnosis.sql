@@ -1,0 +1,17 @@
+-- What Spark has left undone.
+
+-- name: waiting_streams
+select source_id::text, destination, claimed, extract(epoch from clock_timestamp() - since)::float8
+from (
+    select b.source_id, coalesce(q.name, t.name) as destination, sum(b.messages)::bigint as claimed,
+           min(b.claimed_at) as since
+    from jmsql_internal.spark_batch b
+    join jmsql_internal.spark_source s using (source_id)
+    join jmsql_internal.queue q using (queue_id)
+    left join jmsql_internal.subscription n using (queue_id)
+    left join jmsql_internal.topic t on t.topic_id = n.topic_id
+    group by b.source_id, q.queue_id, t.topic_id
+    union all
+    select source_id, destination, 0, used_at from jmsql_internal.spark_cursor where holds) streams
+where since < clock_timestamp() - make_interval(secs => %(seconds)s)
+order by since;

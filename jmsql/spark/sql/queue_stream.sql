@@ -1,0 +1,97 @@
+-- What a streaming read of a queue asks: messages are claimed into batches, frozen, and acknowledged.
+
+-- name: create_source
+insert into jmsql_internal.spark_source (queue_id, first_sequence, first_timestamp)
+values (%(queue_id)s, %(first_sequence)s, %(first_timestamp)s) returning source_id::text;
+
+-- name: find_message
+select sequence from jmsql_internal.message
+where queue_id = %(queue_id)s and jms_message_id::text = %(message_id)s;
+
+-- name: begin_epoch
+update jmsql_internal.spark_source set epoch = epoch + 1, used_at = now() where source_id = %(source_id)s
+returning epoch, queue_id, first_sequence, first_timestamp;
+
+-- name: lock_source
+select epoch, acknowledged from jmsql_internal.spark_source where source_id = %(source_id)s for update;
+
+-- name: subscription_is_durable
+select s.durable from jmsql_internal.subscription s where s.queue_id = %(queue_id)s;
+
+-- name: last_sequence
+select case when is_called then last_value else 0 end from jmsql_internal.message_sequence;
+
+-- name: finished
+select batch, claim_id from jmsql_internal.spark_batch
+where source_id = %(source_id)s and batch <= %(batch)s order by batch;
+
+-- name: keep_history
+select jmsql_internal.keep_history(array_agg(m.address), array_agg(d.delivery_count), 'acknowledged', null)
+from jmsql_internal.delivery d cross join {message_of_d}
+where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s
+  and exists (select from jmsql_internal.queue q where q.queue_id = %(queue_id)s and q.history);
+
+-- name: acknowledge
+with acknowledged as (
+    delete from jmsql_internal.delivery d where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s
+    returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count),
+deleted as (
+    delete from jmsql_internal.message where ctid = any(array(
+        select m.address from acknowledged a cross join {message_of_a})))
+select count(*), count(*) filter (where delivery_count > 0) from acknowledged;
+
+-- name: forget_batch
+delete from jmsql_internal.spark_batch where source_id = %(source_id)s and batch = %(batch)s;
+
+-- name: set_acknowledged
+update jmsql_internal.spark_source set acknowledged = greatest(acknowledged, %(batch)s), used_at = now()
+where source_id = %(source_id)s;
+
+-- name: next_batch
+select min(batch) from jmsql_internal.spark_batch where source_id = %(source_id)s and batch > %(batch)s;
+
+-- name: new_claim
+select nextval('jmsql_internal.claim_sequence'::regclass);
+
+-- name: create_batch
+insert into jmsql_internal.spark_batch (source_id, batch, claim_id, messages, bytes)
+values (%(source_id)s, %(batch)s, %(claim_id)s, %(messages)s, %(bytes)s);
+
+-- name: find_batch
+select claim_id, messages, frozen from jmsql_internal.spark_batch where source_id = %(source_id)s and batch = %(batch)s;
+
+-- name: freeze_claims
+-- No longer the driver's own: its death does not free them. The number is new, since upkeep may be about to release, by
+-- the old one, what a dead driver had claimed.
+update jmsql_internal.delivery d set connection_id = null, claim_id = %(frozen_claim_id)s
+where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s;
+
+-- name: freeze_batch
+update jmsql_internal.spark_batch set frozen = true, claim_id = %(claim_id)s, messages = %(messages)s
+where source_id = %(source_id)s and batch = %(batch)s;
+
+-- name: parts
+select count(*), min(key), max(key)
+from (
+    select array[d.inverse_priority, d.sequence] as key,
+           ntile(%(partitions)s) over (order by d.inverse_priority, d.sequence) as part
+    from jmsql_internal.delivery d
+    where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s) as claimed
+group by part order by part;
+
+-- name: backlog
+select count(*), coalesce(sum(pg_column_size(m.*)), 0)::bigint,
+       coalesce(greatest((jmsql_internal.current_milliseconds() - min(m.jms_timestamp)) / 1000.0, 0), 0)::float8
+from jmsql_internal.message m
+left join {delivery_of_m} on true
+where m.queue_id = %(queue_id)s and d.claim_id is null;
+
+-- name: read
+-- The messages of a claim, from a key to another.
+select {columns}
+from (
+    select m.*, d.delivery_count
+    from jmsql_internal.delivery d cross join {message_of_d}
+    where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s
+      and (d.inverse_priority, d.sequence) >= (%(first_priority)s::smallint, %(first_sequence)s::bigint)
+      and (d.inverse_priority, d.sequence) <= (%(last_priority)s::smallint, %(last_sequence)s::bigint)) m;
