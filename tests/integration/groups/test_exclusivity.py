@@ -31,7 +31,9 @@ def test_a_consumer_holds_the_group_of_its_message_alone_however_the_server_find
     url = make_url(jmsql_clean_url).update_query_dict(
         {"options": "-c enable_indexscan=off -c enable_bitmapscan=off -c enable_indexonlyscan=off"}
     )
-    with ConnectionFactory(url, timings=jmsql_timings).create_connection() as connection:
+    with ConnectionFactory(
+        url.render_as_string(hide_password=False), timings=jmsql_timings
+    ).create_connection() as connection:
         connection.start()
         one, another = (connection.create_session(transacted=True) for _ in range(2))
         send_places(one, queue, ("a", 1), ("a", 2), ("b", 1), (None, 1), ("c", 1))
