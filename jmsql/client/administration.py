@@ -17,7 +17,7 @@ from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store import access, destination_settings, inspection
 from jmsql.store.access import AccessSummary, Action
-from jmsql.store.autocommit import LazyDriver, open_runner
+from jmsql.store.autocommit import LazyRunner, open_runner
 from jmsql.store.automatic_creation import automatic_creation, set_automatic_creation
 from jmsql.store.dead_letters import DeadLetter, Retry, first_dead_letters, retry
 from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
@@ -32,7 +32,6 @@ from jmsql.store.inspection import (
 from jmsql.store.migration import DEFAULT_SCHEMA
 from jmsql.store.move import move
 from jmsql.store.purge import purge
-from jmsql.store.runner import Runner
 from jmsql.store.statement import in_transaction
 from jmsql.store.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
 from jmsql.timings import Timings
@@ -64,8 +63,7 @@ class Administration:
             database = database.url
         name, url_or_engine = schema or DEFAULT_SCHEMA, database
         self._where = _shown(url_or_engine)
-        self._driver = LazyDriver(lambda: open_runner(url_or_engine or default_url(name), name, timings))
-        self._runner = Runner(self._driver, name)
+        self._runner = LazyRunner(lambda: open_runner(url_or_engine or default_url(name), name, timings), name)
         self._objects = AdministeredObjects(self._runner)
         self._history = History(self._runner, timings.prune_lock_timeout)
 
@@ -76,7 +74,7 @@ class Administration:
             IllegalStateException: It is closed.
             JMSException: The database cannot be reached, or the schema is missing or of another version.
         """
-        self._driver.connect()
+        self._runner.connect()
 
     # Destinations
 
@@ -445,7 +443,7 @@ class Administration:
 
     def close(self) -> None:
         """End the connection."""
-        self._driver.close()
+        self._runner.close()
 
     def __enter__(self) -> Self:
         self.connect()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from jmsql.store.autocommit import pooled_runner
 from jmsql.store.notification import DELAYED_CHANNEL
 from jmsql.store.send import Publisher
 from jmsql.store.traffic import Counts
@@ -15,17 +16,20 @@ if TYPE_CHECKING:
     from jmsql.client.memberships import Memberships
     from jmsql.client.outbox import News
     from jmsql.client.redelivery import Redelivery
-    from jmsql.client.side_connection import SideConnection
+    from jmsql.client.side_runner import SideRunner
     from jmsql.client.start_reminder import StartReminder
     from jmsql.exceptions import JMSException
     from jmsql.store.control import ControlConnection
     from jmsql.store.engine import ConnectionPool
     from jmsql.store.message_key import MessageKey
     from jmsql.store.server_clock import ServerClock
+    from jmsql.store.statement import Steps
     from jmsql.store.traffic import Traffic
     from jmsql.timings import Timings
 
 __all__ = ["ClientContext"]
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -57,7 +61,7 @@ class ClientContext:
     is_restricted: bool
     timings: Timings
     control: ControlConnection
-    side: SideConnection
+    side: SideRunner
     destinations: ConnectionDestinations
     memberships: Memberships
     redelivery: Redelivery
@@ -74,6 +78,11 @@ class ClientContext:
     def publisher(self) -> Publisher:
         """Who publishes what the sessions send to topics."""
         return Publisher(self.control.connection_id, self.client_id)
+
+    def run_beside(self, work: Steps[T]) -> T:
+        """Run statements that differ each time beside the sessions' transactions; each commits by itself."""
+        with pooled_runner(self.pool, self.schema, prepares=False) as runner:
+            return runner.run(work)
 
     def sent(self, news: News) -> None:
         """Count what a session has sent, and wake those that wait for it."""

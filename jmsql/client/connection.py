@@ -18,7 +18,7 @@ from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.redelivery import Redelivery
 from jmsql.client.session import Session
 from jmsql.client.sessions import Sessions
-from jmsql.client.side_connection import SideConnection
+from jmsql.client.side_runner import SideRunner
 from jmsql.client.start_reminder import StartReminder
 from jmsql.destinations import Destination, require_destination
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
@@ -72,7 +72,7 @@ class Connection:
         self._metadata = ConnectionMetaData(control.server.version)
         self._exceptions = ExceptionListening(self)
         self._traffic = Traffic()
-        self._side = SideConnection(side_pool, schema, restricted=control.server.is_restricted)
+        self._side = SideRunner(side_pool, schema, restricted=control.server.is_restricted)
         self._destinations = ConnectionDestinations(
             self._side, lambda: control.connection_id, automatic_creation=automatic_creation
         )

@@ -13,7 +13,7 @@ from jmsql.store.traffic import Counts
 
 if TYPE_CHECKING:
     from jmsql.store.acknowledge import Recipient
-    from jmsql.store.session_connection import SessionConnection
+    from jmsql.store.session_runner import SessionRunner
     from jmsql.store.statement import Query, Steps
 
 __all__ = [
@@ -92,7 +92,7 @@ class ImmediateDelivery:
         announce: Tells consumers of messages and groups that are free again.
     """
 
-    def __init__(self, connection: SessionConnection, announce: Announce) -> None:
+    def __init__(self, connection: SessionRunner, announce: Announce) -> None:
         self._connection = connection
         self._announce = announce
         self.operation: Fetch = connection.recipient.take

@@ -20,6 +20,7 @@ from jmsql.exceptions import IllegalStateException, InvalidDestinationException,
 from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.acknowledge import Recipient
+from jmsql.store.errors import jms_errors
 from jmsql.store.lookup import find_queue, queue_id, require_access
 from jmsql.store.receive import browse, require_read_committed
 from jmsql.store.runner import Runner
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from jmsql.policies import RedeliveryPolicy
     from jmsql.store.access import Action
     from jmsql.store.dequeue import GroupScan
-    from jmsql.store.driver import Driver
     from jmsql.store.rows import MessageRow, OutgoingMessage
     from jmsql.store.statement import Query
     from jmsql.store.subscriptions import SubscriptionDefinition
@@ -72,10 +72,9 @@ class CallerTransaction(ABC):
     def begin(self) -> None:  # noqa: B027 - most have one already
         """Make sure that a transaction is open, without talking to the server."""
 
-    @property
     @abstractmethod
-    def driver(self) -> Driver:
-        """Runs statements in the transaction."""
+    def runner(self, schema: str) -> Runner:
+        """Return what runs statements in the transaction."""
 
 
 class EnlistedSession(AbstractSession):
@@ -168,7 +167,8 @@ class EnlistedSession(AbstractSession):
 
     @property
     def _runner(self) -> Runner:
-        return Runner(self._transaction.driver, self._schema)
+        with jms_errors("joining the transaction"):
+            return self._transaction.runner(self._schema)
 
     def check_open(self) -> None:
         self._check_open()
@@ -214,7 +214,8 @@ class EnlistedSession(AbstractSession):
 
     def send(self, destination: Destination, message: OutgoingMessage) -> None:
         """Send a message with the caller's commit."""
-        self._transaction.begin()
+        with jms_errors("joining the transaction"):
+            self._transaction.begin()
         self.outbox.add(destination, message)
         if self._transaction.buffers:
             return
@@ -248,7 +249,6 @@ class EnlistedSession(AbstractSession):
     def receive(self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None) -> Message | None:
         """Return the consumer's next message, or None after `timeout` seconds; it counts as received anyway."""
         # The end of the caller's transaction may go unnoticed, so nothing is fetched ahead of its delivery.
-        driver = self._transaction.driver
         deadline = None if timeout is None else time.monotonic() + timeout
         poll = PollInterval(self._timings)
         is_first = True
@@ -269,7 +269,7 @@ class EnlistedSession(AbstractSession):
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 break
-            driver.sleep(poll.next() if remaining is None else min(poll.next(), remaining))
+            runner.sleep(poll.next() if remaining is None else min(poll.next(), remaining))
         return None
 
     def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:

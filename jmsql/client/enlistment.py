@@ -16,8 +16,8 @@ from jmsql.client.context import JMSContext
 from jmsql.client.enlisted_session import CallerTransaction, EnlistedSession
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
-from jmsql.store.driver import Driver, driver_for
-from jmsql.store.errors import is_connection_lost, jms_errors
+from jmsql.store.errors import is_connection_lost
+from jmsql.store.runner import Runner, runner
 from jmsql.store.statement import Result
 from jmsql.timings import Timings
 
@@ -38,41 +38,42 @@ class DjangoConnection(Protocol):
         """Connect, unless it is connected."""
 
 
-class _DriverTransaction(CallerTransaction):
+class _PsycopgTransaction(CallerTransaction):
     """A transaction on a psycopg connection."""
 
     def __init__(self, connection: object) -> None:
-        driver = driver_for(connection)
-        if driver is None:
+        if not isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
             raise TypeError(f"jmsql needs a psycopg 3 connection to PostgreSQL, not {type(connection).__qualname__}.")
-        self._driver = driver
+        self._connection = connection
 
-    @property
-    def driver(self) -> Driver:
-        return self._driver
+    def runner(self, schema: str) -> Runner:
+        return runner(self._connection, schema)
 
 
-class _InvalidatingDriver:
+class _InvalidatingRunner(Runner):
     """Tells SQLAlchemy when its connection is lost, so that the caller can roll back and go on as usual."""
 
-    def __init__(self, driver: Driver, connection: sqlalchemy.Connection) -> None:
-        self._driver = driver
+    __slots__ = ("_connection", "_runner")
+
+    def __init__(self, runner: Runner, connection: sqlalchemy.Connection) -> None:
+        super().__init__(runner.schema)
+        self._runner = runner
         self._connection = connection
 
     @property
     def is_idle(self) -> bool:
-        return self._driver.is_idle
+        return self._runner.is_idle
 
-    def execute(self, statement: str | bytes, parameters: Mapping[str, Any] | None = None) -> Result:
+    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         try:
-            return self._driver.execute(statement, parameters)
+            return self._runner.execute(statement, parameters)
         except psycopg.Error as error:
             if is_connection_lost(error):
                 self._connection.invalidate(error)
             raise
 
     def sleep(self, seconds: float) -> None:
-        self._driver.sleep(seconds)
+        self._runner.sleep(seconds)
 
 
 class _ConnectionTransaction(CallerTransaction):
@@ -83,18 +84,15 @@ class _ConnectionTransaction(CallerTransaction):
         self.buffers = buffers
 
     def begin(self) -> None:
-        with jms_errors("joining the transaction"):
-            if not self._connection.in_transaction():
-                self._connection.begin()
-            if self.buffers:
-                _refuse_autocommit(self._connection)
+        if not self._connection.in_transaction():
+            self._connection.begin()
+        if self.buffers:
+            _refuse_autocommit(self._connection)
 
-    @property
-    def driver(self) -> Driver:
-        with jms_errors("joining the transaction"):
-            self.begin()
-            driver = _DriverTransaction(self._connection.connection.driver_connection).driver
-        return _InvalidatingDriver(driver, self._connection)
+    def runner(self, schema: str) -> Runner:
+        self.begin()
+        joined = _PsycopgTransaction(self._connection.connection.driver_connection)
+        return _InvalidatingRunner(joined.runner(schema), self._connection)
 
 
 class _SessionTransaction(CallerTransaction):
@@ -105,17 +103,14 @@ class _SessionTransaction(CallerTransaction):
         self.buffers = buffers
 
     def begin(self) -> None:
-        with jms_errors("joining the transaction"):
-            if not self._session.in_transaction():
-                self._session.begin()
-            if self.buffers:
-                for connection in _connections_of(self._session):
-                    _refuse_autocommit(connection)
+        if not self._session.in_transaction():
+            self._session.begin()
+        if self.buffers:
+            for connection in _connections_of(self._session):
+                _refuse_autocommit(connection)
 
-    @property
-    def driver(self) -> Driver:
-        with jms_errors("joining the transaction"):
-            return _ConnectionTransaction(self._session.connection(), buffers=self.buffers).driver
+    def runner(self, schema: str) -> Runner:
+        return _ConnectionTransaction(self._session.connection(), buffers=self.buffers).runner(schema)
 
 
 def _connections_of(session: orm.Session) -> list[sqlalchemy.Connection]:
@@ -186,7 +181,7 @@ def enlist(transaction: object, *, schema: str = "jmsql", timings: Timings = Tim
         TypeError: It is none of these.
     """
     if isinstance(transaction, psycopg.AsyncConnection):
-        return AsyncJMSContext(JMSContext(EnlistedSession(_DriverTransaction(transaction), schema, timings)))
+        return AsyncJMSContext(JMSContext(EnlistedSession(_PsycopgTransaction(transaction), schema, timings)))
     return JMSContext(_enlisted_session(transaction, schema, timings))
 
 
@@ -216,7 +211,7 @@ def _enlisted_session(transaction: object, schema: str, timings: Timings) -> Enl
     if isinstance(transaction, DjangoConnection):
         transaction.ensure_connection()
         transaction = transaction.connection
-    return EnlistedSession(_DriverTransaction(transaction), schema, timings)
+    return EnlistedSession(_PsycopgTransaction(transaction), schema, timings)
 
 
 def _join_async_connection(connection: AsyncConnection, schema: str, timings: Timings) -> EnlistedSession:

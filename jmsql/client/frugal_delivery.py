@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from jmsql.client.inbox import Inbox
     from jmsql.client.redelivery import Redelivery
     from jmsql.store.rows import MessageRow
-    from jmsql.store.session_connection import SessionConnection
+    from jmsql.store.session_runner import SessionRunner
 
 __all__ = ["FrugalDelivery"]
 
@@ -26,9 +26,7 @@ class FrugalDelivery(LockedDelivery):
         redelivery: Records deliveries outside of it.
     """
 
-    def __init__(
-        self, database: SessionConnection, sending: AbstractContextManager[bool], redelivery: Redelivery
-    ) -> None:
+    def __init__(self, database: SessionRunner, sending: AbstractContextManager[bool], redelivery: Redelivery) -> None:
         super().__init__(database, redelivery)
         self._sending = sending
 

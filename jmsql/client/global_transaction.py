@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -16,11 +15,12 @@ from jmsql.exceptions import (
     TransactionInProgressException,
     TransactionRolledBackException,
 )
-from jmsql.store.global_transactions import GlobalTransactions, Xid
+from jmsql.store.global_transactions import Xid, commit_prepared, prepared_transactions, roll_back_prepared
 
 if TYPE_CHECKING:
     from jmsql.client.locked_delivery import LockedDelivery
     from jmsql.client.session_state import SessionState
+    from jmsql.store.statement import Steps
 
 __all__ = ["GlobalTransaction"]
 
@@ -47,7 +47,6 @@ class GlobalTransaction(LocalTransaction):
 
     def __init__(self, state: SessionState) -> None:
         super().__init__(state)
-        self._prepared = GlobalTransactions(self._client.pool)
         self._xid: Xid | None = None
         self._phase = _Phase.NONE
 
@@ -85,14 +84,14 @@ class GlobalTransaction(LocalTransaction):
         with self._state.lock:
             if xid is not None:
                 self._check_none("Leave out the identifier to commit that one.")
-                self._prepared.commit(Xid.checked(*xid))
+                self._client.run_beside(commit_prepared(Xid.checked(*xid)))
                 return
             own = self._require(_Phase.ACTIVE, _Phase.PREPARED)
             with settling(self._state.facts, "commit"):
                 if self._phase is _Phase.ACTIVE:
                     self._end(self._locked.before_commit, self._database.commit)
                 else:
-                    self._finish_prepared(self._prepared.commit, own)
+                    self._finish_prepared(commit_prepared(own))
                     self._forget_deliveries()
                 self._committed()
             self._leave()
@@ -103,20 +102,20 @@ class GlobalTransaction(LocalTransaction):
         with self._state.lock:
             if xid is not None:
                 self._check_none("Leave out the identifier to roll that one back.")
-                self._prepared.rollback(Xid.checked(*xid))
+                self._client.run_beside(roll_back_prepared(Xid.checked(*xid)))
                 return
             own = self._require(*(set(_Phase) - {_Phase.NONE}))
             with settling(self._state.facts, "rollback"):
                 if self._phase is _Phase.PREPARED:
-                    self._finish_prepared(self._prepared.rollback, own)
-                elif self._phase is _Phase.UNKNOWN and own in self._prepared.recover():
-                    self._prepared.rollback(own)
+                    self._finish_prepared(roll_back_prepared(own))
+                elif self._phase is _Phase.UNKNOWN and own in self.prepared():
+                    self._client.run_beside(roll_back_prepared(own))
                 self.roll_back()
             self._leave()
 
     def prepared(self) -> list[Xid]:
         """Do what `XASession.tpc_recover` does."""
-        return self._prepared.recover()
+        return self._client.run_beside(prepared_transactions())
 
     def commit(self) -> None:
         self._check_none("End it with tpc_commit() or tpc_rollback().")
@@ -147,9 +146,9 @@ class GlobalTransaction(LocalTransaction):
         if self._phase is _Phase.ACTIVE:
             self._phase = _Phase.ROLLED_BACK
 
-    def _finish_prepared(self, finish: Callable[[Xid], None], xid: Xid) -> None:
+    def _finish_prepared(self, finish: Steps[None]) -> None:
         try:
-            finish(xid)
+            self._client.run_beside(finish)
         except IllegalStateException:
             self._end_rollback()
             self._leave()  # somebody else has finished it

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jmsql.client.outbox import Outbox
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import DeliveryMode
-from jmsql.store.session_connection import SessionConnection
+from jmsql.store.session_runner import SessionRunner
 
 if TYPE_CHECKING:
     from jmsql.client.client_context import ClientContext
@@ -55,7 +55,7 @@ class BatchInsertion:
 
     def __init__(self, client: ClientContext) -> None:
         self._client = client
-        self._database = SessionConnection(client.pool, client.schema, transacted=True)
+        self._database = SessionRunner(client.pool, client.schema, transacted=True)
 
     def insert(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
         """Insert messages and commit, and return what went wrong with each.

@@ -18,7 +18,7 @@ from jmsql.store.rows import MessageRow
 from jmsql.store.savepoints import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
-    from jmsql.store.session_connection import SessionConnection
+    from jmsql.store.session_runner import SessionRunner
 
 __all__ = ["LockedDelivery"]
 
@@ -44,7 +44,7 @@ class LockedDelivery:
 
     operation: Fetch = staticmethod(lock)
 
-    def __init__(self, database: SessionConnection, redelivery: Redelivery) -> None:
+    def __init__(self, database: SessionRunner, redelivery: Redelivery) -> None:
         self._database = database
         self._redelivery = redelivery
         self._inboxes: list[Inbox] = []

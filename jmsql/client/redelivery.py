@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from jmsql.client.connection_destinations import ConnectionDestinations
 from jmsql.client.inbox import Inbox
-from jmsql.client.side_connection import SideConnection
+from jmsql.client.side_runner import SideRunner
 from jmsql.destinations import Queue
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy
@@ -62,7 +62,7 @@ class Redelivery:
 
     def __init__(
         self,
-        side: SideConnection,
+        side: SideRunner,
         destinations: ConnectionDestinations,
         control: ControlConnection,
         refresh_interval: float,

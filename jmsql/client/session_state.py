@@ -10,7 +10,7 @@ from jmsql.client.client_context import ClientContext
 from jmsql.client.observation import SessionFacts
 from jmsql.client.wake_ups import WakeUps
 from jmsql.exceptions import IllegalStateException
-from jmsql.store.session_connection import SessionConnection
+from jmsql.store.session_runner import SessionRunner
 
 if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
@@ -34,7 +34,7 @@ class SessionState:
         self.kind = kind
         url = client.pool.url
         self.facts = SessionFacts(acknowledge_mode, url.host, url.port, lambda: client.client_id)
-        self.database = SessionConnection(
+        self.database = SessionRunner(
             client.pool,
             client.schema,
             transacted=self.transacted,

@@ -8,7 +8,7 @@ from jmsql.client.connection import Connection
 from jmsql.client.global_transaction import GlobalTransaction
 from jmsql.client.session import Session
 from jmsql.public_names import set_module
-from jmsql.store.global_transactions import GlobalTransactions, Xid
+from jmsql.store.global_transactions import Xid, require_prepared_transactions
 
 __all__ = ["XAConnection", "XASession"]
 
@@ -35,7 +35,7 @@ class XAConnection(Connection):
 
     def open_xa_session(self, kind: type[AnyXASession]) -> AnyXASession:
         """Do what `create_xa_session` does, for other classes; the client identifier can still be set then."""
-        GlobalTransactions(self._client.pool).require_enabled()
+        self._client.run_beside(require_prepared_transactions())
         return self.open_session(kind, transacted=True)
 
 

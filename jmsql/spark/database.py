@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from jmsql.exceptions import JMSException, JMSSecurityException
-from jmsql.store.global_transactions import MOST_PREPARED, require_prepared_transactions
 from jmsql.store.migration import check_version
 from jmsql.store.runner import Runner
-from jmsql.store.statement import SqlFile, Statement, first_value, rows, value
+from jmsql.store.statement import SqlFile, first_value, rows
 
-__all__ = ["check_database", "check_prepared_transactions", "check_rights"]
+__all__ = ["check_database", "check_rights"]
 
 _UNDEFINED_TABLE = "42P01"
 
 _sql = SqlFile("database", "jmsql.spark")
 _version = _sql.statement("version", "looking at the schema", first_value)
 _rights = _sql.statement("rights", "looking at the rights of the role", rows)
-_most_prepared = Statement("most_prepared", MOST_PREPARED, "looking at the server", value(int))
 
 
 def check_database(runner: Runner) -> None:
@@ -53,12 +51,3 @@ def check_rights(runner: Runner) -> None:
             "so has the role jmsql_admin of `jmsql roles create`.",
             "42501",
         )
-
-
-def check_prepared_transactions(runner: Runner) -> None:
-    """Make sure that the server can prepare transactions.
-
-    Raises:
-        ResourceAllocationException: It cannot.
-    """
-    require_prepared_transactions(runner.run(_most_prepared.bind()))

@@ -12,45 +12,43 @@ import sqlalchemy
 from sqlalchemy import Engine
 
 from jmsql.exceptions import IllegalStateException, JMSException
-from jmsql.store.driver import Driver, PsycopgDriver
-from jmsql.store.engine import POOLED, open_engine
+from jmsql.store.engine import POOLED, ConnectionPool, open_engine
 from jmsql.store.errors import jms_errors
 from jmsql.store.migration import check_schema, current_version
-from jmsql.store.runner import Runner
+from jmsql.store.runner import PsycopgRunner, Runner
 from jmsql.store.statement import Result, SqlFile, nothing
 from jmsql.timings import Timings
 
-__all__ = ["AutocommitRunner", "LazyDriver", "open_runner"]
+__all__ = ["AutocommitRunner", "LazyRunner", "open_runner", "pooled_runner"]
 
 _limit_statements = SqlFile("administration").statement("limit_statements", "connecting", nothing)
 
 
-class AutocommitRunner(Runner):
-    """Runs statements each of which commits by itself. A context manager; made by `open_runner`.
+class AutocommitRunner(PsycopgRunner):
+    """Runs statements each of which commits by itself. A context manager; made by `open_runner` and `pooled_runner`.
 
     Args:
         database: The connection.
-        connection: The same, as psycopg has it.
         schema: The plain name of the schema.
         resources: What ends with it.
+        prepares: Whether statements are prepared.
     """
 
-    __slots__ = ("_database", "_resources", "engine", "psycopg")
+    __slots__ = ("_database", "_resources", "engine")
 
     def __init__(
         self,
         database: sqlalchemy.Connection,
-        connection: psycopg.Connection[Any],
         schema: str,
         resources: ExitStack,
+        *,
+        prepares: bool = True,
     ) -> None:
-        super().__init__(PsycopgDriver(connection), schema)
+        super().__init__(_of_psycopg(database), schema, prepares=prepares)
         self._database = database
         self._resources = resources
         self.engine = database.engine
         """Where the connection is from."""
-        self.psycopg = connection
-        """The connection, in autocommit mode."""
 
     @property
     def is_pooled(self) -> bool:
@@ -65,11 +63,11 @@ class AutocommitRunner(Runner):
     def wait_for_notification(self, timeout: float) -> bool:
         """Tell whether a notification comes within so many seconds."""
         with jms_errors("listening for a notification"):
-            return any(True for _ in self.psycopg.notifies(timeout=timeout, stop_after=1))
+            return any(True for _ in self.connection.notifies(timeout=timeout, stop_after=1))
 
     def close(self) -> None:
         """End the connection, also if the server has ended it."""
-        if self.psycopg.broken:
+        if self.connection.broken:
             self._database.invalidate()
         self._resources.close()
 
@@ -82,19 +80,23 @@ class AutocommitRunner(Runner):
         self.close()
 
 
-class LazyDriver:
+class LazyRunner(Runner):
     """Runs statements on a connection that is made when it is first needed. It may be used by one thread at a time.
 
     Args:
         connect: Connects.
+        schema: The plain name of the schema.
     """
 
-    def __init__(self, connect: Callable[[], AutocommitRunner]) -> None:
+    __slots__ = ("_closed", "_connect", "_connected")
+
+    def __init__(self, connect: Callable[[], AutocommitRunner], schema: str) -> None:
+        super().__init__(schema)
         self._connect = connect
         self._connected: AutocommitRunner | None = None
         self._closed = False
 
-    def connect(self) -> Driver:
+    def connect(self) -> AutocommitRunner:
         """Connect, unless it is connected.
 
         Raises:
@@ -105,19 +107,16 @@ class LazyDriver:
             raise IllegalStateException("The connection is closed.")
         if self._connected is None:
             self._connected = self._connect()
-        return self._connected.driver
+        return self._connected
 
     @property
     def is_idle(self) -> bool:
-        """Whether no transaction is open."""
-        return self._connected is None or self._connected.driver.is_idle
+        return self._connected is None or self._connected.is_idle
 
-    def execute(self, statement: str | bytes, parameters: Mapping[str, Any] | None = None) -> Result:
-        """Prepare a statement, unless it is, and run it."""
+    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         return self.connect().execute(statement, parameters)
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass; other threads go on."""
         self.connect().sleep(seconds)
 
     def close(self) -> None:
@@ -159,7 +158,7 @@ def open_runner(
         with jms_errors(f"connecting to {engine.url.render_as_string(hide_password=True)}"):
             connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         resources.callback(connection.close)
-        runner = AutocommitRunner(connection, _of_psycopg(connection), schema, resources)
+        runner = AutocommitRunner(connection, schema, resources)
         if requires_schema:
             with jms_errors("looking at the schema"):
                 check_schema(connection, schema)
@@ -169,6 +168,24 @@ def open_runner(
         resources.close()
         raise
     return runner
+
+
+def pooled_runner(pool: ConnectionPool, schema: str, *, prepares: bool = True) -> AutocommitRunner:
+    """Take a connection from a pool, until the runner is closed.
+
+    Args:
+        pool: Where the connection is from; it is tested when it is taken.
+        schema: The plain name of the schema.
+        prepares: Whether statements are prepared; not those that differ each time.
+
+    Raises:
+        JMSException: The database cannot be reached.
+    """
+    with jms_errors("connecting"):
+        connection = pool.connect().execution_options(isolation_level="AUTOCOMMIT")
+    resources = ExitStack()
+    resources.callback(connection.close)
+    return AutocommitRunner(connection, schema, resources, prepares=prepares)
 
 
 def _of_psycopg(connection: sqlalchemy.Connection) -> psycopg.Connection[Any]:

@@ -33,7 +33,7 @@ from jmsql.store.notification import DELAYED_CHANNEL, Notification, combine, not
 from jmsql.store.pooler import check_same_database
 from jmsql.store.queues_with_history import QueuesWithHistory
 from jmsql.store.redelivery import ExtendedClaim
-from jmsql.store.runner import Runner, runner
+from jmsql.store.runner import PsycopgRunner, Runner, runner
 from jmsql.store.server import Server, look_at_server
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.sign_of_life import AdvisoryLock, ClientForgottenError, Heartbeats, SignOfLife
@@ -139,7 +139,7 @@ class ControlConnection:
         try:
             if database is not None:
                 check_same_database(connection, database)
-            server = look_at_server(runner(connection, schema, prepares=False), endpoint.url)
+            server = look_at_server(PsycopgRunner(connection, schema, prepares=False), endpoint.url)
             clock.set(server.milliseconds)
             link = _make_known(connection, schema, timings, pooled=is_pooled)
             return cls(endpoint, schema, clock, timings, server, link)
@@ -491,5 +491,5 @@ def _make_known(
 ) -> _Link:
     """Make the client known on a new connection, under its former number where that can be."""
     sign_of_life: SignOfLife = (Heartbeats if pooled else AdvisoryLock)(timings)
-    connection_id = sign_of_life.begin(runner(connection, schema, prepares=False), former_id)
+    connection_id = sign_of_life.begin(PsycopgRunner(connection, schema, prepares=False), former_id)
     return _Link(connection, pooled, sign_of_life, connection_id)

@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 import psycopg
-import sqlalchemy
 
 from jmsql.exceptions import IllegalStateException, JMSException, ResourceAllocationException
 from jmsql.public_names import set_module
-from jmsql.store.engine import ConnectionPool
-from jmsql.store.errors import is_connection_lost, jms_errors, translate
+from jmsql.store.errors import is_connection_lost
+from jmsql.store.statement import SqlFile, Statement, Steps, column, nothing, value
 
-__all__ = ["MOST_PREPARED", "GlobalTransactions", "Xid", "require_prepared_transactions"]
-
-MOST_PREPARED = "select current_setting('max_prepared_transactions')::integer"
-"""Asks the server how many transactions may be prepared at once."""
+__all__ = ["Xid", "commit_prepared", "prepared_transactions", "require_prepared_transactions", "roll_back_prepared"]
 
 _LARGEST_FORMAT_ID = 2**31 - 1
 _LONGEST_PART = 64
@@ -56,16 +52,18 @@ class Xid(NamedTuple):
         return str(psycopg.Xid.from_parts(*self))
 
 
-def require_prepared_transactions(most: int) -> None:
+_sql = SqlFile("global_transactions")
+_most_prepared = _sql.statement("most_prepared", "asking for two-phase commit", value(int))
+_prepared = _sql.statement("prepared", "looking for prepared transactions", column)
+
+
+def require_prepared_transactions() -> Steps[None]:
     """Make sure that the server can prepare transactions.
 
-    Args:
-        most: How many it lets be prepared at once.
-
     Raises:
-        ResourceAllocationException: None.
+        ResourceAllocationException: It cannot.
     """
-    if not most:
+    if not (yield from _most_prepared.bind()):
         raise ResourceAllocationException(
             "The server has two-phase commit switched off. Set max_prepared_transactions in postgresql.conf to how "
             "many transactions may be prepared at once, 100 for instance, and restart PostgreSQL.",
@@ -73,82 +71,49 @@ def require_prepared_transactions(most: int) -> None:
         )
 
 
-class GlobalTransactions:
-    """The prepared transactions of a database.
+def prepared_transactions() -> Steps[list[Xid]]:
+    """Return the identifiers of the database's prepared transactions, the oldest first.
 
-    Args:
-        pool: Where connections come from; they are tested when they are taken.
+    Those that were prepared under names of another form are somebody else's, and left out.
     """
+    names = yield from _prepared.bind()
+    found = map(psycopg.Xid.from_string, names)
+    return [
+        Xid(each.format_id, each.gtrid, each.bqual)
+        for each in found
+        if each.format_id is not None and each.bqual is not None
+    ]
 
-    def __init__(self, pool: ConnectionPool) -> None:
-        self._pool = pool
 
-    def require_enabled(self) -> None:
-        """Make sure that the server can prepare transactions.
+def commit_prepared(xid: Xid) -> Steps[None]:
+    """Commit a prepared transaction, on a connection in autocommit mode.
 
-        Raises:
-            ResourceAllocationException: It cannot.
-        """
-        with jms_errors("asking for two-phase commit"), self._connect() as connection:
-            most = connection.scalar(sqlalchemy.text(MOST_PREPARED))
-        require_prepared_transactions(most)
+    Raises:
+        IllegalStateException: There is none of that identifier.
+        JMSException: The connection was cut meanwhile, and the outcome is not known (`08007`); or another error.
+    """
+    return _finish("commit", xid)
 
-    def commit(self, xid: Xid) -> None:
-        """Commit a prepared transaction.
 
-        Raises:
-            IllegalStateException: There is none of that identifier.
-            JMSException: The connection was cut meanwhile, and the outcome is not known (`08007`); or another error.
-        """
-        self._finish("commit", xid)
+def roll_back_prepared(xid: Xid) -> Steps[None]:
+    """Roll a prepared transaction back, on a connection in autocommit mode; raises as `commit_prepared`."""
+    return _finish("rollback", xid)
 
-    def rollback(self, xid: Xid) -> None:
-        """Roll a prepared transaction back.
 
-        Raises:
-            IllegalStateException: There is none of that identifier.
-            JMSException: The connection was cut meanwhile, and the outcome is not known (`08007`); or another error.
-        """
-        self._finish("rollback", xid)
-
-    def recover(self) -> list[Xid]:
-        """Return the identifiers of the database's prepared transactions, the oldest first.
-
-        Those that were prepared under names of another form are somebody else's, and left out.
-        """
-        with jms_errors("looking for prepared transactions"), self._connect() as connection:
-            names = connection.scalars(
-                sqlalchemy.text(
-                    "select gid from pg_prepared_xacts where database = current_database() order by prepared"
-                )
-            ).all()
-        found = (psycopg.Xid.from_string(name) for name in names)
-        return [
-            Xid(each.format_id, each.gtrid, each.bqual)
-            for each in found
-            if each.format_id is not None and each.bqual is not None
-        ]
-
-    def _connect(self) -> sqlalchemy.Connection:
-        return self._pool.connect().execution_options(isolation_level="AUTOCOMMIT")
-
-    def _finish(self, action: str, xid: Xid) -> None:
-        doing = f"finishing the prepared transaction {tuple(xid)} with {action}"
-        with jms_errors(doing), self._connect() as connection:
-            try:
-                connection.exec_driver_sql(f"{action} prepared '{xid.identifier}'")
-            except sqlalchemy.exc.DBAPIError as error:
-                if is_connection_lost(error):
-                    raise JMSException(
-                        f"The connection was cut while {doing}; whether it took effect is not known. If tpc_recover() "
-                        "still returns it, do it again.",
-                        "08007",
-                    ) from error
-                failure = translate(error, doing)
-                if failure.error_code == _MISSING:
-                    raise IllegalStateException(
-                        f"No transaction {tuple(xid)} is prepared in this database: it was finished before, or never "
-                        "prepared.",
-                        _MISSING,
-                    ) from error
-                raise failure from error
+def _finish(action: str, xid: Xid) -> Steps[None]:
+    doing = f"finishing the prepared transaction {tuple(xid)} with {action}"
+    try:
+        yield from Statement(action, f"{action} prepared '{xid.identifier}'", "{doing}", nothing).bind(doing=doing)
+    except JMSException as error:
+        if is_connection_lost(error):
+            raise JMSException(
+                f"The connection was cut while {doing}; whether it took effect is not known. If tpc_recover() still "
+                "returns it, do it again.",
+                "08007",
+            ) from error.__cause__
+        if error.error_code == _MISSING:
+            raise IllegalStateException(
+                f"No transaction {tuple(xid)} is prepared in this database: it was finished before, or never prepared.",
+                _MISSING,
+            ) from error.__cause__
+        raise

@@ -50,7 +50,7 @@ class Lease:
         return has_it
 
 
-class _LeadingDriver:
+class _LeadingRunner(Runner):
     """Runs the statements of the maintenance, each only while the client has the lease.
 
     A client that was frozen finds out before its next step that another has taken over. The statement at which it froze
@@ -61,31 +61,26 @@ class _LeadingDriver:
         lease: The client's.
     """
 
+    __slots__ = ("_lease", "_runner")
+
     def __init__(self, runner: Runner, lease: Lease) -> None:
+        super().__init__(runner.schema)
         self._runner = runner
-        self._driver = runner.driver
         self._lease = lease
 
     @property
     def is_idle(self) -> bool:
-        """Whether no transaction is open."""
-        return self._driver.is_idle
+        return self._runner.is_idle
 
-    def execute(self, statement: str | bytes, parameters: Mapping[str, Any] | None = None) -> Result:
-        """Run a statement.
-
-        Raises:
-            LeadershipLostError: The client does not have the lease any more.
-        """
-        if self._driver.is_idle and not self._lease.is_fresh and not self._lease.renew(self._runner):
+    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        if self._runner.is_idle and not self._lease.is_fresh and not self._lease.renew(self._runner):
             raise LeadershipLostError
-        return self._driver.execute(statement, parameters)
+        return self._runner.execute(statement, parameters)
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass; other threads go on."""
-        self._driver.sleep(seconds)
+        self._runner.sleep(seconds)
 
 
 def leading(runner: Runner, lease: Lease) -> Runner:
     """Return a runner that runs each statement only while the client has the lease, else raises LeadershipLostError."""
-    return Runner(_LeadingDriver(runner, lease), runner.schema)
+    return _LeadingRunner(runner, lease)

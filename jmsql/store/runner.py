@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.rows import tuple_row
+from sqlalchemy.util import await_only
 
-from jmsql.store.driver import Driver, PsycopgDriver
 from jmsql.store.errors import translate
-from jmsql.store.statement import Query, Steps
+from jmsql.store.statement import Query, Result, Steps
 
-__all__ = ["Runner", "runner"]
+__all__ = ["PsycopgRunner", "Runner", "runner"]
 
 T = TypeVar("T")
 
 
-class Runner:
-    """Runs statements, and decisions that take several, in whatever transaction the driver is in.
+class Runner(ABC):
+    """Runs statements, and decisions that take several, in whatever transaction its connection is in.
 
     Args:
-        driver: How a statement runs on the connection.
         schema: The plain name of the schema.
     """
 
-    __slots__ = ("driver", "schema")
+    __slots__ = ("schema",)
 
-    def __init__(self, driver: Driver, schema: str) -> None:
-        self.driver = driver
+    def __init__(self, schema: str) -> None:
         self.schema = schema
+
+    @property
+    @abstractmethod
+    def is_idle(self) -> bool:
+        """Whether no transaction is open."""
+
+    @abstractmethod
+    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        """Run SQL. What goes wrong is the driver's own error."""
+
+    @abstractmethod
+    def sleep(self, seconds: float) -> None:
+        """Let time pass, without holding up others."""
 
     def run(self, work: Query[T] | Steps[T]) -> T:
         """Run a statement, or all those of a decision, and return what comes out.
@@ -40,7 +57,7 @@ class Runner:
     def _query(self, query: Query[T]) -> T:
         statement = query.statement
         try:
-            result = self.driver.execute(statement.encoded(self.schema), query.parameters)
+            result = self.execute(statement.encoded(self.schema), query.parameters)
         except psycopg.Error as error:
             raise translate(error, query.doing) from error
         return statement.decode(result)
@@ -60,12 +77,91 @@ class Runner:
             return outcome
 
 
-def runner(connection: psycopg.Connection[Any], schema: str, *, prepares: bool = True) -> Runner:
-    """Return a runner on a psycopg connection.
+class PsycopgRunner(Runner):
+    """Runs statements on a psycopg connection.
 
     Args:
         connection: The connection; its row factory, cursor factory and adapters are left alone.
         schema: The plain name of the schema.
-        prepares: Whether statements are prepared; not those that run once.
+        prepares: Whether statements are prepared, which takes a round trip more the first time.
     """
-    return Runner(PsycopgDriver(connection, prepares=prepares), schema)
+
+    __slots__ = ("_prepares", "connection")
+
+    def __init__(self, connection: psycopg.Connection[Any], schema: str, *, prepares: bool = True) -> None:
+        super().__init__(schema)
+        self.connection = connection
+        """The connection, for what is no statement."""
+        self._prepares = prepares
+
+    @property
+    def is_idle(self) -> bool:
+        return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
+
+    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
+        cursor.execute(statement, parameters, prepare=self._prepares, binary=True)
+        # Not `cursor.description`, which is made again each time, at more cost than many a statement.
+        result = cursor.pgresult
+        if result is not None:
+            return Result(cursor.fetchall() if result.nfields else [], cursor.rowcount)
+        try:  # in a pipeline there is no result before it is fetched
+            return Result(cursor.fetchall(), cursor.rowcount)
+        except psycopg.ProgrammingError:
+            _require_no_rows(cursor)
+            return Result([], cursor.rowcount)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class _AsyncRunner(Runner):
+    """Runs statements on an asynchronous psycopg connection, for synchronous code that SQLAlchemy runs in a greenlet.
+
+    Args:
+        connection: The connection; its row factory, cursor factory and adapters are left alone.
+        schema: The plain name of the schema.
+    """
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any], schema: str) -> None:
+        super().__init__(schema)
+        self._connection = connection
+
+    @property
+    def is_idle(self) -> bool:
+        return self._connection.pgconn.transaction_status == TransactionStatus.IDLE
+
+    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        async def run() -> Result:
+            async with psycopg.AsyncCursor(self._connection, row_factory=tuple_row) as cursor:
+                await cursor.execute(statement, parameters, prepare=True, binary=True)
+                try:
+                    return Result(await cursor.fetchall(), cursor.rowcount)
+                except psycopg.ProgrammingError:
+                    _require_no_rows(cursor)
+                    return Result([], cursor.rowcount)
+
+        return await_only(run())
+
+    def sleep(self, seconds: float) -> None:
+        await_only(asyncio.sleep(seconds))
+
+
+def _require_no_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> None:
+    """Raise the error that is being handled again, unless it says that the statement returns no rows."""
+    if cursor.pgresult is None or cursor.pgresult.status != ExecStatus.COMMAND_OK:
+        raise  # noqa: PLE0704 - called while it is handled
+
+
+def runner(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], schema: str) -> Runner:
+    """Return a runner on a psycopg connection; on an asynchronous one in a greenlet of SQLAlchemy's.
+
+    Args:
+        connection: The connection; its row factory, cursor factory and adapters are left alone.
+        schema: The plain name of the schema.
+    """
+    if isinstance(connection, psycopg.AsyncConnection):
+        return _AsyncRunner(connection, schema)
+    return PsycopgRunner(connection, schema)

@@ -228,7 +228,7 @@ class _Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        look = _progress.bind(process_id=self._maker.psycopg.info.backend_pid)
+        look = _progress.bind(process_id=self._maker.connection.info.backend_pid)
         try:
             with open_runner(self._maker.engine, self._maker.schema, requires_schema=False) as watcher:
                 while not self._ended.wait(_LOOK):

@@ -100,7 +100,7 @@ def test_both_sides_of_each_connection_look_whether_the_other_is_there(listening
     with control_like:
         assert sides(control_like) == (DEFAULTS, DEFAULTS)
     with open_runner(url, "jmsql") as command:
-        assert sides(command.psycopg) == (DEFAULTS, DEFAULTS)
+        assert sides(command.connection) == (DEFAULTS, DEFAULTS)
     for autocommit in (False, True):
         with Database(url=url).connect("testing", autocommit=autocommit) as spark:
             assert sides(spark) == (DEFAULTS, DEFAULTS)
@@ -117,7 +117,7 @@ def test_what_the_url_says_goes_before_the_defaults(listening_server: FaultyServ
         options="-c tcp_keepalives_count=9 -c tcp_user_timeout=0",
     )
     with open_runner(url, "jmsql") as connection:
-        assert sides(connection.psycopg) == ([7, 5, 3, 0], [10, 5, 9, 0])
+        assert sides(connection.connection) == ([7, 5, 3, 0], [10, 5, 9, 0])
 
 
 def test_settings_of_the_server_that_are_stricter_stay(
@@ -126,14 +126,14 @@ def test_settings_of_the_server_that_are_stricter_stay(
     administrator.execute("alter database postgres set tcp_keepalives_idle = 3")
     try:
         with open_runner(listening_server.network_url, "jmsql") as connection:
-            assert sides(connection.psycopg)[1] == [3, 5, 3, 20_000]
+            assert sides(connection.connection)[1] == [3, 5, 3, 20_000]
     finally:
         administrator.execute("alter database postgres reset tcp_keepalives_idle")
 
 
 def test_unix_socket_needs_none_of_it(listening_server: FaultyServer) -> None:
     with open_runner(listening_server.url, "jmsql") as connection:
-        found = connection.psycopg.execute("select current_setting('tcp_user_timeout')")
+        found = connection.connection.execute("select current_setting('tcp_user_timeout')")
         assert found.fetchall() == [("0",)]
 
 

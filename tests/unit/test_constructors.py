@@ -25,7 +25,7 @@ STILL = {
     "spark/streaming/history_stream_reader.py:_Opened.__init__",
     "spark/streaming/queue_stream.py:SparkStream.__init__",
     "spark/streaming/queue_stream_reader.py:_Driver.__init__",
-    "store/session_connection.py:SessionConnection.sqlalchemy",
+    "store/session_runner.py:SessionRunner.sqlalchemy",
 }
 """Those that still have such effects. No others are to come."""
 

@@ -151,7 +151,7 @@ def finish_transactions(runner: Runner, attempts: Sequence[Attempt] = ()) -> Non
     """
     transactions = PreparedTransactions()
     while runner.run(transactions.finish()):
-        runner.driver.sleep(_PAUSE)
+        runner.sleep(_PAUSE)
     if attempts:
         runner.run(notify_places(total(attempts)))
 

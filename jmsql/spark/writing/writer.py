@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from jmsql.exceptions import JMSException, ResourceAllocationException
-from jmsql.spark.database import check_database, check_prepared_transactions, check_rights
+from jmsql.spark.database import check_database, check_rights
 from jmsql.spark.options import Options
 from jmsql.spark.writing.commit import decide, forget_write, send_once
 from jmsql.spark.writing.copying import QueueCopy, stage_batches
@@ -27,6 +27,7 @@ from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.outgoing import Staging, count_places
 from jmsql.spark.writing.prepared import finish_transactions, prepare
 from jmsql.spark.writing.staging import Attempt, Place, begin_attempt, forget_attempts, missing_queues
+from jmsql.store.global_transactions import require_prepared_transactions
 from jmsql.store.lookup import queue_id
 from jmsql.store.runner import runner
 
@@ -50,7 +51,7 @@ def check_target(options: Options) -> None:
         check_rights(driver)
         if options.two_phase_commit:
             try:
-                check_prepared_transactions(driver)
+                driver.run(require_prepared_transactions())
             except ResourceAllocationException as error:
                 raise ResourceAllocationException(f"Option 'twoPhaseCommit': {error}", error.error_code) from error
         driver.run(request_maintenance(two_phase_commit=options.two_phase_commit))

@@ -34,5 +34,5 @@ def test_measurements_are_the_same_through_it(
             depths.append([(each.destination, each.ready) for each in runner.run(destinations())])
     assert depths[0] == depths[1] == [("orders", 2)]
     with open_runner(jmsql_factory.url or "", jmsql_factory.schema) as runner:
-        timeout = runner.psycopg.execute("show statement_timeout").fetchone()
+        timeout = runner.connection.execute("show statement_timeout").fetchone()
     assert timeout == ("0",), "no other client is to find what one has set"

@@ -16,4 +16,4 @@ def test_connection_that_the_server_has_ended_closes_without_an_error(jmsql_url:
         assert other.run(TERMINATE.bind(process=process))
         with pytest.raises(JMSException, match="the server closed the connection"):
             runner.run(PROCESS.bind())
-    assert runner.psycopg.closed
+    assert runner.connection.closed

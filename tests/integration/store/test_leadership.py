@@ -8,11 +8,10 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from jmsql.store.driver import PsycopgDriver
 from jmsql.store.leadership import LeadershipLostError, Lease, leading
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.receive import has_groups
-from jmsql.store.runner import Runner
+from jmsql.store.runner import PsycopgRunner
 from jmsql.store.statement import Result
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
@@ -145,18 +144,17 @@ def test_leader_that_loses_the_lease_in_the_middle_stops_there(client: Client, o
     first, second = connect(frozen), connect(client)
     maintenance = Maintenance(IMPATIENT)
 
-    class Interrupted(PsycopgDriver):
+    class Interrupted(PsycopgRunner):
         """Another client takes over before the leader comes to what has expired."""
 
-        def execute(self, statement: str | bytes, parameters: Mapping[str, Any] | None = None) -> Result:
-            assert isinstance(statement, bytes)
+        def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
             if b"dead_letter" in statement:
                 client.connection.execute(PASS)
                 lead(client, second)
             return super().execute(statement, parameters)
 
     send(client, "expired", expiration=LONG_AGO)
-    assert maintenance.run(Runner(Interrupted(frozen.connection), "jmsql"), first) == []
+    assert maintenance.run(Interrupted(frozen.connection, "jmsql"), first) == []
     assert client.rows("select count(*) from jmsql_internal.message") == [(1,)]
     assert maintenance.run(frozen.runner, first) == []
     Maintenance(Timings()).run(client.runner, second)

@@ -10,7 +10,7 @@ import pytest
 
 from jmsql.exceptions import JMSException, JMSSecurityException
 from jmsql.store.runner import Runner
-from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, fill, row_count, value
+from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, fill, in_transaction, row_count, value
 
 FIND = Statement(
     "find", "select queue_id from jmsql_internal.queue where name = %(name)s", "looking up {name!r}", value(int)
@@ -20,17 +20,17 @@ CREATE = Statement(
 )
 
 
-class Script:
-    """A driver that answers as it is told, and notes what it is asked."""
+class Script(Runner):
+    """It answers as it is told, and notes what it is asked."""
 
     is_idle = True
 
-    def __init__(self, *answers: Result | psycopg.Error) -> None:
+    def __init__(self, *answers: Result | psycopg.Error, schema: str = "jmsql") -> None:
+        super().__init__(schema)
         self.answers = list(answers)
         self.asked: list[tuple[str, object]] = []
 
-    def execute(self, statement: str | bytes, parameters: Mapping[str, Any] | None = None) -> Result:
-        assert isinstance(statement, bytes)
+    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         self.asked.append((statement.decode(), parameters))
         answer = self.answers.pop(0)
         if isinstance(answer, psycopg.Error):
@@ -46,8 +46,8 @@ def found(number: int) -> Result:
 
 
 def test_statement_is_of_the_schema_of_its_runner() -> None:
-    script = Script(found(7))
-    assert Runner(script, "shop").run(FIND.bind(name="orders")) == 7
+    script = Script(found(7), schema="shop")
+    assert script.run(FIND.bind(name="orders")) == 7
     assert script.asked == [('select queue_id from "shop_internal".queue where name = %(name)s', {"name": "orders"})]
 
 
@@ -68,7 +68,7 @@ def test_values_that_belong_to_the_text_travel_with_it() -> None:
 def test_error_says_what_the_statement_does_and_has_its_cause() -> None:
     refused = psycopg.errors.InsufficientPrivilege("no")
     with pytest.raises(JMSSecurityException, match="looking up 'orders'") as raised:
-        Runner(Script(refused), "jmsql").run(FIND.bind(name="orders"))
+        Script(refused).run(FIND.bind(name="orders"))
     assert raised.value.__cause__ is refused
     assert raised.value.error_code == "42501"
 
@@ -83,20 +83,18 @@ def find_or_create(name: str) -> Steps[str]:
 
 
 def test_decision_gets_results_and_returns_what_it_has_decided() -> None:
-    assert Runner(Script(found(7)), "jmsql").run(find_or_create("orders")) == "found 7"
+    assert Script(found(7)).run(find_or_create("orders")) == "found 7"
 
 
 def test_error_of_a_statement_is_the_decision_s_to_handle() -> None:
     script = Script(psycopg.errors.UndefinedTable("none"), Result([], 1))
-    assert Runner(script, "jmsql").run(find_or_create("orders")) == "created 1 after 42P01"
+    assert script.run(find_or_create("orders")) == "created 1 after 42P01"
     assert len(script.asked) == 2
 
 
 def test_error_that_a_decision_does_not_handle_is_raised() -> None:
     with pytest.raises(JMSException, match="creating 'orders'"):
-        Runner(Script(psycopg.errors.UndefinedTable(), psycopg.errors.UndefinedTable()), "jmsql").run(
-            find_or_create("orders")
-        )
+        Script(psycopg.errors.UndefinedTable(), psycopg.errors.UndefinedTable()).run(find_or_create("orders"))
 
 
 def test_statements_are_read_from_a_file_without_comments_and_semicolons() -> None:
@@ -116,3 +114,27 @@ def test_query_is_awaited_by_itself() -> None:
     query: Query[int] = FIND.bind(name="orders")
     steps = iter(query)
     assert next(steps) is query
+
+
+def asked(script: Script) -> list[str]:
+    return [statement.split()[0] for statement, _ in script.asked]
+
+
+def test_what_succeeds_in_a_transaction_is_committed() -> None:
+    script = Script(Result([], -1), found(7), Result([], -1))
+    assert script.run(in_transaction(find_or_create("orders"))) == "found 7"
+    assert asked(script) == ["begin", "select", "commit"]
+
+
+def test_what_fails_in_a_transaction_is_rolled_back() -> None:
+    script = Script(Result([], -1), psycopg.errors.InsufficientPrivilege("no"), Result([], -1))
+    with pytest.raises(JMSSecurityException, match="looking up 'orders'"):
+        script.run(in_transaction(FIND.bind(name="orders")))
+    assert asked(script) == ["begin", "select", "rollback"]
+
+
+def test_lost_connection_has_rolled_back_by_itself() -> None:
+    script = Script(Result([], -1), psycopg.OperationalError("the connection is lost"))
+    with pytest.raises(JMSException, match="the connection is lost"):
+        script.run(in_transaction(FIND.bind(name="orders")))
+    assert asked(script) == ["begin", "select"]

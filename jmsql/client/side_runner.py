@@ -7,20 +7,18 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from jmsql.exceptions import IllegalStateException, JMSException
-from jmsql.store.driver import driver_for
+from jmsql.store.autocommit import pooled_runner
 from jmsql.store.engine import ConnectionPool
-from jmsql.store.errors import jms_errors
-from jmsql.store.runner import Runner
-from jmsql.store.session_connection import SessionConnection
-from jmsql.store.statement import Query, Steps
+from jmsql.store.session_runner import SessionRunner
+from jmsql.store.statement import Query, Steps, in_transaction
 
-__all__ = ["SideConnection"]
+__all__ = ["SideRunner"]
 
 T = TypeVar("T")
 Parameters = ParamSpec("Parameters")
 
 
-class SideConnection:
+class SideRunner:
     """Short pieces of work, from any thread, outside any transaction of a session.
 
     Args:
@@ -34,8 +32,8 @@ class SideConnection:
         self._schema = schema
         self._lock = threading.Lock()
         self._closed = False
-        self._connection = SessionConnection(pool, schema, transacted=False, restricted=restricted)
-        self.recipient = self._connection.recipient
+        self._runner = SessionRunner(pool, schema, transacted=False, restricted=restricted)
+        self.recipient = self._runner.recipient
 
     def run(
         self,
@@ -46,11 +44,11 @@ class SideConnection:
         """Run what `work` returns for the arguments; once more if the connection was lost while it was idle."""
         with self._lock:
             try:
-                return self._connection.run(work(*args, **options))
+                return self._runner.run(work(*args, **options))
             except JMSException:
-                if not self._connection.is_lost:
+                if not self._runner.is_lost:
                     raise
-                return self._connection.run(work(*args, **options))
+                return self._runner.run(work(*args, **options))
 
     def run_in_transaction(self, work: Query[T] | Steps[T]) -> T:
         """Run statements in one transaction, on a connection of their own.
@@ -60,12 +58,10 @@ class SideConnection:
         """
         if self._closed:
             raise IllegalStateException("The connection is closed.")
-        with jms_errors("changing a destination"), self._pool.connect() as connection, connection.begin():
-            driver = driver_for(connection.connection.driver_connection)
-            assert driver is not None
-            return Runner(driver, self._schema).run(work)
+        with pooled_runner(self._pool, self._schema) as runner:
+            return runner.run(in_transaction(work))
 
     def close(self) -> None:
         """Give the connection back, and take none any more."""
         self._closed = True
-        self._connection.close()
+        self._runner.close()

@@ -1,10 +1,11 @@
-"""The connection of a session: one at a time, and one transaction at a time."""
+"""The runner of a session: on one connection at a time, in one transaction at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import psycopg
@@ -16,19 +17,19 @@ from jmsql.exceptions import IllegalStateException, JMSException, TransactionRol
 from jmsql.store.acknowledge import Client, Recipient
 from jmsql.store.engine import LENT, ConnectionPool
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
-from jmsql.store.runner import Runner, runner
+from jmsql.store.runner import PsycopgRunner, Runner
 from jmsql.store.savepoints import SavepointStep
-from jmsql.store.statement import Query, Steps
+from jmsql.store.statement import Query, Result, Steps
 from jmsql.store.watched_connection import StatementListener, WatchedConnection
 
-__all__ = ["SessionConnection"]
+__all__ = ["SessionRunner"]
 
 T = TypeVar("T")
 
 logger = logging.getLogger("jmsql")
 
 
-class SessionConnection:
+class SessionRunner(Runner):
     """Takes a connection when it is first needed, and another one when that is lost.
 
     Args:
@@ -48,14 +49,14 @@ class SessionConnection:
         client: Client | None = None,
         restricted: bool = False,
     ) -> None:
+        super().__init__(schema)
         self._pool = pool
-        self._schema = schema
         self._transacted = transacted
         self.recipient = Recipient(client, restricted=restricted)
         """Who receives messages through it."""
         self._closed = False
         self._connection: sqlalchemy.Connection | None = None
-        self._runner: Runner | None = None
+        self._runner: PsycopgRunner | None = None
         self._driver_connection: psycopg.Connection[Any] | None = None
         self.is_lent = False
         """Whether the application has the connection. It may keep it for later transactions, and set savepoints."""
@@ -76,8 +77,7 @@ class SessionConnection:
     @property
     def has_begun(self) -> bool:
         """Whether a transaction is open at the server."""
-        connection = self._driver_connection
-        return connection is not None and connection.pgconn.transaction_status != TransactionStatus.IDLE
+        return not self.is_idle
 
     @property
     def has_failed(self) -> bool:
@@ -106,7 +106,7 @@ class SessionConnection:
                 driver_connection = connection.connection.driver_connection
                 assert isinstance(driver_connection, psycopg.Connection)
             self._connection, self._driver_connection = connection, driver_connection
-            self._runner = runner(driver_connection, self._schema)
+            self._runner = PsycopgRunner(driver_connection, self.schema)
         if self._transacted:
             self._is_in_use = True
             if not self._connection.in_transaction():
@@ -116,8 +116,18 @@ class SessionConnection:
     def run(self, work: Query[T] | Steps[T]) -> T:
         """Run statements in the transaction, which begins if none is open."""
         self._begin_work()
+        return super().run(work)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._runner is None or self._runner.is_idle
+
+    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         assert self._runner is not None
-        return self._runner.run(work)
+        return self._runner.execute(statement, parameters)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def _begin_work(self) -> Connection:
         connection = self.sqlalchemy
