@@ -25,8 +25,8 @@ from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JM
 from jmsql.public_names import set_module
 from jmsql.store.control import ControlConnection
 from jmsql.store.engine import ConnectionPool, Endpoint, without_secrets
-from jmsql.store.errors import jms_errors
 from jmsql.store.pooler import find_database
+from jmsql.store.runner import runner
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.traffic import Traffic
 from jmsql.timings import Timings
@@ -106,15 +106,12 @@ class Connection:
         timings: Timings,
     ) -> Self:
         """Connect: the control connection alone, if it goes where the sessions' connections will."""
-        clock, database, is_pooled, way = ServerClock(timings), None, False, ""
+        clock, database, is_pooled = ServerClock(timings), None, False
         if control_endpoint.url != sessions.url:
-            with jms_errors(f"connecting to {sessions.text}"):
-                connection, is_pooled = sessions.connect()
-                with closing(connection):
-                    database = find_database(connection)
-            way = " (control_url)"
-        with jms_errors(f"connecting to {control_endpoint.text}{way}"):
-            control = ControlConnection.open(control_endpoint, schema, clock, timings, database)
+            connection, is_pooled = sessions.connect()
+            with closing(connection):
+                database = runner(connection, schema).run(find_database())
+        control = ControlConnection.open(control_endpoint, schema, clock, timings, database)
         try:
             # Past the pooler, if there is a way: sessions wait for what is done beside them with their transactions
             # open, which may be all that the pooler has connections for.

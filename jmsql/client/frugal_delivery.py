@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from jmsql.client.locked_delivery import LockedDelivery
-from jmsql.store.errors import jms_errors
 
 if TYPE_CHECKING:
     from jmsql.client.inbox import Inbox
@@ -35,9 +34,9 @@ class FrugalDelivery(LockedDelivery):
         if row is not None:
             return row
         self.flush()  # not within the savepoint, which may be undone
-        with self._sending, jms_errors("receiving"), self._database.savepoint() as savepoint:
+        with self._sending, self._database.savepoint() as undo:
             self.fetch(inbox, 1)
             row = self.next_held(inbox)
             if row is None:
-                savepoint.rollback()  # with the lock of a message that another client had just claimed
+                undo()  # with the lock of a message that another client had just claimed
             return row

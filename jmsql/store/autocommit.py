@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import psycopg
 import sqlalchemy
-from sqlalchemy import Engine
+from sqlalchemy import URL, Engine
 
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store.engine import POOLED, ConnectionPool, open_engine
@@ -127,7 +127,7 @@ class LazyRunner(Runner):
 
 
 def open_runner(
-    database: str | Engine,
+    database: str | URL | Engine,
     schema: str,
     timings: Timings = Timings(),
     *,
@@ -150,11 +150,11 @@ def open_runner(
     """
     resources = ExitStack()
     try:
-        if isinstance(database, str):
+        if isinstance(database, Engine):
+            engine = database
+        else:
             engine = open_engine(database, timings=timings)
             resources.callback(engine.dispose)
-        else:
-            engine = database
         with jms_errors(f"connecting to {engine.url.render_as_string(hide_password=True)}"):
             connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         resources.callback(connection.close)
@@ -181,8 +181,7 @@ def pooled_runner(pool: ConnectionPool, schema: str, *, prepares: bool = True) -
     Raises:
         JMSException: The database cannot be reached.
     """
-    with jms_errors("connecting"):
-        connection = pool.connect().execution_options(isolation_level="AUTOCOMMIT")
+    connection = pool.connect().execution_options(isolation_level="AUTOCOMMIT")
     resources = ExitStack()
     resources.callback(connection.close)
     return AutocommitRunner(connection, schema, resources, prepares=prepares)

@@ -25,12 +25,12 @@ from jmsql.exceptions import InvalidClientIDException, JMSException, JMSSecurity
 from jmsql.postgresql_text import to_postgresql
 from jmsql.store.consumers import Consumption, replace_consumers
 from jmsql.store.engine import Endpoint
-from jmsql.store.errors import is_connection_lost, jms_errors, translate
+from jmsql.store.errors import is_connection_lost, translate
 from jmsql.store.kept_claims import KeptClaims
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.notification import DELAYED_CHANNEL, Notification, combine, notify
-from jmsql.store.pooler import check_same_database
+from jmsql.store.pooler import require_same_database
 from jmsql.store.queues_with_history import QueuesWithHistory
 from jmsql.store.redelivery import ExtendedClaim
 from jmsql.store.runner import PsycopgRunner, Runner, runner
@@ -132,14 +132,15 @@ class ControlConnection:
             database: Where the connection has to lead, by `find_database`; None: anywhere.
 
         Raises:
-            psycopg.Error: The server cannot be reached, or refuses.
-            JMSException: The schema is missing or of another version; or it is another database.
+            JMSException: The server cannot be reached, or refuses; the schema is missing or of another version; or it
+                is another database.
         """
-        connection, is_pooled = endpoint.connect()
+        connection, is_pooled = endpoint.connect("" if database is None else " (control_url)")
         try:
+            runner = PsycopgRunner(connection, schema, prepares=False)
             if database is not None:
-                check_same_database(connection, database)
-            server = look_at_server(PsycopgRunner(connection, schema, prepares=False), endpoint.url)
+                runner.run(require_same_database(database))
+            server = look_at_server(runner, endpoint.url)
             clock.set(server.milliseconds)
             link = _make_known(connection, schema, timings, pooled=is_pooled)
             return cls(endpoint, schema, clock, timings, server, link)
@@ -250,16 +251,15 @@ class ControlConnection:
 
     def _connect(self) -> None:
         """Connect again."""
-        with jms_errors("connecting"):
-            connection, is_pooled = self._endpoint.connect()
-            try:
-                link = _make_known(connection, self._schema, self._timings, self.connection_id, pooled=is_pooled)
-                self._connection, self._pooled, self._sign_of_life, self.connection_id = link
-                if self._client_id is not None:
-                    self._take_client_id(runner(connection, self._schema), self._client_id)
-            except BaseException:
-                connection.close()
-                raise
+        connection, is_pooled = self._endpoint.connect()
+        try:
+            link = _make_known(connection, self._schema, self._timings, self.connection_id, pooled=is_pooled)
+            self._connection, self._pooled, self._sign_of_life, self.connection_id = link
+            if self._client_id is not None:
+                self._take_client_id(runner(connection, self._schema), self._client_id)
+        except BaseException:
+            connection.close()
+            raise
 
     def _take_client_id(self, control: Runner, client_id: str) -> None:
         try:

@@ -17,6 +17,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from jmsql.exceptions import JMSException
+from jmsql.store.errors import jms_errors
 from jmsql.store.keepalives import keepalive_parameters, keepalive_settings
 from jmsql.store.pooler import begin_connection, keeps_prepared_statements
 from jmsql.store.watched_connection import WatchedConnection
@@ -143,19 +144,26 @@ class Endpoint:
         self._connecting = _Connecting(timings.connect_retry_delay)
         self._template: tuple[Hashable, Engine] | None = None
 
-    def connect(self) -> tuple[psycopg.Connection[Any], bool]:
+    def connect(self, role: str = "") -> tuple[psycopg.Connection[Any], bool]:
         """Connect without an engine, in autocommit mode; otherwise as the connections of an engine are.
+
+        Args:
+            role: What the connection is for, as errors say it after the URL.
 
         Returns:
             The connection, and whether it leads through a pooler.
+
+        Raises:
+            JMSException: The server cannot be reached, or refuses.
         """
         positional, parameters = self._arguments
-        connection: psycopg.Connection[Any] = psycopg.connect(*positional, **parameters)
-        try:
-            is_pooled = _look_where_it_leads(connection, self._timings)
-        except BaseException:
-            connection.close()
-            raise
+        with jms_errors(f"connecting to {self.text}{role}"):
+            connection: psycopg.Connection[Any] = psycopg.connect(*positional, **parameters)
+            try:
+                is_pooled = _look_where_it_leads(connection, self._timings)
+            except BaseException:
+                connection.close()
+                raise
         self._connecting.forget()
         return connection, is_pooled
 
@@ -205,11 +213,16 @@ class ConnectionPool:
         self._engine: Engine | None = None
 
     def connect(self) -> sqlalchemy.Connection:
-        """Take a connection from the pool, or make one."""
+        """Take a connection from the pool, or make one.
+
+        Raises:
+            JMSException: The server cannot be reached, or refuses.
+        """
         with self._lock:
             if self._engine is None:
                 self._engine = self._endpoint.open_engine(self._facts)
-        return self._engine.connect()
+        with jms_errors("connecting"):
+            return self._engine.connect()
 
     def close(self) -> None:
         """End the connections of the pool."""

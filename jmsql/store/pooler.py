@@ -9,8 +9,9 @@ from typing import Any
 import psycopg
 
 from jmsql.exceptions import JMSException
+from jmsql.store.statement import Query, SqlFile, Steps
 
-__all__ = ["begin_connection", "check_same_database", "find_database", "keeps_prepared_statements"]
+__all__ = ["begin_connection", "find_database", "keeps_prepared_statements", "require_same_database"]
 
 _READ_COMMITTED = "read committed"
 _BEGIN = """
@@ -23,9 +24,7 @@ _AT_MOST = """,
            case when process_id = {process_id} then pg_catalog.set_config('{name}',
                least(nullif(pg_catalog.current_setting('{name}')::integer, 0), {value})::text, false) end"""
 
-_DATABASE = """
-    select pg_catalog.pg_postmaster_start_time(), oid::bigint
-    from pg_catalog.pg_database where datname = pg_catalog.current_database()"""
+_database = SqlFile("control").statement("database", "looking for the database", lambda result: result.rows[0])
 
 
 def begin_connection(connection: psycopg.Connection[Any], settings: Mapping[str, int]) -> bool:
@@ -84,24 +83,21 @@ def keeps_prepared_statements(connection: psycopg.Connection[Any]) -> bool:
         return not found.rowcount
 
 
-def find_database(connection: psycopg.Connection[Any]) -> tuple[Any, ...]:
+def find_database() -> Query[tuple[Any, ...]]:
     """Return what tells the database that a connection leads to from all others: the server's start, and its number."""
-    row = connection.execute(_DATABASE, prepare=False).fetchone()
-    assert row is not None
-    return tuple(row)
+    return _database.bind()
 
 
-def check_same_database(control: psycopg.Connection[Any], database: tuple[Any, ...]) -> None:
+def require_same_database(database: tuple[Any, ...]) -> Steps[None]:
     """Make sure that two ways lead to one database: else each client's claims would look like those of a dead one.
 
     Args:
-        control: The control connection.
         database: Where the other way leads.
 
     Raises:
         JMSException: They do not.
     """
-    if find_database(control) != database:
+    if (yield from find_database()) != database:
         raise JMSException(
             "control_url leads to another database than url. Both lead to the same database of the same server, "
             "url perhaps through a pooler, control_url past it."

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from sqlalchemy import URL, NullPool
+from sqlalchemy import URL
 
 from jmsql.exceptions import JMSException
-from jmsql.store.engine import open_engine
-from jmsql.store.migration import check_schema, check_version
+from jmsql.store.autocommit import open_runner
+from jmsql.store.migration import check_version
 from jmsql.store.runner import Runner
 from jmsql.store.statement import SqlFile, rows
 
@@ -47,8 +47,7 @@ def look_at_server(runner: Runner, url: URL) -> Server:
         [(schema_version, version, milliseconds, is_restricted, *dialect)] = runner.run(_server.bind())
     except JMSException as error:
         if error.error_code in _MISSING:
-            with open_engine(url, poolclass=NullPool).connect() as database:
-                check_schema(database, runner.schema)
+            open_runner(url, runner.schema).close()
         raise
     check_version(schema_version, runner.schema)
     return Server(version, milliseconds, is_restricted, tuple(dialect))

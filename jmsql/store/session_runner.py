@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 import psycopg
 import sqlalchemy
 from psycopg.pq import TransactionStatus
-from sqlalchemy import Connection, NestedTransaction, event
+from sqlalchemy import Connection, event
 
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.acknowledge import Client, Recipient
 from jmsql.store.engine import LENT, ConnectionPool
-from jmsql.store.errors import is_connection_lost, jms_errors, translate
+from jmsql.store.errors import is_connection_lost, translate
 from jmsql.store.runner import PsycopgRunner, Runner
 from jmsql.store.savepoints import SavepointStep
-from jmsql.store.statement import Query, Result, Steps
+from jmsql.store.statement import Query, Result, Statement, Steps, nothing
 from jmsql.store.watched_connection import StatementListener, WatchedConnection
 
 __all__ = ["SessionRunner"]
@@ -27,6 +27,10 @@ __all__ = ["SessionRunner"]
 T = TypeVar("T")
 
 logger = logging.getLogger("jmsql")
+
+_set_savepoint = Statement("set_savepoint", "savepoint jmsql_own", "setting a savepoint", nothing)
+_undo_savepoint = Statement("undo_savepoint", "rollback to savepoint jmsql_own", "rolling back to a savepoint", nothing)
+_release_savepoint = Statement("release_savepoint", "release savepoint jmsql_own", "releasing a savepoint", nothing)
 
 
 class SessionRunner(Runner):
@@ -64,7 +68,6 @@ class SessionRunner(Runner):
         """Whether the session has begun the open transaction, and the application has not been seen to do anything."""
         self.was_committed = False
         """Whether the application has committed the transaction, which is for the session to do."""
-        self._sets_savepoint = False
         self._is_in_use = False
         self._has_worked = False
         self._was_rolled_back = False
@@ -99,12 +102,11 @@ class SessionRunner(Runner):
             self.discard()
         self._require_whole()
         if self._connection is None:
-            with jms_errors("connecting"):
-                connection = self._pool.connect()
-                if not self._transacted:
-                    connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-                driver_connection = connection.connection.driver_connection
-                assert isinstance(driver_connection, psycopg.Connection)
+            connection = self._pool.connect()
+            if not self._transacted:
+                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            driver_connection = connection.connection.driver_connection
+            assert isinstance(driver_connection, psycopg.Connection)
             self._connection, self._driver_connection = connection, driver_connection
             self._runner = PsycopgRunner(driver_connection, self.schema)
         if self._transacted:
@@ -150,9 +152,8 @@ class SessionRunner(Runner):
             connection.info[LENT] = True
 
             def heed(step: SavepointStep | None) -> None:
-                if not self._sets_savepoint:
-                    self.is_ours = False
-                    before_statement(step)
+                self.is_ours = False
+                before_statement(step)
 
             def note_commit(_: object) -> None:
                 self.was_committed = True
@@ -167,15 +168,16 @@ class SessionRunner(Runner):
         return connection
 
     @contextlib.contextmanager
-    def savepoint(self) -> Iterator[NestedTransaction]:
-        """Run statements of the session's own in a savepoint."""
-        connection = self._begin_work()
-        self._sets_savepoint = True
+    def savepoint(self) -> Iterator[Callable[[], None]]:
+        """Run statements in a savepoint, which an exception undoes. Yields a callable that undoes it, too."""
+        self.run(_set_savepoint.bind())
         try:
-            with connection.begin_nested() as savepoint:
-                yield savepoint
-        finally:
-            self._sets_savepoint = False
+            yield lambda: self.run(_undo_savepoint.bind())
+        except BaseException as error:
+            if not is_connection_lost(error):
+                self.run(_undo_savepoint.bind())
+            raise
+        self.run(_release_savepoint.bind())
 
     def require_transaction(self) -> None:
         """Make sure that what the session did in the transaction is there to be committed.

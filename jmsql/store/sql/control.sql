@@ -9,6 +9,10 @@ select (select version_num from jmsql.schema_version),
        current_setting('standard_conforming_strings'), to_regtype('hstore')::oid::bigint
 from pg_catalog.pg_database where datname = current_database();
 
+-- name: database
+select pg_catalog.pg_postmaster_start_time(), oid::bigint
+from pg_catalog.pg_database where datname = pg_catalog.current_database();
+
 -- name: notify
 select pg_notify({channel}, payload) from unnest(%(payloads)s::text[]) as payload;
 
