@@ -25,7 +25,7 @@ def indexable_expressions(condition: Expression) -> tuple[str, ...]:
     for part in _required(condition):
         match part:
             case Comparison(left=Identifier(), right=Constant()) | Comparison(left=Constant(), right=Identifier()):
-                equality = _EQUALITY.fullmatch(compile_condition(part, "jmsql").condition)
+                equality = _EQUALITY.fullmatch(compile_condition(part).condition)
                 if equality is not None:
                     found[equality["expression"].replace("m.", "")] = None
     return tuple(found)

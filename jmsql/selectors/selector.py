@@ -48,14 +48,15 @@ class Selector:
             return None
         return cls(text, _parse(text))
 
-    def to_sql(self, schema: str, first: int = 0) -> SelectorSQL:
+    def to_sql(self, first: int = 0) -> SelectorSQL:
         """Write the selector as a condition on ``message as m``, which is true for the messages that it chooses.
 
+        Functions of jmsql are named as in the schema `jmsql_internal`, which statements put into theirs.
+
         Args:
-            schema: The schema of jmsql, without quotes.
             first: The number of the first placeholder, for a statement with several selectors.
         """
-        return compile_condition(self._condition, schema, first)
+        return compile_condition(self._condition, first)
 
     @property
     def indexable_expressions(self) -> tuple[str, ...]:

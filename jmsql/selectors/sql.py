@@ -90,22 +90,19 @@ _plain_name = re.compile("[A-Za-z_$][A-Za-z0-9_$]*").fullmatch
 _message_id = re.compile("ID:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})").fullmatch
 
 
-def compile_condition(condition: Expression, schema: str, first: int = 0) -> SelectorSQL:
+def compile_condition(condition: Expression, first: int = 0) -> SelectorSQL:
     """Write a condition in SQL.
 
     Args:
         condition: The selector.
-        schema: The schema of jmsql, without quotes.
         first: The number of the first placeholder.
     """
-    internals = f"{schema}_internal"  # as jmsql.store.identifier.internal_schema has it
-    compiler = _Compiler('"' + internals.replace('"', '""').replace("%", "%%") + '"', first)
+    compiler = _Compiler(first)
     return SelectorSQL(compiler.condition(condition), compiler.parameters)
 
 
 class _Compiler:
-    def __init__(self, schema: str, first: int) -> None:
-        self._schema = schema
+    def __init__(self, first: int) -> None:
         self._first = first
         self.parameters: dict[str, object] = {}
 
@@ -146,7 +143,7 @@ class _Compiler:
         return self._compared(self._value(expression.left), expression.operator, self._value(expression.right))
 
     def _compared(self, left: str, operator: ComparisonOperator, right: str) -> str:
-        return f"({self._schema}.selector_compare({left}, {right}) {_OUTCOMES[operator]})"
+        return f"(jmsql_internal.selector_compare({left}, {right}) {_OUTCOMES[operator]})"
 
     def _between(self, expression: Between) -> str:
         value = self._value(expression.operand)
@@ -275,7 +272,7 @@ class _Compiler:
                 return f"to_jsonb({self.condition(expression)})"
 
     def _calculated(self, operator: str, left: str, right: str) -> str:
-        return f"{self._schema}.selector_arithmetic('{operator}', {left}, {right})"
+        return f"jmsql_internal.selector_arithmetic('{operator}', {left}, {right})"
 
 
 def _is_header(identifier: Identifier) -> bool:

@@ -13,7 +13,6 @@ from jmsql.store.autocommit import AutocommitRunner, open_runner
 from jmsql.store.identifier import in_schema, quote_identifier
 from jmsql.store.lookup import existing_queue
 from jmsql.store.receive import browse_statement
-from jmsql.store.selection import selected
 from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, column, first_value, nothing, records
 
 __all__ = [
@@ -117,7 +116,7 @@ def explain(runner: AutocommitRunner, queue: str, selector: Selector) -> Explana
     ]
     text = runner.run(_explaining("explain", statement, column).bind(parameters))
     nodes = [node for node in _nodes(plan["Plan"]) if node.get("Relation Name") == "message"]
-    chosen = selected(selector)
+    chosen = selector.to_sql()
     return Explanation(
         in_schema(chosen.condition, runner.schema),
         chosen.parameters,

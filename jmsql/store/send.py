@@ -14,7 +14,6 @@ from jmsql.selectors import Selector
 from jmsql.store.columns import BODY_COLUMNS, DELAYED_COLUMNS, SEND_COLUMNS, outgoing_messages
 from jmsql.store.notification import DELAYED_CHANNEL, notify
 from jmsql.store.rows import OutgoingMessage, send_parameters, single_send_parameters
-from jmsql.store.selection import selected
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, fill, nothing, row_count
 from jmsql.store.temporary_destinations import require_temporary
 
@@ -186,7 +185,7 @@ def publish_statement(
             selector = Selector.parse(from_postgresql(text))
             if selector is None:
                 continue
-            chosen = selected(selector, first=len(parameters))
+            chosen = selector.to_sql(first=len(parameters))
             parameters |= chosen.parameters
             condition = f"({chosen.condition}) is true"
         parameters[f"text_{number}"] = text

@@ -11,6 +11,7 @@ import pytest
 from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.selectors.sql import SelectorSQL
+from jmsql.store.identifier import in_schema
 
 
 class MessageTable:
@@ -51,11 +52,16 @@ class MessageTable:
             (text,),
         )
 
+    def condition(self, selector: Selector) -> SelectorSQL:
+        """Return a selector's condition for the schema."""
+        sql = selector.to_sql()
+        return sql._replace(condition=in_schema(sql.condition, self.schema))
+
     def evaluate(self, selector: str) -> list[bool | None]:
         """What the selector says of each row, in the order of their insertion."""
         parsed = Selector.parse(selector)
         assert parsed is not None
-        return self.evaluate_sql(parsed.to_sql(self.schema))
+        return self.evaluate_sql(self.condition(parsed))
 
     def evaluate_sql(self, sql: SelectorSQL) -> list[bool | None]:
         """What a condition says of each row, in the order of their insertion."""

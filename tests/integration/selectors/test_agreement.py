@@ -32,7 +32,7 @@ def test_sql_and_evaluator_agree(message_table: MessageTable) -> None:
         text = generator.selector()
         selector = Selector.parse(text)
         assert selector is not None
-        sql = selector.to_sql(message_table.schema)
+        sql = message_table.condition(selector)
         found = message_table.evaluate_sql(sql)
         expected = [truth(selector._condition, partial(value_in, message)) for message in messages]
         for message, in_sql, in_python in zip(messages, found, expected, strict=True):

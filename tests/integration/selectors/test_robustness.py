@@ -107,7 +107,7 @@ def test_a_condition_can_be_prepared(message_table: MessageTable) -> None:
     for number in range(100):
         selector = Selector.parse(generator.selector())
         assert selector is not None
-        sql = selector.to_sql(message_table.schema)
+        sql = message_table.condition(selector)
         placeholders = {name: f"${position}" for position, name in enumerate(sql.parameters, 1)}
         statement = f"prepare p{number} as select from message m where {sql.condition % placeholders}"
         with message_table.connection.transaction():
@@ -139,7 +139,7 @@ def test_an_index_on_a_property_serves_an_equality(message_table: MessageTable) 
     for text in ("color = 'blue'", "color in ('blue', 'red')", "color = 5", "color > 5 and color < 9", "color"):
         selector = Selector.parse(text)
         assert selector is not None
-        sql = selector.to_sql(message_table.schema)
+        sql = message_table.condition(selector)
         query = f'explain select from "{message_table.schema}_internal".message m where {sql.condition}'
         plan = "\n".join(row[0] for row in connection.execute(query, sql.parameters))
         assert "Index Cond" in plan, plan

@@ -120,7 +120,7 @@ class Gate:
 
     NUMBER = 20_020
 
-    def to_sql(self, schema: str, first: int = 0) -> SelectorSQL:
+    def to_sql(self, first: int = 0) -> SelectorSQL:
         return SelectorSQL(f"exists (select from pg_advisory_xact_lock_shared({self.NUMBER}))", {})
 
 

@@ -92,7 +92,7 @@ def use(text: str) -> None:
     with suppress(InvalidSelectorException):
         selector = Selector.parse(text)
         if selector is not None:
-            selector.to_sql("jmsql").condition % selector.to_sql("jmsql").parameters
+            selector.to_sql().condition % selector.to_sql().parameters
             evaluate(text, x=1)
 
 

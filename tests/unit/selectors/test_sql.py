@@ -8,12 +8,13 @@ import pytest
 
 from jmsql.selectors import Selector, SelectorSQL
 from jmsql.selectors.sql import json_value
+from jmsql.store.identifier import in_schema
 
 
-def sql(text: str, schema: str = "jmsql") -> SelectorSQL:
+def sql(text: str) -> SelectorSQL:
     selector = Selector.parse(text)
     assert selector is not None
-    return selector.to_sql(schema)
+    return selector.to_sql()
 
 
 def test_an_equality_is_a_plain_comparison_of_jsonb() -> None:
@@ -62,8 +63,9 @@ def test_all_text_but_plain_names_is_in_parameters() -> None:
     }
 
 
-def test_the_schema_is_quoted_for_sql_and_for_psycopg() -> None:
-    assert '"a""b%%c_internal".selector_compare(' in sql("x = y", 'a"b%c').condition
+def test_functions_are_named_for_statements_to_put_them_into_their_schema() -> None:
+    assert "(jmsql_internal.selector_compare(" in sql("x = y").condition
+    assert in_schema(sql("x = y * 2").condition, "shop").count('"shop_internal".selector_') == 2
 
 
 def test_the_length_is_linear() -> None:
