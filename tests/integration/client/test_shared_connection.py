@@ -87,7 +87,7 @@ def test_session_that_is_being_made_while_the_connection_closes_is_not_left_open
 ) -> None:
     # The thread that ends with the connection counts them under the lock that is held here.
     monkeypatch.setattr(connection._control, "_consumers", dict)
-    with connection._lock:
+    with connection._sessions._lock:
         making = Background(connection.create_session)
         making.wait_until_it_waits()
         connection.close()

@@ -209,7 +209,7 @@ def test_what_a_client_sends_wakes_its_own_consumers_at_once(connection: Connect
 def test_what_another_client_sends_is_found_by_looking(connection: Connection, others: Session) -> None:
     heard = threading.Event()
     connection.create_session().create_consumer(QUEUE).message_listener = lambda _: heard.set()
-    connection._control.subscribe(others._queue_id(QUEUE, "receive"), lambda _: pytest.fail("notified"))
+    connection._control.subscribe(others._receiving.queue_id(QUEUE, "receive"), lambda _: pytest.fail("notified"))
     send_texts(others, QUEUE, "a")
     assert heard.wait(10)
 

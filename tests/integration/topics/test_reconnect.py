@@ -251,7 +251,7 @@ def test_consumer_that_closes_while_it_is_joined_again_leaves_nothing(
         return queue_id
 
     monkeypatch.setattr(destinations, "join", join_while_it_closes)
-    reader._memberships.join_again([])
+    reader._join_again([])
     closing[0].result()
     assert count(server, "subscriber") == 0
     assert count(server, "subscription") == 0
@@ -261,7 +261,7 @@ def test_consumer_that_is_opened_before_the_others_are_joined_again_is_not_joine
     reader: Connection, server: Server, topic: Topic
 ) -> None:
     consumer = reader.create_session().create_durable_consumer(topic, NAME)
-    reader._memberships.join_again([])
+    reader._join_again([])
     assert server.rows("select consumers from jmsql_internal.subscriber") == [(1,)]
     consumer.close()
     assert count(server, "subscriber") == 0
@@ -271,5 +271,5 @@ def test_closed_connection_joins_nothing_again(reader: Connection, server: Serve
     reader.create_session().create_consumer(topic)
     reader.close()
     with pytest.raises(IllegalStateException, match="closed"):
-        reader._memberships.join_again([reader._control.connection_id])
+        reader._join_again([reader._control.connection_id])
     wait_for(lambda: server.connections(SESSIONS) == 0)
