@@ -237,7 +237,7 @@ class TestSettings:
             context.create_producer(**{what: 0.2}).send(QUEUE, message)  # type: ignore[arg-type]
             until = message.jms_expiration or message.jms_delivery_time
             assert until == message.jms_timestamp + 200
-            clock = context._own_session._clock
+            clock = context._own_session._sending.clock
             wait_for(lambda: clock.milliseconds() > until)
             context.commit()
             received = context.create_consumer(QUEUE).receive(0 if what == "time_to_live" else PATIENCE)
