@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jmsql import ConnectionFactory, Timings
+from jmsql import ConnectionFactory
 from tests.integration.pooler.pgbouncer import PgBouncer, pgbouncer
 from tests.integration.pooler.routes import Route, by_route
 
@@ -47,12 +47,6 @@ def pooler(jmsql_server_url: str) -> Iterator[PgBouncer]:
     """A pooler in transaction mode in front of the server, started when it is first asked for."""
     with pgbouncer(jmsql_server_url) as pooler:
         yield pooler
-
-
-@pytest.fixture
-def jmsql_timings() -> Timings:
-    """The product's own; folders whose tests wait for much have faster ones."""
-    return Timings()
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, MessageConsumer, Queue, Session, Timings
-from jmsql.testing import FAST_TIMINGS
+from jmsql import AcknowledgeMode, Connection, MessageConsumer, Queue, Session
 
 __all__ = ["OpenSession", "Receiver"]
 
@@ -29,11 +28,6 @@ class Receiver(NamedTuple):
 
 def _receiver(session: Session) -> Receiver:
     return Receiver(session, session.create_consumer(Queue("orders")))
-
-
-@pytest.fixture
-def jmsql_timings() -> Timings:
-    return FAST_TIMINGS
 
 
 @pytest.fixture

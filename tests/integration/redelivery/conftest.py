@@ -6,14 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jmsql import Timings
 from jmsql.admin import Administration
-from jmsql.testing import FAST_TIMINGS
-
-
-@pytest.fixture
-def jmsql_timings() -> Timings:
-    return FAST_TIMINGS
 
 
 @pytest.fixture

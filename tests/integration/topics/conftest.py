@@ -8,15 +8,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from jmsql import Connection, ConnectionFactory, Timings, Topic
-from jmsql.testing import FAST_TIMINGS
+from jmsql import Connection, ConnectionFactory, Topic
 
 Connect = Callable[[str | None], Connection]
-
-
-@pytest.fixture
-def jmsql_timings() -> Timings:
-    return FAST_TIMINGS
 
 
 @pytest.fixture
