@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -13,8 +14,7 @@ import psycopg
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue
-from jmsql.testing import drain, wait_for
-from jmsql.timings import Timings
+from jmsql.testing import FAST_TIMINGS, drain, wait_for
 from tests.faults.faulty_server import FaultyServer, faulty_server
 from tests.texts import receive, receive_texts, send_texts
 
@@ -48,9 +48,11 @@ class Clock:
         }
 
     def set(self, seconds: float) -> None:
-        """Let it be off by so many seconds."""
-        self._file.write_text(f"{seconds:+}s\n")
-        self._file.chmod(0o644)
+        """Let it be off by so many seconds, for all at once: nobody reads a file that is half written."""
+        written = self._file.with_suffix(".new")
+        written.write_text(f"{seconds:+}s\n")
+        written.chmod(0o644)
+        written.replace(self._file)
 
 
 @pytest.fixture
@@ -77,7 +79,8 @@ def server(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServ
 
 @pytest.fixture
 def connection(server: FaultyServer) -> Iterator[Connection]:
-    with ConnectionFactory(server.url, timings=Timings(clock_interval=0.05)).create_connection() as connection:
+    timings = dataclasses.replace(FAST_TIMINGS, clock_interval=0.05)
+    with ConnectionFactory(server.url, timings=timings).create_connection() as connection:
         connection.start()
         yield connection
 
@@ -143,7 +146,8 @@ with ConnectionFactory(url).create_connection() as connection:
     connection.start()
     session = connection.create_session(acknowledge_mode=AcknowledgeMode.DUPS_OK)
     before = time.time()
-    Path(clock).write_text(f"{float(offset):+}s\\n")
+    Path(f"{clock}.new").write_text(f"{float(offset):+}s\\n")
+    Path(f"{clock}.new").replace(clock)
     assert abs(time.time() - before) > 3600, "the clock has not jumped"
     with session.create_producer(Queue("answers")) as producer:
         for message in iter(session.create_consumer(Queue("orders")).receive, None):

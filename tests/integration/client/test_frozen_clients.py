@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
@@ -16,15 +17,17 @@ import pytest
 from jmsql import Connection, Queue, Session, Timings
 from jmsql.store.runner import runner
 from jmsql.store.sign_of_life import AdvisoryLock
-from jmsql.testing import wait_for
+from jmsql.testing import FAST_TIMINGS, wait_for
 from tests.integration.client.server import Server
 from tests.leadership import LEADER
 from tests.texts import receive, receive_texts, send_texts
 
 BOUND = 10.0
 PROGRAM = """
-import sys, jmsql
-factory = jmsql.ConnectionFactory(sys.argv[1])
+import sys
+import jmsql
+from jmsql.testing import FAST_TIMINGS
+factory = jmsql.ConnectionFactory(sys.argv[1], timings=FAST_TIMINGS)
 with factory.create_connection() as connection:
     connection.exception_listener = lambda error: print("lost", error, file=sys.stderr, flush=True)
     connection.start()
@@ -32,6 +35,12 @@ with factory.create_connection() as connection:
     print("ready", flush=True)
     sys.stdin.read()
 """
+
+
+@pytest.fixture
+def jmsql_timings() -> Timings:
+    """A client that cannot do the maintenance pauses for longer than its lease."""
+    return dataclasses.replace(FAST_TIMINGS, maintenance_retry_delay=FAST_TIMINGS.lease_duration + 1)
 
 
 @contextmanager
