@@ -83,7 +83,7 @@ class QueueCopy:
     ) -> None:
         self._connection = connection
         self._runner = runner(connection, schema)
-        self._may_copy = self._runner.run(_may_copy.bind())  # COPY knows no row security
+        self._may_copy: bool | None = None
         self._make_queues = make_queues
         self._queue_ids: dict[str, int] = {}
 
@@ -96,6 +96,8 @@ class QueueCopy:
         Returns:
             The rows that remain to be staged.
         """
+        if self._may_copy is None:
+            self._may_copy = self._runner.run(_may_copy.bind())  # COPY knows no row security
         if not self._may_copy:
             return rows
         destinations = rows.column("destination")
