@@ -65,8 +65,14 @@ _USES = {
 """What those options are for that are not for everything."""
 
 _NAMES = {name.lower(): name for name in OPTIONS}
-_OF_SPARK = {"checkpointlocation", "queryname"}
-"""Options that Spark itself reads, and hands on."""
+_OF_TABLES = {"collation", "comment", "external", "is_managed_location", "location", "owner", "provider"}
+_OF_SPARK = {"checkpointlocation", "queryname", *_OF_TABLES}
+"""Options that Spark itself reads, and hands on; those of tables with ``create table … using jmsql``."""
+
+_OF_OTHERS = dict.fromkeys(
+    ("maxoffsetspertrigger", "maxrowspertrigger", "maxrecordspertrigger", "maxfilespertrigger"), "maxMessagesPerTrigger"
+)
+"""What options are called in other data sources, and here."""
 
 
 Kind = TypeVar("Kind", Queue, Topic)
@@ -208,8 +214,8 @@ class Options:
 def _unknown(name: str) -> str:
     if name == "path":
         return "A path was given to load() or save(); jmsql has options instead, such as 'queue'."
-    near = get_close_matches(name, _NAMES, 1)
-    advice = f"did you mean '{_NAMES[near[0]]}'?" if near else f"there are: {', '.join(OPTIONS)}."
+    near = _OF_OTHERS.get(name) or next((_NAMES[each] for each in get_close_matches(name, _NAMES, 1)), None)
+    advice = f"there are: {', '.join(OPTIONS)}." if near is None else f"did you mean '{near}'?"
     return f"There is no option '{name}'; {advice}"
 
 

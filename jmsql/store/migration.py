@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import shlex
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import psycopg
@@ -82,17 +84,17 @@ def apply_revision(version: str, scripts: Iterable[Path]) -> None:
 
 
 @cache
-def _migrations_directory() -> Path:
-    package = Path(__file__).resolve().parent.parent
-    installed = package / "migrations"
-    return installed if installed.is_dir() else package.parent / "migrations"
+def _migrations_directory() -> Traversable:
+    """Return the directory of the migrations, which may be in a ZIP archive: Spark brings packages along so."""
+    installed = importlib.resources.files("jmsql").joinpath("migrations")
+    return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / "migrations"
 
 
 @cache
 def newest_version() -> str:
     """Return the version of the schema that this release works with: the number of its newest migration."""
-    names = [path.name for path in (_migrations_directory() / "versions").glob("[0-9]*.py")]
-    return max((name.partition("_")[0] for name in names), key=int)
+    names = (path.name for path in _migrations_directory().joinpath("versions").iterdir())
+    return max((name.partition("_")[0] for name in names if name[0].isdigit()), key=int)
 
 
 def current_version(connection: Connection, schema: str = DEFAULT_SCHEMA) -> str | None:

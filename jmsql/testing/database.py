@@ -82,10 +82,11 @@ class SessionDatabase:
         self._rows(sql.SQL("; ").join(self._deletions))
 
     def connections(self) -> dict[int, OpenConnection]:
-        """The connections of others to the database, by process."""
+        """The connections of others to the database, by process; not those of drivers of Spark, which outlive tests."""
         rows = self._rows(
             "select pid, application_name, state, query from pg_stat_activity where datname = current_database() "
-            "and backend_type = 'client backend' and pid <> pg_backend_pid()"
+            "and backend_type = 'client backend' and pid <> pg_backend_pid() "
+            "and application_name <> 'jmsql-spark-keeping-the-lock-of-a-driver'"
         )
         return {row[0]: OpenConnection(*row) for row in rows}
 

@@ -4,12 +4,15 @@
 create table jmsql_internal.spark_attempt (
     attempt_id bigint generated always as identity primary key,
     started_at timestamptz not null default now(),
-    write_id   text
+    write_id   text,
+    driver     bigint
 );
 comment on table jmsql_internal.spark_attempt is
     'An attempt of a Spark task to write, whose messages are staged. Nobody sees them before the whole write commits.';
 comment on column jmsql_internal.spark_attempt.write_id is
     'The write that the attempt is of, if it prepares a transaction, which is rolled back if it loses this row.';
+comment on column jmsql_internal.spark_attempt.driver is
+    'The driver that the attempt is for, which holds the advisory lock of this number while it lives; null: not known.';
 
 -- A crash of the server empties it. The commit counts what it finds, and fails if something is missing.
 create unlogged table jmsql_internal.spark_staging (

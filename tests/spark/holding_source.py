@@ -63,9 +63,7 @@ class HoldingSource(DefaultSource):
         return "jmsql-holding"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
-        super().streamWriter(schema, overwrite)
-        return _HoldingStreamWriter(self.settings)
+        return _HoldingStreamWriter(self.settings, super().streamWriter(schema, overwrite).driver)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        super().writer(schema, overwrite)
-        return _StragglingWriter(self.settings)
+        return _StragglingWriter(self.settings, super().writer(schema, overwrite).driver)

@@ -153,8 +153,9 @@ def finishing_advice(transaction: PreparedTransaction, write: PreparedWrite | No
             )
         case PreparedWrite.OPEN:
             return (
-                "Leave it: the driver of Spark decides on it when all tasks are done. If the driver is gone, the next "
-                "run of its query does, or the upkeep rolls it back a day after it began."
+                "Leave it: the driver of Spark decides on it when all tasks are done. If the driver is gone, a client "
+                "that does the upkeep rolls it back within seconds; through a pooler a day after it began, or when its "
+                "query runs again."
             )
         case PreparedWrite.OTHER_SCHEMA:
             return "It is a write of Spark to another schema: run `jmsql doctor --schema` with that one. Do not end it."

@@ -7,13 +7,11 @@ of its own therefore holds the snapshot: while the driver lives, and for some se
 from __future__ import annotations
 
 import os
-import select
-import subprocess
 import sys
 import time
 
-from jmsql.exceptions import JMSException
 from jmsql.spark.connection import Database
+from jmsql.spark.keeper import is_running, start_keeper
 from jmsql.spark.reading.history import hold_history
 from jmsql.store.runner import runner
 from jmsql.store.statement import SqlFile, first_value, nothing, value
@@ -28,11 +26,7 @@ _export = _sql.statement("export_snapshot", "taking a snapshot", first_value)
 _clear_statistics = _sql.statement("clear_statistics", "looking for readers", nothing)
 _is_used = _sql.statement("is_used", "looking for readers", value(bool))
 
-_START_TIMEOUT = 60.0
 _INTERVAL = 0.25
-
-_keepers: list[subprocess.Popen[str]] = []
-"""The processes that this one has started, until they are found to have ended."""
 
 
 def reader_name(snapshot: str | None) -> str:
@@ -51,22 +45,12 @@ def keep_snapshot(database: Database, timeout: float, history_of: str | None = N
     Raises:
         JMSException: It could not be taken.
     """
-    command = [sys.executable, "-m", "jmsql.spark.reading.snapshot", str(os.getppid()), str(timeout)]
-    command.extend(value or "" for value in (database.connection, database.url, history_of))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    keeper = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    arguments = (value or "" for value in (database.connection, database.url, history_of))
+    return start_keeper(
+        "jmsql.spark.reading.snapshot",
+        *(str(os.getppid()), str(timeout), *arguments),
+        doing="No snapshot could be taken for the tasks of the read",
     )
-    _keepers[:] = [process for process in _keepers if process.poll() is None] + [keeper]
-    assert keeper.stdout is not None
-    with keeper.stdout as output:
-        ready, _, _ = select.select([output], [], [], _START_TIMEOUT)
-        answer = output.readline().strip() if ready else f"no answer within {_START_TIMEOUT:g} s"
-    if not answer.startswith("snapshot "):
-        keeper.kill()
-        keeper.wait()
-        raise JMSException(f"No snapshot could be taken for the tasks of the read: {answer}.")
-    return answer.removeprefix("snapshot ")
 
 
 def _keep(database: Database, history_of: str | None, driver_process: int, timeout: float) -> None:
@@ -76,26 +60,16 @@ def _keep(database: Database, history_of: str | None, driver_process: int, timeo
         if history_of is not None:
             keeper.run(hold_history())
         snapshot = keeper.run(_export.bind())
-        print("snapshot", snapshot, flush=True)  # noqa: T201 - the answer to the process that has started this one
+        print("ok", snapshot, flush=True)  # noqa: T201 - the answer to the process that has started this one
         readers = _is_used.bind(name=f"%{reader_name(snapshot)}")
         last_use = time.monotonic()
-        while _is_running(driver_process):
+        while is_running(driver_process):
             time.sleep(_INTERVAL)
             keeper.run(_clear_statistics.bind())
             if keeper.run(readers):
                 last_use = time.monotonic()
             elif time.monotonic() >= last_use + timeout:
                 break
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 -- What writes of Spark ask: tasks stage messages or prepare transactions, and the driver sends or commits them once.
 
 -- name: begin_attempt
-insert into jmsql_internal.spark_attempt (write_id) values (%(write_id)s::text) returning attempt_id;
+insert into jmsql_internal.spark_attempt (write_id, driver) values (%(write_id)s::text, %(driver)s::bigint)
+returning attempt_id;
 
 -- name: stage
 copy jmsql_internal.spark_staging ({columns}) from stdin (format binary);
@@ -81,6 +82,26 @@ join {prefix} p (prefix) on starts_with(x.gid, p.prefix)
 join pg_catalog.pg_roles r on r.rolname = current_user
 where x.database = current_database() and substr(x.gid, length(p.prefix) + 1) ~ '^[0-9]{1,18}$'
 order by attempt_id;
+
+-- name: lock_driver
+select pg_try_advisory_lock(%(driver)s::bigint);
+
+-- name: check_lock
+select;
+
+-- name: find_drivers
+select distinct driver from jmsql_internal.spark_attempt where driver is not null;
+
+-- name: living_drivers
+select k.driver
+from unnest(%(drivers)s::bigint[]) as k (driver)
+where exists (
+    select from pg_catalog.pg_locks l join pg_catalog.pg_database d on d.oid = l.database
+    where d.datname = current_database() and l.locktype = 'advisory' and l.objsubid = 1 and l.granted
+      and (l.classid::bigint << 32 | l.objid::bigint) = k.driver);
+
+-- name: forget_drivers
+delete from jmsql_internal.spark_attempt where driver = any(%(drivers)s::bigint[]);
 
 -- name: judge
 select f.attempt_id, exists (select from jmsql_internal.spark_prepared p where p.attempt_id = f.attempt_id),

@@ -110,7 +110,8 @@ def _require(attempts: Sequence[Attempt], known: set[int], found: Sequence[Prepa
     if missing:
         raise JMSException(
             f"{missing} of {total(attempts).total()} messages that Spark's tasks have prepared are gone, as a day "
-            "later, or if somebody has rolled them back. Nothing was written; run the write again."
+            "later, or if somebody has rolled them back, or when the database had no connection of this driver for ten "
+            "seconds. Nothing was written; run the write again."
         )
     for attempt in attempts:
         transaction = prepared[attempt.attempt_id]

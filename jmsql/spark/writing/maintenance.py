@@ -30,10 +30,11 @@ def attempts_task(_schema: str) -> MaintenanceTask:
 
 
 def prepared_task(_schema: str) -> MaintenanceTask:
-    """Finish the transactions that Spark's tasks have prepared, as was decided."""
+    """Finish the transactions that Spark's tasks have prepared, as was decided, or as their driver has ended."""
     transactions = PreparedTransactions()
 
     def run(runner: Runner) -> bool:
+        runner.run(transactions.give_up())
         runner.run(transactions.finish())  # what another client is just finishing is done without this one
         return False
 

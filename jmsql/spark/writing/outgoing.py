@@ -52,7 +52,7 @@ class Staging:
 
     Args:
         attempt_id: The number of the task's attempt.
-        destination: Where messages go whose row does not say so, as a URI.
+        destination: Where all messages go, as a URI; None: the rows say so.
     """
 
     def __init__(self, attempt_id: int, destination: str | None) -> None:
@@ -95,8 +95,9 @@ class Staging:
 
     def _destinations(self, batch: pa.RecordBatch) -> pa.Array:
         column = _column(batch, "destination")
-        if self._destination is not None:
-            column = column.fill_null(self._destination)
+        given = self._destination
+        if given is not None:
+            column = column.fill_null(given)
         for uri in pc.unique(column).to_pylist():
             if uri is None:
                 raise JMSException(
@@ -104,6 +105,11 @@ class Staging:
                 )
             if type(_parse_destination("destination", uri)) not in {Queue, Topic}:
                 raise JMSException(f"The column 'destination' says {uri!r}; write queue://NAME or topic://NAME.")
+            if given is not None and uri != given:
+                raise JMSException(
+                    f"The column 'destination' says {uri!r}, and an option {given!r}. Drop the column to write all "
+                    "rows there, or leave the option out."
+                )
         return column
 
 

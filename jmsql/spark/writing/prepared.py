@@ -6,13 +6,14 @@ The driver decides with one commit, and all of the transactions follow: who find
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from jmsql.exceptions import JMSException, ResourceAllocationException
 from jmsql.spark.writing.staging import Attempt, notify_places, remove_staged, send_staged, total
 from jmsql.store.runner import Runner
-from jmsql.store.statement import Query, SqlFile, Statement, Steps, first_value, nothing, records, rows
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, first_value, nothing, records, rows
 
 __all__ = [
     "PREPARED_PREFIX",
@@ -21,6 +22,7 @@ __all__ = [
     "find_transactions",
     "finish_transactions",
     "judge_transactions",
+    "living_drivers",
     "prepare",
 ]
 
@@ -31,6 +33,8 @@ PREPARED_PREFIX = "jmsql-spark-"
 
 _PAUSE = 0.01
 """Seconds to wait for another client that finishes the same transaction."""
+
+_DRIVER_GRACE = 10.0
 
 _UNDEFINED_OBJECT = "42704"
 _OBJECT_NOT_IN_PREREQUISITE_STATE = "55000"
@@ -54,6 +58,9 @@ _find = _sql.statement(
     "find_transactions", "looking for prepared messages", records(PreparedTransaction._make), _prefix
 )
 _judge = _sql.statement("judge", "looking for prepared messages", rows)
+_find_drivers: Statement[list[int]] = _sql.statement("find_drivers", "looking for prepared messages", column)
+_living_drivers: Statement[list[int]] = _sql.statement("living_drivers", "looking for drivers of Spark", column)
+_forget_drivers = _sql.statement("forget_drivers", "giving up what dead drivers of Spark have written", nothing)
 _forget_finished = _sql.statement("forget_finished", "finishing writes", nothing, _prefix)
 
 
@@ -79,6 +86,11 @@ def prepare(attempt: Attempt) -> Steps[None]:
             "all writes have together, or write fewer partitions; pg_prepared_xacts shows which there are.",
             error.error_code,
         ) from error
+
+
+def living_drivers(drivers: Sequence[int]) -> Query[list[int]]:
+    """Return those of drivers that live, by the numbers of their locks."""
+    return _living_drivers.bind(drivers=list(drivers))
 
 
 def find_transactions() -> Query[list[PreparedTransaction]]:
@@ -107,10 +119,28 @@ def judge_transactions(found: Sequence[PreparedTransaction]) -> Steps[dict[str, 
 
 
 class PreparedTransactions:
-    """Finishes prepared transactions, and warns once of each that it may not finish."""
+    """Finishes prepared transactions, and warns once of each that it may not finish.
 
-    def __init__(self) -> None:
+    Args:
+        driver_grace: Seconds for which the lock of a driver must have been free, so that its attempts are given up. The
+            connection that holds it may have been lost.
+    """
+
+    def __init__(self, driver_grace: float = _DRIVER_GRACE) -> None:
+        self._driver_grace = driver_grace
+        self._missing_since: dict[int, float] = {}
         self._told: set[str] = set()
+
+    def give_up(self) -> Steps[None]:
+        """Have nobody count on the attempts of drivers that have ended. Their transactions are then rolled back."""
+        drivers = yield from _find_drivers.bind()
+        living = (yield from living_drivers(drivers)) if drivers else []
+        now = time.monotonic()
+        missing = {each: self._missing_since.get(each, now) for each in drivers if each not in living}
+        dead = [each for each, since in missing.items() if now - since >= self._driver_grace]
+        if dead:
+            yield from _forget_drivers.bind(drivers=dead)
+        self._missing_since = {each: since for each, since in missing.items() if each not in dead}
 
     def finish(self) -> Steps[bool]:
         """Commit those whose write was decided, and roll back those whose attempt nobody counts on any more.

@@ -116,13 +116,14 @@ _remove_staged = _sql.statement("remove_staged", "writing messages", row_count)
 _forget_attempts = _sql.statement("forget_attempts", "discarding staged messages", row_count)
 
 
-def begin_attempt(write_id: str | None = None) -> Query[int]:
+def begin_attempt(write_id: str | None = None, driver: int | None = None) -> Query[int]:
     """Return the number under which a task stages messages.
 
     Args:
         write_id: What its write is known by, if others are to see whose attempt it is.
+        driver: The driver with whose end the attempt ends, by the number of its lock.
     """
-    return _begin_attempt.bind(write_id=optional_to_postgresql(write_id))
+    return _begin_attempt.bind(write_id=optional_to_postgresql(write_id), driver=driver)
 
 
 def missing_queues(places: Iterable[Place]) -> Steps[list[str]]:

@@ -23,6 +23,7 @@ from jmsql.spark.database import check_database, check_rights
 from jmsql.spark.options import Options
 from jmsql.spark.writing.commit import decide, forget_write, send_once
 from jmsql.spark.writing.copying import QueueCopy, stage_batches
+from jmsql.spark.writing.driver_lock import hold_driver_lock
 from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.outgoing import Staging, count_places
 from jmsql.spark.writing.prepared import finish_transactions, prepare
@@ -31,7 +32,7 @@ from jmsql.store.global_transactions import require_prepared_transactions
 from jmsql.store.lookup import queue_id
 from jmsql.store.runner import runner
 
-__all__ = ["BatchWriter", "StreamWriter", "check_target"]
+__all__ = ["BatchWriter", "StreamWriter", "check_target", "watched_driver"]
 
 logger = logging.getLogger("jmsql")
 
@@ -46,15 +47,27 @@ def check_target(options: Options) -> None:
             server prepares no transactions and is to.
     """
     with options.database.connect("planning a write") as connection:
-        driver = runner(connection, options.schema)
-        check_database(driver)
-        check_rights(driver)
+        planning = runner(connection, options.schema)
+        check_database(planning)
+        check_rights(planning)
         if options.two_phase_commit:
             try:
-                driver.run(require_prepared_transactions())
+                planning.run(require_prepared_transactions())
             except ResourceAllocationException as error:
                 raise ResourceAllocationException(f"Option 'twoPhaseCommit': {error}", error.error_code) from error
-        driver.run(request_maintenance(two_phase_commit=options.two_phase_commit))
+        planning.run(request_maintenance(two_phase_commit=options.two_phase_commit))
+
+
+def watched_driver(options: Options) -> int | None:
+    """Have others see, with two-phase commit, that this driver lives; return its number, None if they do not.
+
+    Raises:
+        JMSException: The process that shows it could not be started.
+    """
+    if not options.two_phase_commit:
+        return None
+    with options.database.connect("planning a write") as connection:
+        return hold_driver_lock(runner(connection, options.schema), options.database)
 
 
 @dataclass
@@ -75,10 +88,12 @@ class _Writer:
 
     Args:
         options: The options of the write.
+        driver: The number of the driver, if others can see by it whether the driver lives.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, driver: int | None = None) -> None:
         self._options = options
+        self.driver = driver
 
     @abstractmethod
     def _write_id(self, query_id: str | None) -> str:
@@ -105,7 +120,7 @@ class _Writer:
         """Send a partition in a transaction that is prepared; only what does not go right into a queue is staged."""
         schema = self._options.schema
         task = runner(connection, schema)
-        staging = self._staging(task.run(begin_attempt(write_id)))
+        staging = self._staging(task.run(begin_attempt(write_id, self.driver)))
         connection.commit()  # so that the attempt is seen before what is prepared
         queues = QueueCopy(connection, schema, self._make_queues)
         staged: Counter[Place] = Counter()
@@ -166,8 +181,8 @@ class _Writer:
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """Sends the rows of a DataFrame."""
 
-    def __init__(self, options: Options) -> None:
-        super().__init__(options)
+    def __init__(self, options: Options, driver: int | None = None) -> None:
+        super().__init__(options, driver)
         self._name = options.write_id or f"write {uuid.uuid4()}"  # the same in the tasks and in the driver
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPartition:

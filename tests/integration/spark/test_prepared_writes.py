@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import secrets
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +16,13 @@ import pytest
 
 import jmsql
 from jmsql import InvalidDestinationException, JMSException, JMSSecurityException
+from jmsql.spark.connection import Database
 from jmsql.spark.options import Options
 from jmsql.spark.writing import commit
 from jmsql.spark.writing.commit import forget_write
+from jmsql.spark.writing.driver_lock import hold_driver_lock
 from jmsql.spark.writing.maintenance import request_maintenance
-from jmsql.spark.writing.prepared import PreparedTransactions, finish_transactions
+from jmsql.spark.writing.prepared import PreparedTransactions, finish_transactions, living_drivers
 from jmsql.spark.writing.prepared import prepare as prepare_attempt
 from jmsql.spark.writing.staging import Attempt, Place, begin_attempt, missing_queues
 from jmsql.spark.writing.writer import BatchWriter
@@ -202,6 +206,94 @@ def test_upkeep_commits_what_was_decided_and_rolls_back_what_nobody_knows(
         wait_for(lambda: server.rows(PREPARED) == [])
         assert consumer.receive(0) is None
     assert server.rows(LEFT) == [(0, 0, 0)]
+
+
+DRIVER = 2**62 + 2**40 + 7
+
+
+def test_what_a_driver_has_not_decided_is_rolled_back_when_it_has_ended_and_not_before(
+    server: Server, connection: psycopg.Connection, jmsql_clean_url: str, prepare: Callable[..., Attempt]
+) -> None:
+    attempt, of_nobody = prepare(ORDERS), prepare(ORDERS)
+    server.rows("update jmsql_internal.spark_attempt set driver = %s where attempt_id = %s", DRIVER, attempt.attempt_id)
+    upkeep = runner(connection, "jmsql")
+    transactions = PreparedTransactions(driver_grace=0.0)
+
+    def look() -> int:
+        upkeep.run(transactions.give_up())
+        assert not upkeep.run(transactions.finish())
+        return len(server.rows(PREPARED))
+
+    with psycopg.connect(jmsql_clean_url) as driver:
+        driver.execute("select pg_try_advisory_lock(%s::bigint)", (DRIVER,))
+        driver.commit()
+        assert look() == 2
+    wait_for(lambda: not upkeep.run(living_drivers([DRIVER])))
+    patient = PreparedTransactions(driver_grace=3600.0)  # the connection may have been lost
+    upkeep.run(patient.give_up())
+    upkeep.run(patient.finish())
+    assert len(server.rows(PREPARED)) == 2
+    assert look() == 1
+    with pytest.raises(JMSException, match="are gone"):
+        decide(connection, attempt)
+    give_up(connection, of_nobody)
+    assert look() == 0
+    assert bodies(server) == []
+
+
+def test_what_a_driver_has_decided_is_committed_though_it_has_ended(
+    server: Server, connection: psycopg.Connection, prepare: Callable[..., Attempt]
+) -> None:
+    attempt = prepare(ORDERS)
+    server.rows("update jmsql_internal.spark_attempt set driver = %s", DRIVER)
+    decide(connection, attempt)
+    transactions = PreparedTransactions(driver_grace=0.0)
+    for steps in (transactions.give_up(), transactions.finish()):
+        runner(connection, "jmsql").run(steps)
+    assert bodies(server) == TEN
+
+
+@pytest.fixture
+def driver_process() -> Iterator[subprocess.Popen[str]]:
+    """The process of a driver, until its standard input is closed."""
+    command = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        yield process
+
+
+def test_lock_of_a_driver_is_held_until_it_ends(
+    server: Server,
+    connection: psycopg.Connection,
+    jmsql_clean_url: str,
+    driver_process: subprocess.Popen[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)
+    planning = runner(connection, "jmsql")
+    driver = hold_driver_lock(planning, Database(), driver_process.pid)
+    assert driver is not None
+    assert planning.run(living_drivers([driver])) == [driver]
+    keepers = "select {} from pg_stat_activity where application_name = 'jmsql-spark-keeping-the-lock-of-a-driver'"
+    assert hold_driver_lock(planning, Database(), driver_process.pid) == driver
+    [former] = server.rows(keepers.format("pid"))
+
+    # A connection that is lost is made again.
+    server.rows(keepers.format("pg_terminate_backend(pid)"))
+    wait_for(lambda: server.rows(keepers.format("pid")) not in ([], [former]))
+    wait_for(lambda: planning.run(living_drivers([driver])) == [driver])
+
+    assert driver_process.stdin is not None
+    driver_process.stdin.close()
+    driver_process.wait(10)
+    wait_for(lambda: planning.run(living_drivers([driver])) == [])
+
+
+def test_driver_that_cannot_be_watched_does_not_write(
+    connection: psycopg.Connection, driver_process: subprocess.Popen[str]
+) -> None:
+    nowhere = Database(url="postgresql://nobody@127.0.0.1:1/none")
+    with pytest.raises(JMSException, match=r"The life of the driver cannot be shown to others: .*cannot be reached"):
+        hold_driver_lock(runner(connection, "jmsql"), nowhere, driver_process.pid)
 
 
 @pytest.mark.parametrize("loss", ["attempt", "transaction"])

@@ -55,9 +55,10 @@ def copy(task: psycopg.Connection, url: str, *batches: Sequence[dict[str, Any]])
                 made.append(name)
                 runner(connection, "jmsql").run(queue_id(name))
 
-    staging = Staging(1, "queue://orders")
+    staging = Staging(1, None)
     queues = QueueCopy(task, "jmsql", make_queues)
-    rest = [queues.copy(staging.stage(pa.RecordBatch.from_pylist(list(rows), SCHEMA))) for rows in batches]
+    given = [[{"destination": "queue://orders", **row} for row in rows] for rows in batches]
+    rest = [queues.copy(staging.stage(pa.RecordBatch.from_pylist(rows, SCHEMA))) for rows in given]
     assert len(made) == len(set(made))
     return [body for batch in rest for body in batch.column("text_body").to_pylist()]
 

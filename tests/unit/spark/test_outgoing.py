@@ -73,7 +73,8 @@ def test_headers_come_from_their_columns() -> None:
             "correlation_id": "c\0",
             "reply_to": "queue://replies",
             "jms_type": "greeting",
-        }
+        },
+        destination=None,
     )
     assert row["destination"] == "topic://prices"
     assert (row["inverse_priority"], row["jms_delivery_mode"]) == (0, 1)
@@ -87,10 +88,11 @@ def test_headers_come_from_their_columns() -> None:
 
 
 def test_messages_are_counted_by_where_they_go() -> None:
-    staging = Staging(7, "queue://orders")
+    staging = Staging(7, None)
+    orders = "queue://orders"
     later = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
     schema = pa.schema([("destination", pa.string()), ("delivery_time", TYPES["delivery_time"])])
-    for rows in ([(None, None), (None, later), ("topic://prices", None)], [(None, None)]):
+    for rows in ([(orders, None), (orders, later), ("topic://prices", None)], [(orders, None)]):
         staging.stage(pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema))
     assert staging.staged == {
         ("queue://orders", False): 2,
@@ -250,6 +252,13 @@ def test_row_that_is_no_message_is_refused_by_the_name_of_the_column(row: dict[s
 def test_content_of_the_wrong_form_is_refused(row: dict[str, Any], words: str) -> None:
     with pytest.raises(MessageFormatException, match=words):
         stage(row)
+
+
+def test_column_and_option_that_differ_are_refused() -> None:
+    (row,) = stage({"destination": "queue://orders", "text_body": "a"})
+    assert row["destination"] == "queue://orders"
+    with pytest.raises(JMSException, match="'destination' says 'queue://orders', and an option 'queue://copies'"):
+        stage({"destination": "queue://orders", "text_body": "a"}, destination="queue://copies")
 
 
 def test_row_that_goes_nowhere_is_refused() -> None:
