@@ -31,7 +31,6 @@ class HandlerSession(Session):
         """Let the observer, if there is one, follow the call of a handler."""
         return observation.processing(self._state.facts, message)
 
-    @property
-    def transaction(self) -> sqlalchemy.Connection:
-        """The connection on which the transaction runs, to interrupt its statement; handlers get `database`."""
-        return self._state.database.sqlalchemy
+    def begin(self) -> sqlalchemy.Connection:
+        """Return the connection on which the transaction runs, to interrupt its statement; handlers get `database`."""
+        return self._state.database.begin()

@@ -123,14 +123,14 @@ class TransactedSending(Sending):
         self._check_usable()
         with self.lock:
             if self._database.is_lent:
-                self._database.sqlalchemy  # noqa: B018 - begins the transaction, else the application might
+                self._database.begin()  # else the application might
             self._outbox.add(destination, message)
             if self._outbox.is_full:
                 self.flush()
 
     def send_asynchronously(self, send: AsynchronousSend) -> None:
         self._check_usable()
-        self._database.sqlalchemy  # noqa: B018 - begins the transaction, so that the sender finds it
+        self._database.begin()  # so that the sender finds the transaction
         self.send(send.destination, send.outgoing)
         super().send_asynchronously(send)
 

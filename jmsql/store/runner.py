@@ -52,29 +52,23 @@ class Runner(ABC):
         Raises:
             JMSException: PostgreSQL refused, or the connection is lost. The cause is the driver's own error.
         """
-        return self._query(work) if isinstance(work, Query) else self._follow(work)
-
-    def _query(self, query: Query[T]) -> T:
-        statement = query.statement
-        try:
-            result = self.execute(statement.encoded(self.schema), query.parameters)
-        except psycopg.Error as error:
-            raise translate(error, query.doing) from error
-        return statement.decode(result)
-
-    def _follow(self, steps: Steps[T]) -> T:
+        steps: Steps[T] = iter(work)
         try:
             query: Query[Any] = next(steps)
             while True:
                 try:
-                    result = self._query(query)
+                    try:
+                        result = self.execute(query.statement.encoded(self.schema), query.parameters)
+                    except psycopg.Error as error:
+                        raise translate(error, query.doing) from error
+                    outcome = query.statement.decode(result)
                 except BaseException as error:  # noqa: BLE001 - for the decision to handle, or to pass on
                     query = steps.throw(error)
                 else:
-                    query = steps.send(result)
+                    query = steps.send(outcome)
         except StopIteration as end:
-            outcome: T = end.value
-            return outcome
+            returned: T = end.value
+            return returned
 
 
 class PsycopgRunner(Runner):

@@ -88,9 +88,8 @@ class SessionRunner(Runner):
         connection = self._driver_connection
         return connection is not None and connection.pgconn.transaction_status == TransactionStatus.INERROR
 
-    @property
-    def sqlalchemy(self) -> sqlalchemy.Connection:
-        """The SQLAlchemy connection, in its transaction if there is one.
+    def begin(self) -> sqlalchemy.Connection:
+        """Connect, begin the transaction if there is to be one, and return the SQLAlchemy connection.
 
         Raises:
             IllegalStateException: It was closed, by another thread that did not wait for this one.
@@ -118,7 +117,8 @@ class SessionRunner(Runner):
     def run(self, work: Query[T] | Steps[T]) -> T:
         """Run statements in the transaction, which begins if none is open."""
         self._begin_work()
-        return super().run(work)
+        assert self._runner is not None
+        return self._runner.run(work)
 
     @property
     def is_idle(self) -> bool:
@@ -132,7 +132,7 @@ class SessionRunner(Runner):
         time.sleep(seconds)
 
     def _begin_work(self) -> Connection:
-        connection = self.sqlalchemy
+        connection = self.begin()
         if self._transacted and not self.has_begun:
             self.is_ours = True
         self._has_worked = True
@@ -146,7 +146,7 @@ class SessionRunner(Runner):
         Args:
             before_statement: Called before each statement that the application runs, through SQLAlchemy or the driver.
         """
-        connection = self.sqlalchemy
+        connection = self.begin()
         if not self.is_lent:
             self.is_lent = True
             connection.info[LENT] = True
@@ -237,7 +237,7 @@ class SessionRunner(Runner):
             TransactionRolledBackException: It was lost: an earlier statement failed, or PostgreSQL refused to prepare.
             JMSException: The connection was cut meanwhile, and nobody knows the outcome.
         """
-        connection = self.sqlalchemy
+        connection = self.begin()
 
         def prepare() -> None:
             connection.exec_driver_sql(f"prepare transaction '{identifier}'")
@@ -310,7 +310,7 @@ class SessionRunner(Runner):
             nonlocal received
             received = True
 
-        self.sqlalchemy  # noqa: B018 - connects
+        self.begin()
         assert self._driver_connection is not None
         try:
             # What a pipeline sends is one transaction, and its end commits. So the message is here before the commit

@@ -137,7 +137,7 @@ class HandlerThread(threading.Thread):
 
     def _share_transaction(self) -> None:
         if self.listener.shares_transaction and self.handling is not None:
-            self.handling = self.handling._replace(database=self._session.transaction)
+            self.handling = self.handling._replace(database=self._session.begin())
 
     def _call(self, message: Message, runner: asyncio.Runner | None) -> None:
         with ExitStack() as exits:

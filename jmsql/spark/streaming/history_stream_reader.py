@@ -6,7 +6,9 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Self
 
+import psycopg
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
@@ -48,20 +50,31 @@ class _Opened:
     """What a stream keeps in the driver while it runs: its connection, and the read that it holds.
 
     Args:
-        options: The options of the read.
-        source_id: The number of the read.
-        origin: Whose history it reads.
-
-    Raises:
-        LookupError: The read is not known.
+        connection: The connection, which it closes.
+        stream: The read.
     """
 
-    def __init__(self, options: Options, source_id: str, origin: HistoryOrigin) -> None:
-        self.connection = options.database.open("streaming history", autocommit=True)
+    def __init__(self, connection: psycopg.Connection[Any], stream: HistoryStream) -> None:
+        self.connection = connection
+        self.stream = stream
+
+    @classmethod
+    def open(cls, options: Options, source_id: str, origin: HistoryOrigin) -> Self:
+        """Connect, and take the read from the driver before.
+
+        Args:
+            options: The options of the read.
+            source_id: The number of the read.
+            origin: Whose history it reads.
+
+        Raises:
+            LookupError: The read is not known.
+        """
+        connection = options.database.open("streaming history", autocommit=True)
         try:
-            self.stream = HistoryStream.open(runner(self.connection, options.schema), source_id, origin)
+            return cls(connection, HistoryStream.open(runner(connection, options.schema), source_id, origin))
         except BaseException:
-            self.connection.close()
+            connection.close()
             raise
 
     def close(self) -> None:
@@ -186,7 +199,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
         if self._opened is None:
             source_id = offset["source"]
             try:
-                self._opened = _Opened(self._options, source_id, self._origin)
+                self._opened = _Opened.open(self._options, source_id, self._origin)
             except LookupError as error:
                 if self._options.fail_on_data_loss:
                     raise InvalidDestinationException(
@@ -195,7 +208,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
                         "a new checkpoint, or set option 'failOnDataLoss' to false to start again with this one."
                     ) from error
                 self._begin_anew(source_id)
-                self._opened = _Opened(self._options, source_id, self._origin)
+                self._opened = _Opened.open(self._options, source_id, self._origin)
         return self._opened
 
     def _begin_anew(self, source_id: str) -> None:

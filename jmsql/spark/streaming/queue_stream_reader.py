@@ -78,10 +78,14 @@ class _Driver:
         self._news.set()
         self._next_look = 0.0
         self._consumptions: dict[Consumption, int] = {}
+        self.connection: psycopg.Connection[Any] | None = None
+
+    def open(self) -> None:
+        """Connect, and take the read from the driver before."""
+        options = self._options
         traffic = Traffic()
         source = source_of(options)
         timings = Timings()
-        self.connection: psycopg.Connection[Any] | None = None
         with jms_errors("connecting"):
             endpoint = Endpoint(options.database.resolve(), timings)
             self.control = ControlConnection.open(endpoint, options.schema, ServerClock(timings), timings)
@@ -90,7 +94,7 @@ class _Driver:
             self.connection = options.database.open("streaming", autocommit=True)
             self.stream = SparkStream.open(
                 runner(self.connection, options.schema),
-                source_id,
+                self.source_id,
                 options.selector,
                 lambda counts: traffic.count(self.stream.queue_id, source, counts),
             )
@@ -269,7 +273,9 @@ class StreamReader(ReconnectingReader[_Driver]):
 
     def _open(self, offset: Offset) -> _Driver:
         if self._opened is None:
-            self._opened = _Driver(self._options, offset["source"])
+            opened = _Driver(self._options, offset["source"])
+            opened.open()
+            self._opened = opened
         self._opened.join()
         return self._opened
 

@@ -59,9 +59,9 @@ class TestDefaultOfTheDatabase:
         with connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode) as session:
             database = session._state.database
             current = text("select current_setting('transaction_isolation')")
-            assert database.sqlalchemy.scalar(current) == "read committed"
+            assert database.begin().scalar(current) == "read committed"
             database.rollback()
-            assert database.sqlalchemy.scalar(current) == "read committed", "nor after the pool has reset it"
+            assert database.begin().scalar(current) == "read committed", "nor after the pool has reset it"
 
     @pytest.mark.parametrize("autocommit", [False, True])
     def test_nor_is_what_connects_beside_the_sessions(self, level: str, jmsql_clean_url: str, autocommit: bool) -> None:
