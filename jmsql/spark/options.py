@@ -65,9 +65,8 @@ _USES = {
 """What those options are for that are not for everything."""
 
 _NAMES = {name.lower(): name for name in OPTIONS}
-_OF_TABLES = {"collation", "comment", "external", "is_managed_location", "location", "owner", "provider"}
-_OF_SPARK = {"checkpointlocation", "queryname", *_OF_TABLES}
-"""Options that Spark itself reads, and hands on; those of tables with ``create table … using jmsql``."""
+_OF_SPARK = {"checkpointlocation", "queryname"}
+"""Options that Spark itself reads, and hands on."""
 
 _OF_OTHERS = dict.fromkeys(
     ("maxoffsetspertrigger", "maxrowspertrigger", "maxrecordspertrigger", "maxfilespertrigger"), "maxMessagesPerTrigger"
@@ -212,6 +211,11 @@ class Options:
 
 
 def _unknown(name: str) -> str:
+    if name in {"owner", "provider"} or name.startswith("option."):
+        return (
+            "Spark forgets the options of a table when it reads the table through a data source in Python. "
+            "In place of CREATE TABLE write CREATE TEMPORARY VIEW orders USING jmsql OPTIONS (queue 'orders')."
+        )
     if name == "path":
         return "A path was given to load() or save(); jmsql has options instead, such as 'queue'."
     near = _OF_OTHERS.get(name) or next((_NAMES[each] for each in get_close_matches(name, _NAMES, 1)), None)

@@ -46,6 +46,7 @@ def test_names_of_options_are_read_in_any_letter_case() -> None:
         ({"queue": "a", "selector": "a = = 1"}, "Option 'selector'"),
         ({"queue": "a", "colums": "b"}, "did you mean 'columns'"),
         ({"queue": "a", "maxOffsetsPerTrigger": "10"}, "did you mean 'maxMessagesPerTrigger'"),
+        ({"queue": "a", "provider": "jmsql"}, "write CREATE TEMPORARY VIEW"),
         ({"queue": "a", "zzz": "b"}, "there are: queue, topic"),
         ({"path": "orders"}, r"load\(\) or save\(\)"),
         ({"queue": "a", "url": "mysql://db/shop"}, "postgresql://"),
