@@ -72,7 +72,7 @@ begin
         exception when lock_not_available then
             continue;
         end;
-        -- Nobody else ever sees the rows. Whoever calls this has more to do: what is missing then, the next run adds.
+        -- Nobody else ever sees the rows. The caller has more to do: what is missing then, the next run adds.
         while exists (select from jmsql_internal.tables_without_pages() t where t = name)
               and clock_timestamp() < started + interval '1 second' loop
             case name
