@@ -27,7 +27,7 @@ from benchmarks import (
 )
 from benchmarks.database import database_on, server
 from benchmarks.machine import describe_machine
-from benchmarks.measurement import Comparison
+from benchmarks.measurement import BenchmarkResult
 from benchmarks.report import table, write_json
 from benchmarks.setting import FULL, QUICK, Benchmark, Setting
 from benchmarks.spark import spark_memory, spark_read, spark_write
@@ -65,7 +65,7 @@ def main() -> None:
     console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
     started = datetime.now(UTC).isoformat(timespec="seconds")
     effort = QUICK if arguments.quick else FULL
-    comparisons: list[Comparison] = []
+    comparisons: list[BenchmarkResult] = []
     skipped: list[str] = []
     machine: dict[str, object] = {}
     with server(arguments.url) as url, console.status("starting") as status:

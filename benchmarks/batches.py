@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from benchmarks import floor, provider
-from benchmarks.measurement import Comparison, Contender, at_least, compare
+from benchmarks.measurement import BenchmarkResult, Contender, at_least, compare
 from benchmarks.setting import Setting
 from jmsql import AcknowledgeMode
 
@@ -15,7 +15,7 @@ _BATCH = 100
 _TARGET = at_least(0.6)
 
 
-def transacted_send(setting: Setting) -> list[Comparison]:
+def transacted_send(setting: Setting) -> list[BenchmarkResult]:
     """Send, 100 messages a commit."""
     database = setting.database
     contenders = [
@@ -25,7 +25,7 @@ def transacted_send(setting: Setting) -> list[Comparison]:
     return compare("transacted-send", setting.measure(contenders, setting.effort.messages), "jmsql", {"floor": _TARGET})
 
 
-def transacted_receive(setting: Setting) -> list[Comparison]:
+def transacted_receive(setting: Setting) -> list[BenchmarkResult]:
     """Receive in a transacted session, 100 messages a commit."""
     database = setting.database
     contenders = [
@@ -44,7 +44,7 @@ def transacted_receive(setting: Setting) -> list[Comparison]:
     return compare("transacted-receive", samples, "jmsql", {"floor": _TARGET})
 
 
-def acknowledged_receive(setting: Setting) -> list[Comparison]:
+def acknowledged_receive(setting: Setting) -> list[BenchmarkResult]:
     """Receive without a transaction: CLIENT with an acknowledgement for 100 messages, and DUPS_OK."""
     database = setting.database
     modes = [AcknowledgeMode.CLIENT, AcknowledgeMode.DUPS_OK]

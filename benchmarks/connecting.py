@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from benchmarks.database import Database
-from benchmarks.measurement import Comparison, at_most
+from benchmarks.database import BenchmarkDatabase
+from benchmarks.measurement import BenchmarkResult, at_most
 from benchmarks.setting import Setting
 
 __all__ = ["connecting"]
@@ -16,7 +16,7 @@ __all__ = ["connecting"]
 _MAKE_KNOWN = "insert into jmsql_internal.connection (host, process_id) values ('floor', 0)"
 
 
-def connecting(setting: Setting) -> list[Comparison]:
+def connecting(setting: Setting) -> list[BenchmarkResult]:
     """Processor time of a client that connects, the first time in its process and later."""
     rounds = setting.effort.singles
     database = setting.database
@@ -34,12 +34,12 @@ def connecting(setting: Setting) -> list[Comparison]:
         for name, connect in (("jmsql", _connect), ("floor", _connect_floor)):
             first[name].append(_in_new_process(connect, database.url))
     return [
-        Comparison("connecting", "jmsql", "floor", "ms", later["jmsql"], later["floor"], at_most(3.0)),
-        Comparison("connecting first", "jmsql", "floor", "ms", first["jmsql"], first["floor"]),
+        BenchmarkResult("connecting", "jmsql", "floor", "ms", later["jmsql"], later["floor"], at_most(3.0)),
+        BenchmarkResult("connecting first", "jmsql", "floor", "ms", first["jmsql"], first["floor"]),
     ]
 
 
-def _connect(database: Database) -> float:
+def _connect(database: BenchmarkDatabase) -> float:
     started = time.process_time()
     connection = database.factory.create_connection()
     taken = time.process_time() - started
@@ -47,7 +47,7 @@ def _connect(database: Database) -> float:
     return 1000 * taken
 
 
-def _connect_floor(database: Database) -> float:
+def _connect_floor(database: BenchmarkDatabase) -> float:
     started = time.process_time()
     connection = database.connect(autocommit=True)
     connection.execute("listen floor")
@@ -58,7 +58,7 @@ def _connect_floor(database: Database) -> float:
     return 1000 * taken
 
 
-def _in_new_process(connect: Callable[[Database], float], url: str) -> float:
+def _in_new_process(connect: Callable[[BenchmarkDatabase], float], url: str) -> float:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_tell, args=(connect, url, there))
@@ -69,5 +69,5 @@ def _in_new_process(connect: Callable[[Database], float], url: str) -> float:
     return taken
 
 
-def _tell(connect: Callable[[Database], float], url: str, result: Connection) -> None:
-    result.send(connect(Database(url)))
+def _tell(connect: Callable[[BenchmarkDatabase], float], url: str, result: Connection) -> None:
+    result.send(connect(BenchmarkDatabase(url)))

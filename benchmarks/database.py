@@ -16,7 +16,7 @@ from psycopg import sql
 
 from jmsql import ConnectionFactory, migrate
 
-__all__ = ["BODY", "SCHEMA", "Database", "database_on", "server"]
+__all__ = ["BODY", "SCHEMA", "BenchmarkDatabase", "database_on", "server"]
 
 SCHEMA = "jmsql"
 BODY = "x" * 200
@@ -29,7 +29,7 @@ _FILL = """
     from generate_series(1, %(count)s::integer)"""
 
 
-class Database:
+class BenchmarkDatabase:
     """A database with the schema of jmsql, all of whose queues belong to the benchmarks.
 
     Args:
@@ -95,7 +95,7 @@ class Database:
         return str(row[0])
 
     def close(self) -> None:
-        """Close the connection that the benchmarks' upkeep uses."""
+        """Close the connection that the benchmarks' maintenance uses."""
         self._connection.close()
 
 
@@ -118,7 +118,7 @@ def server(url: str | None) -> Iterator[str]:
 
 
 @contextmanager
-def database_on(server_url: str) -> Iterator[Database]:
+def database_on(server_url: str) -> Iterator[BenchmarkDatabase]:
     """Make a database with the schema of jmsql on a server, and drop it at the end.
 
     Raises:
@@ -128,7 +128,7 @@ def database_on(server_url: str) -> Iterator[Database]:
     name = f"jmsql_benchmark_{uuid.uuid4().hex[:12]}"
     _administer(url, sql.SQL("create database {}").format(sql.Identifier(name)))
     try:
-        made = Database(url.set(database=name).render_as_string(hide_password=False))
+        made = BenchmarkDatabase(url.set(database=name).render_as_string(hide_password=False))
         migrate(made.url, SCHEMA)
         try:
             for setting in ("fsync", "synchronous_commit"):

@@ -8,7 +8,7 @@ import psycopg
 
 from benchmarks import floor, provider
 from benchmarks.database import database_on
-from benchmarks.measurement import Comparison, Contender, at_least, compare
+from benchmarks.measurement import BenchmarkResult, Contender, at_least, compare
 from benchmarks.setting import Setting
 
 __all__ = ["backlog", "pinned_snapshot", "selector"]
@@ -17,7 +17,7 @@ _BATCH = 100
 _SHORT = 1000
 
 
-def backlog(setting: Setting) -> list[Comparison]:
+def backlog(setting: Setting) -> list[BenchmarkResult]:
     """Receive from a queue with 1,000,000 messages, beside one with 1,000."""
     database = setting.database
     for queue, count in {"long": setting.effort.backlog, "short": _SHORT}.items():
@@ -34,7 +34,7 @@ def backlog(setting: Setting) -> list[Comparison]:
     return compare("backlog", samples, "long", {"short": at_least(0.8)})
 
 
-def pinned_snapshot(setting: Setting) -> list[Comparison]:
+def pinned_snapshot(setting: Setting) -> list[BenchmarkResult]:
     """Send and receive while a snapshot is held open for 60 s, beside a database without one."""
     # A snapshot holds back the vacuuming of its own database alone.
     with database_on(setting.database.url) as pinned, psycopg.connect(pinned.url) as holder:
@@ -65,7 +65,7 @@ def pinned_snapshot(setting: Setting) -> list[Comparison]:
     )
 
 
-def selector(setting: Setting) -> list[Comparison]:
+def selector(setting: Setting) -> list[BenchmarkResult]:
     """Receive by a selector behind 1,000,000 messages that do not match, beside a queue without them."""
     database = setting.database
     setting.tell(f"sending {setting.effort.backlog:,} messages")

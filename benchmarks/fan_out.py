@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from benchmarks.database import BODY, Database
-from benchmarks.measurement import Comparison, Contender, Work, at_least, compare
+from benchmarks.database import BODY, BenchmarkDatabase
+from benchmarks.measurement import BenchmarkResult, Contender, Work, at_least, compare
 from benchmarks.setting import Setting
 from jmsql import Topic
 
@@ -29,11 +29,11 @@ _COPY = """
     cross join jmsql_internal.subscription q"""
 
 
-def fan_out(setting: Setting) -> list[Comparison]:
+def fan_out(setting: Setting) -> list[BenchmarkResult]:
     """Publish to 100 durable subscriptions, 100 messages a commit; and bodies of 64 KiB, 10 a commit."""
     database = setting.database
     _subscribe(database)
-    found: list[Comparison] = []
+    found: list[BenchmarkResult] = []
     for name, body, batch in (("", BODY, _BATCH), (", 64 KiB", _LARGE_BODY, _LARGE_BATCH)):
         contenders = [
             Contender(f"jmsql{name}", partial(_publish, database, body, batch), partial(_empty, database)),
@@ -44,7 +44,7 @@ def fan_out(setting: Setting) -> list[Comparison]:
     return found
 
 
-def _subscribe(database: Database) -> None:
+def _subscribe(database: BenchmarkDatabase) -> None:
     with database.factory.create_connection() as connection:
         connection.client_id = "subscribers"
         with connection.create_session() as session:
@@ -52,12 +52,12 @@ def _subscribe(database: Database) -> None:
                 session.create_durable_subscriber(_TOPIC, f"subscription {number}").close()
 
 
-def _empty(database: Database, _: int) -> None:
+def _empty(database: BenchmarkDatabase, _: int) -> None:
     database.execute("truncate jmsql_internal.message, jmsql_internal.body")
 
 
 @contextmanager
-def _publish(database: Database, body: str, batch: int) -> Iterator[Work]:
+def _publish(database: BenchmarkDatabase, body: str, batch: int) -> Iterator[Work]:
     with database.factory.create_connection() as connection, connection.create_session(transacted=True) as session:
         producer = session.create_producer(_TOPIC)
 
@@ -71,7 +71,7 @@ def _publish(database: Database, body: str, batch: int) -> Iterator[Work]:
 
 
 @contextmanager
-def _copy(database: Database, body: str, batch: int) -> Iterator[Work]:
+def _copy(database: BenchmarkDatabase, body: str, batch: int) -> Iterator[Work]:
     with database.connect(autocommit=False) as connection:
 
         def work(count: int) -> None:

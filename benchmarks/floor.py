@@ -10,10 +10,10 @@ from typing import Any
 
 from psycopg.rows import dict_row
 
-from benchmarks.database import BODY, Database
+from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import Work
 
-__all__ = ["Bounds", "claim", "insert", "receive", "send", "send_in_transactions", "take"]
+__all__ = ["Bounds", "claim", "dequeue", "insert", "receive", "send", "send_in_transactions"]
 
 _SEND_ONE = """
     insert into jmsql_internal.message
@@ -92,13 +92,13 @@ class Bounds:
                 self.lowest[priority] = max(self.lowest[priority], row["sequence"] + 1)
 
 
-def take(queue_id: int, bounds: Bounds, limit: int) -> tuple[str, dict[str, object]]:
-    """Return a statement that takes messages off a queue, and its parameters."""
+def dequeue(queue_id: int, bounds: Bounds, limit: int) -> tuple[str, dict[str, object]]:
+    """Return a statement that dequeues messages, and its parameters."""
     return _TAKE, {"queue_id": queue_id, "lowest": bounds.lowest, "limit": limit}
 
 
 @contextmanager
-def send_in_transactions(database: Database, queue: str, batch: int) -> Iterator[Work]:
+def send_in_transactions(database: BenchmarkDatabase, queue: str, batch: int) -> Iterator[Work]:
     """Send `batch` messages with each commit."""
     queue_id = database.queue_id(queue)
     with database.connect(autocommit=False) as connection:
@@ -112,7 +112,7 @@ def send_in_transactions(database: Database, queue: str, batch: int) -> Iterator
 
 
 @contextmanager
-def send(database: Database, queue: str, *, persistent: bool = True) -> Iterator[Work]:
+def send(database: BenchmarkDatabase, queue: str, *, persistent: bool = True) -> Iterator[Work]:
     """Send each message by itself."""
     queue_id = database.queue_id(queue)
     with database.connect(autocommit=True) as connection:
@@ -128,9 +128,9 @@ def send(database: Database, queue: str, *, persistent: bool = True) -> Iterator
 
 @contextmanager
 def receive(
-    database: Database, queue: str, batch: int, *, transacted: bool = False, bounded: bool = True
+    database: BenchmarkDatabase, queue: str, batch: int, *, transacted: bool = False, bounded: bool = True
 ) -> Iterator[Work]:
-    """Take `batch` messages off the queue with each statement.
+    """Dequeue `batch` messages with each statement.
 
     Args:
         database: Where.
@@ -148,7 +148,7 @@ def receive(
         def work(count: int) -> None:
             received = 0
             while received < count:
-                rows = cursor.execute(*take(queue_id, bounds, batch), prepare=True).fetchall()
+                rows = cursor.execute(*dequeue(queue_id, bounds, batch), prepare=True).fetchall()
                 if transacted:
                     connection.commit()
                 if not rows:
@@ -160,7 +160,7 @@ def receive(
 
 
 @contextmanager
-def claim(database: Database, queue: str, batch: int) -> Iterator[Work]:
+def claim(database: BenchmarkDatabase, queue: str, batch: int) -> Iterator[Work]:
     """Claim `batch` messages, then acknowledge them: two statements, each of which commits by itself."""
     queue_id = database.queue_id(queue)
     with database.connect(autocommit=True) as connection:

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from benchmarks import provider
-from benchmarks.database import Database
-from benchmarks.measurement import Comparison, Contender, Work, compare
+from benchmarks.database import BenchmarkDatabase
+from benchmarks.measurement import BenchmarkResult, Contender, Work, compare
 from benchmarks.setting import Setting
 from jmsql import AcknowledgeMode
 from jmsql.admin import Administration
@@ -16,25 +16,25 @@ from jmsql.admin import Administration
 __all__ = ["history"]
 
 _BATCH = 100
-_Receive = Callable[[Database, str], AbstractContextManager[Work]]
+_Receive = Callable[[BenchmarkDatabase, str], AbstractContextManager[Work]]
 
 
-def _transacted(database: Database, queue: str) -> AbstractContextManager[Work]:
+def _transacted(database: BenchmarkDatabase, queue: str) -> AbstractContextManager[Work]:
     return provider.receive_in_transactions(database, queue, _BATCH)
 
 
-def _client(database: Database, queue: str) -> AbstractContextManager[Work]:
+def _client(database: BenchmarkDatabase, queue: str) -> AbstractContextManager[Work]:
     return provider.receive_in_batches(database, queue, AcknowledgeMode.CLIENT, _BATCH)
 
 
-def history(setting: Setting) -> list[Comparison]:
+def history(setting: Setting) -> list[BenchmarkResult]:
     """Receive from a queue that keeps history, beside one that does not: transacted, CLIENT and AUTO."""
     ways: dict[str, tuple[_Receive, int]] = {
         "transacted": (_transacted, setting.effort.messages),
         "CLIENT": (_client, setting.effort.messages),
         "AUTO": (provider.receive, setting.effort.singles),
     }
-    found: list[Comparison] = []
+    found: list[BenchmarkResult] = []
     for mode, (receive, messages) in ways.items():
         without, keeping = f"{mode} without history", f"{mode} with history"
         with Administration(setting.database.url) as administration:

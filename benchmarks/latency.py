@@ -16,8 +16,8 @@ import psycopg
 from psycopg.rows import dict_row
 
 from benchmarks import floor
-from benchmarks.database import Database
-from benchmarks.measurement import Comparison, Target, at_most
+from benchmarks.database import BenchmarkDatabase
+from benchmarks.measurement import BenchmarkResult, Target, at_most
 from benchmarks.setting import Setting
 
 __all__ = ["idle_latency"]
@@ -28,7 +28,7 @@ _BLOCKS = 3
 Send = Callable[[], None]
 
 
-def idle_latency(setting: Setting) -> list[Comparison]:
+def idle_latency(setting: Setting) -> list[BenchmarkResult]:
     """Time from send to receive in another process, on an idle system."""
     samples: dict[str, list[float]] = {"jmsql": [], "floor": []}
     with (
@@ -52,19 +52,19 @@ def idle_latency(setting: Setting) -> list[Comparison]:
     ]
 
 
-def _percentile(benchmark: str, percent: int, samples: dict[str, list[float]], target: Target) -> Comparison:
+def _percentile(benchmark: str, percent: int, samples: dict[str, list[float]], target: Target) -> BenchmarkResult:
     def of_blocks(figures: list[float]) -> list[float]:
         length = len(figures) // _BLOCKS
         blocks = [figures[start : start + length] for start in range(0, _BLOCKS * length, length)]
         return [statistics.quantiles(block, n=100, method="inclusive")[percent - 1] for block in blocks]
 
-    return Comparison(
+    return BenchmarkResult(
         benchmark, "jmsql", "floor", "ms", of_blocks(samples["jmsql"]), of_blocks(samples["floor"]), target
     )
 
 
 @contextmanager
-def _receiving(receive: Callable[[str, Connection], None], database: Database) -> Iterator[Connection]:
+def _receiving(receive: Callable[[str, Connection], None], database: BenchmarkDatabase) -> Iterator[Connection]:
     """Run a receiver in a process of its own, which tells the time when it has a message."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
@@ -81,7 +81,7 @@ def _receiving(receive: Callable[[str, Connection], None], database: Database) -
 
 
 def _receive_by_provider(url: str, times: Connection) -> None:
-    with Database(url).factory.create_connection() as connection, connection.create_session() as session:
+    with BenchmarkDatabase(url).factory.create_connection() as connection, connection.create_session() as session:
         consumer = session.create_consumer(session.create_queue("jmsql"))
         connection.start()
         times.send(None)
@@ -90,7 +90,7 @@ def _receive_by_provider(url: str, times: Connection) -> None:
 
 
 def _receive_by_floor(url: str, times: Connection) -> None:
-    database = Database(url)
+    database = BenchmarkDatabase(url)
     queue_id = database.queue_id("floor")
     bounds = floor.Bounds()
     with database.connect(autocommit=True) as connection:
@@ -98,7 +98,7 @@ def _receive_by_floor(url: str, times: Connection) -> None:
         cursor = connection.cursor(row_factory=dict_row)
         times.send(None)
         while True:
-            rows = cursor.execute(*floor.take(queue_id, bounds, 1), prepare=True).fetchall()
+            rows = cursor.execute(*floor.dequeue(queue_id, bounds, 1), prepare=True).fetchall()
             if rows:
                 times.send(time.monotonic())
                 bounds.passed(rows)
@@ -107,7 +107,7 @@ def _receive_by_floor(url: str, times: Connection) -> None:
 
 
 @contextmanager
-def _provider_sender(database: Database) -> Iterator[Send]:
+def _provider_sender(database: BenchmarkDatabase) -> Iterator[Send]:
     with database.factory.create_connection() as connection, connection.create_session() as session:
         producer = session.create_producer(session.create_queue("jmsql"))
 
@@ -118,7 +118,7 @@ def _provider_sender(database: Database) -> Iterator[Send]:
 
 
 @contextmanager
-def _floor_sender(database: Database) -> Iterator[Send]:
+def _floor_sender(database: BenchmarkDatabase) -> Iterator[Send]:
     queue_id = database.queue_id("floor")
     with database.connect(autocommit=True) as connection:
         yield partial(_send_and_notify, connection, queue_id)

@@ -10,7 +10,7 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from benchmarks.database import Database
+from benchmarks.database import BenchmarkDatabase
 
 __all__ = ["describe_machine"]
 
@@ -27,7 +27,7 @@ _SETTINGS = (
 )
 
 
-def describe_machine(database: Database) -> dict[str, object]:
+def describe_machine(database: BenchmarkDatabase) -> dict[str, object]:
     """Return what is known of the machine, PostgreSQL and the packages."""
     return {
         "processor": _processor(),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
-__all__ = ["Comparison", "Contender", "Samples", "Target", "Work", "at_least", "at_most", "compare", "measure"]
+__all__ = ["BenchmarkResult", "Contender", "Samples", "Target", "Work", "at_least", "at_most", "compare", "measure"]
 
 Work = Callable[[int], None]
 """Handles so many messages."""
@@ -64,7 +64,7 @@ def at_most(bound: float) -> Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class BenchmarkResult:
     """One line of the result: a figure beside the one that it is measured by.
 
     Args:
@@ -163,7 +163,7 @@ def measure(
 
 def compare(
     benchmark: str, samples: Samples, subject: str, targets: Mapping[str, Target | None], unit: str = "messages/s"
-) -> list[Comparison]:
+) -> list[BenchmarkResult]:
     """Compare one contender's samples with those of others.
 
     Args:
@@ -174,7 +174,7 @@ def compare(
         unit: Of the figures.
     """
     return [
-        Comparison(benchmark, subject, reference, unit, samples[subject], samples[reference], target)
+        BenchmarkResult(benchmark, subject, reference, unit, samples[subject], samples[reference], target)
         for reference, target in targets.items()
         if reference in samples
     ]

@@ -7,8 +7,8 @@ import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from benchmarks.database import Database
-from benchmarks.measurement import Comparison, at_most
+from benchmarks.database import BenchmarkDatabase
+from benchmarks.measurement import BenchmarkResult, at_most
 from benchmarks.setting import Setting
 from jmsql import AcknowledgeMode
 
@@ -18,7 +18,7 @@ _ALLOWED_MEBIBYTES = 100.0
 _BATCH = 100
 
 
-def consumer_memory(setting: Setting) -> list[Comparison]:
+def consumer_memory(setting: Setting) -> list[BenchmarkResult]:
     """Growth of a process while it receives 1,000,000 messages."""
     if not sys.platform.startswith("linux"):
         setting.skip("consumer-memory", "it is read from /proc, which only Linux has")
@@ -36,13 +36,15 @@ def consumer_memory(setting: Setting) -> list[Comparison]:
         growth = here.recv()
         process.join()
         subject, allowed = f"growth, {mode.name}", [_ALLOWED_MEBIBYTES]
-        comparisons.append(Comparison("consumer-memory", subject, "allowed", "MiB", [growth], allowed, at_most(1.0)))
+        comparisons.append(
+            BenchmarkResult("consumer-memory", subject, "allowed", "MiB", [growth], allowed, at_most(1.0))
+        )
     return comparisons
 
 
 def _drain(url: str, mode: AcknowledgeMode, count: int, result: Connection) -> None:
     with (
-        Database(url).factory.create_connection() as connection,
+        BenchmarkDatabase(url).factory.create_connection() as connection,
         connection.create_session(transacted=mode is AcknowledgeMode.TRANSACTED, acknowledge_mode=mode) as session,
     ):
         consumer = session.create_consumer(session.create_queue(mode.name))

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from benchmarks import floor, provider
-from benchmarks.database import BODY, Database, database_on
-from benchmarks.measurement import Comparison, Contender, at_least, compare
+from benchmarks.database import BODY, BenchmarkDatabase, database_on
+from benchmarks.measurement import BenchmarkResult, Contender, at_least, compare
 from benchmarks.setting import Setting
 
 __all__ = ["groups"]
@@ -18,7 +18,7 @@ _GROUPS = 1000
 _SHORT = 1000
 
 
-def groups(setting: Setting) -> list[Comparison]:
+def groups(setting: Setting) -> list[BenchmarkResult]:
     """Receive messages of 1000 groups, beside messages without; and beside a long group that another client holds."""
     database = setting.database
     plain = Contender(
@@ -53,7 +53,7 @@ def groups(setting: Setting) -> list[Comparison]:
 
 
 @contextmanager
-def _held_group(setting: Setting, database: Database) -> Iterator[None]:
+def _held_group(setting: Setting, database: BenchmarkDatabase) -> Iterator[None]:
     """Have a client hold a group with a long backlog, in front of all others."""
     setting.tell(f"sending {setting.effort.backlog:,} messages of one group")
     database.fill("long", setting.effort.backlog, '{"JMSXGroupID": "held"}')
@@ -64,7 +64,7 @@ def _held_group(setting: Setting, database: Database) -> Iterator[None]:
         yield
 
 
-def _fill(database: Database, queue: str, count: int) -> None:
+def _fill(database: BenchmarkDatabase, queue: str, count: int) -> None:
     """Put messages of many groups into a queue, which take turns."""
     database.execute(
         f"""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from benchmarks import provider
-from benchmarks.database import Database
-from benchmarks.measurement import Comparison, Contender, Target, Work, at_least, compare
+from benchmarks.database import BenchmarkDatabase
+from benchmarks.measurement import BenchmarkResult, Contender, Target, Work, at_least, compare
 from benchmarks.peers.peer import OpenPeer, Peer, Unavailable
 from benchmarks.peers.pgmq import open_pgmq
 from benchmarks.peers.pgqueuer import open_pgqueuer
@@ -48,7 +48,7 @@ class _Race:
     sends: bool
     rabbitmq: Target | None = None
 
-    def compare(self, setting: Setting, peers: Sequence[Peer]) -> list[Comparison]:
+    def compare(self, setting: Setting, peers: Sequence[Peer]) -> list[BenchmarkResult]:
         """Measure jmsql beside its peers."""
         messages = setting.effort.messages if self.batch > 1 else setting.effort.singles
         contenders = [self.subject, *(self._contender(peer, messages) for peer in peers)]
@@ -64,7 +64,7 @@ class _Race:
         return Contender(peer.name, partial(peer.receive, self.batch), peer.fill, count)
 
 
-def peers(setting: Setting) -> list[Comparison]:
+def peers(setting: Setting) -> list[BenchmarkResult]:
     """Send and receive beside pgmq, PgQueuer, Procrastinate and RabbitMQ."""
     with ExitStack() as stack:
         present: list[Peer] = []
@@ -77,7 +77,7 @@ def peers(setting: Setting) -> list[Comparison]:
         return [comparison for race in _races(setting.database) for comparison in race.compare(setting, present)]
 
 
-def _races(database: Database) -> list[_Race]:
+def _races(database: BenchmarkDatabase) -> list[_Race]:
     def receiver(queue: str, opened: Callable[[], AbstractContextManager[Work]]) -> Contender:
         return Contender(_SUBJECT, opened, partial(database.fill, queue))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from benchmarks.database import BODY, Database
+from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import Work
 from jmsql import AcknowledgeMode, DeliveryMode, JMSException, Message, MessageConsumer
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 @contextmanager
-def send_in_transactions(database: Database, queue: str, batch: int) -> Iterator[Work]:
+def send_in_transactions(database: BenchmarkDatabase, queue: str, batch: int) -> Iterator[Work]:
     """Send `batch` messages with each commit."""
     with database.factory.create_connection() as connection, connection.create_session(transacted=True) as session:
         producer = session.create_producer(session.create_queue(queue))
@@ -35,7 +35,7 @@ def send_in_transactions(database: Database, queue: str, batch: int) -> Iterator
 
 
 @contextmanager
-def send(database: Database, queue: str, *, persistent: bool = True) -> Iterator[Work]:
+def send(database: BenchmarkDatabase, queue: str, *, persistent: bool = True) -> Iterator[Work]:
     """Send each message by itself."""
     with database.factory.create_connection() as connection, connection.create_session() as session:
         producer = session.create_producer(session.create_queue(queue))
@@ -49,7 +49,7 @@ def send(database: Database, queue: str, *, persistent: bool = True) -> Iterator
 
 
 @contextmanager
-def send_asynchronously(database: Database, queue: str) -> Iterator[Work]:
+def send_asynchronously(database: BenchmarkDatabase, queue: str) -> Iterator[Work]:
     """Send messages with a completion listener, and wait until it was told of all of them."""
     with database.factory.create_connection() as connection, connection.create_session() as session:
         destination = session.create_queue(queue)
@@ -71,7 +71,9 @@ def send_asynchronously(database: Database, queue: str) -> Iterator[Work]:
 
 
 @contextmanager
-def receive_in_transactions(database: Database, queue: str, batch: int, selector: str | None = None) -> Iterator[Work]:
+def receive_in_transactions(
+    database: BenchmarkDatabase, queue: str, batch: int, selector: str | None = None
+) -> Iterator[Work]:
     """Receive `batch` messages with each commit."""
     with database.factory.create_connection() as connection, connection.create_session(transacted=True) as session:
         consumer = session.create_consumer(session.create_queue(queue), selector)
@@ -87,7 +89,7 @@ def receive_in_transactions(database: Database, queue: str, batch: int, selector
 
 
 @contextmanager
-def receive(database: Database, queue: str) -> Iterator[Work]:
+def receive(database: BenchmarkDatabase, queue: str) -> Iterator[Work]:
     """Receive in an AUTO session."""
     with database.factory.create_connection() as connection, connection.create_session() as session:
         consumer = session.create_consumer(session.create_queue(queue))
@@ -101,7 +103,7 @@ def receive(database: Database, queue: str) -> Iterator[Work]:
 
 
 @contextmanager
-def receive_in_batches(database: Database, queue: str, mode: AcknowledgeMode, batch: int) -> Iterator[Work]:
+def receive_in_batches(database: BenchmarkDatabase, queue: str, mode: AcknowledgeMode, batch: int) -> Iterator[Work]:
     """Receive in a CLIENT session that acknowledges every `batch` messages, or in a DUPS_OK session."""
     with (
         database.factory.create_connection() as connection,

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from rich.table import Table
 
-from benchmarks.measurement import Comparison
+from benchmarks.measurement import BenchmarkResult
 
 __all__ = ["table", "write_json"]
 
 _VERDICTS = {True: "[green]met[/green]", False: "[red]not met[/red]", None: ""}
 
 
-def table(comparisons: Sequence[Comparison]) -> Table:
+def table(comparisons: Sequence[BenchmarkResult]) -> Table:
     """Lay the comparisons out."""
     result = Table(title="Medians of rounds taken by turns")
     for heading in ("benchmark", "subject"):
@@ -51,7 +51,7 @@ def _figure(figure: float, unit: str) -> str:
 
 def write_json(
     path: Path,
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[BenchmarkResult],
     *,
     machine: dict[str, object],
     effort: dict[str, object],

@@ -6,7 +6,7 @@ from functools import partial
 
 from benchmarks import provider
 from benchmarks.database import BODY, database_on
-from benchmarks.measurement import Comparison, Contender, at_least, compare
+from benchmarks.measurement import BenchmarkResult, Contender, at_least, compare
 from benchmarks.setting import Setting
 
 __all__ = ["asynchronous_send", "delayed_backlog"]
@@ -15,7 +15,7 @@ _BATCH = 100
 _SHORT = 1000
 
 
-def delayed_backlog(setting: Setting) -> list[Comparison]:
+def delayed_backlog(setting: Setting) -> list[BenchmarkResult]:
     """Receive from a queue with 1,000,000 delayed messages as well, beside a database without any."""
     with database_on(setting.database.url) as crowded:
         setting.tell(f"sending {setting.effort.backlog:,} messages with a delay")
@@ -41,7 +41,7 @@ def delayed_backlog(setting: Setting) -> list[Comparison]:
     return compare("delayed-backlog", samples, "with delayed messages", {"without": at_least(0.9)})
 
 
-def asynchronous_send(setting: Setting) -> list[Comparison]:
+def asynchronous_send(setting: Setting) -> list[BenchmarkResult]:
     """Send without waiting for each commit, beside waiting for it, and beside transactions of 100 messages."""
     database = setting.database
     contenders = [

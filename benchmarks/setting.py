@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.database import Database
-from benchmarks.measurement import Comparison, Contender, Samples, measure
+from benchmarks.database import BenchmarkDatabase
+from benchmarks.measurement import BenchmarkResult, Contender, Samples, measure
 
 __all__ = ["FULL", "QUICK", "Benchmark", "Effort", "Setting"]
 
@@ -49,7 +49,7 @@ class Setting:
         skipped: What could not be measured, and why.
     """
 
-    database: Database
+    database: BenchmarkDatabase
     effort: Effort
     tell: Callable[[str], None]
     skipped: list[str] = field(default_factory=list)
@@ -74,5 +74,5 @@ class Setting:
         self.tell(f"skipped {what}: {why}")
 
 
-Benchmark = Callable[[Setting], list[Comparison]]
+Benchmark = Callable[[Setting], list[BenchmarkResult]]
 """Measures, and returns its lines of the result. Its docstring's first line says what it is about."""

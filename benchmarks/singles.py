@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from benchmarks import floor, provider
-from benchmarks.measurement import Comparison, Contender, at_least, compare
+from benchmarks.measurement import BenchmarkResult, Contender, at_least, compare
 from benchmarks.setting import Setting
 
 __all__ = ["automatic_receive", "non_persistent_send", "single_send"]
@@ -13,7 +13,7 @@ __all__ = ["automatic_receive", "non_persistent_send", "single_send"]
 _TARGET = at_least(0.85)
 
 
-def single_send(setting: Setting) -> list[Comparison]:
+def single_send(setting: Setting) -> list[BenchmarkResult]:
     """Send one message a commit."""
     database = setting.database
     contenders = [
@@ -23,7 +23,7 @@ def single_send(setting: Setting) -> list[Comparison]:
     return compare("single-send", setting.measure(contenders, setting.effort.singles), "jmsql", {"floor": _TARGET})
 
 
-def non_persistent_send(setting: Setting) -> list[Comparison]:
+def non_persistent_send(setting: Setting) -> list[BenchmarkResult]:
     """Send one NON_PERSISTENT message a commit, beside PERSISTENT ones."""
     database = setting.database
     contenders = [
@@ -36,7 +36,7 @@ def non_persistent_send(setting: Setting) -> list[Comparison]:
     return compare("non-persistent-send", samples, "jmsql NON_PERSISTENT", targets)
 
 
-def automatic_receive(setting: Setting) -> list[Comparison]:
+def automatic_receive(setting: Setting) -> list[BenchmarkResult]:
     """Receive in an AUTO session, one message a commit."""
     database = setting.database
     contenders = [

@@ -103,15 +103,15 @@ def delay_after_error(errors: int) -> float:
 
 
 def claim_duration(limit: float | timedelta) -> float:
-    """Return a time limit for claims in seconds.
+    """Return a visibility timeout in seconds.
 
     Raises:
         TypeError: It is no duration.
         ValueError: It is less than a second: claims are extended, and looked after, about once a second.
     """
-    duration = seconds(limit, "claim_time_limit")
+    duration = seconds(limit, "visibility_timeout")
     if duration < 1:
-        raise ValueError(f"claim_time_limit is at least 1 s, not {duration:g} s.")
+        raise ValueError(f"visibility_timeout is at least 1 s, not {duration:g} s.")
     return duration
 
 

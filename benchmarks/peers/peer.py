@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.database import Database
+from benchmarks.database import BenchmarkDatabase
 from benchmarks.measurement import Work
 
 __all__ = ["OpenPeer", "Peer", "Unavailable", "import_peer"]
@@ -37,7 +37,7 @@ class Peer:
     share: float = 1.0
 
 
-OpenPeer = Callable[[Database], AbstractContextManager[Peer]]
+OpenPeer = Callable[[BenchmarkDatabase], AbstractContextManager[Peer]]
 """Makes a peer ready, in the same database if it uses PostgreSQL. Raises Unavailable."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from benchmarks.database import BODY, Database
+from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import Work
 from benchmarks.peers.peer import Peer, import_peer
 
@@ -15,7 +15,7 @@ _QUEUE = "benchmark"
 
 
 @contextmanager
-def open_pgmq(database: Database) -> Iterator[Peer]:
+def open_pgmq(database: BenchmarkDatabase) -> Iterator[Peer]:
     """Install pgmq's functions, and make a queue."""
     pgmq, install, pool = import_peer("pgmq"), import_peer("pgmq.install"), import_peer("psycopg_pool")
     database.execute(install.get_embedded_install_sql())

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import psycopg
 
-from benchmarks.database import BODY, Database
+from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import Work
 from benchmarks.peers.peer import Peer, import_peer
 
@@ -21,7 +21,7 @@ _PAYLOAD = BODY.encode()
 
 
 @contextmanager
-def open_pgqueuer(database: Database) -> Iterator[Peer]:
+def open_pgqueuer(database: BenchmarkDatabase) -> Iterator[Peer]:
     """Install PgQueuer's tables."""
     queries_module = import_peer("pgqueuer.queries")
     worker = uuid.uuid4()

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from benchmarks.database import BODY, Database
+from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import Work
 from benchmarks.peers.peer import Peer, import_peer
 
@@ -16,7 +16,7 @@ _CONCURRENCY = 10
 
 
 @contextmanager
-def open_procrastinate(database: Database) -> Iterator[Peer]:
+def open_procrastinate(database: BenchmarkDatabase) -> Iterator[Peer]:
     """Install Procrastinate's tables."""
     procrastinate = import_peer("procrastinate")
     logging.getLogger("procrastinate").setLevel(logging.ERROR)

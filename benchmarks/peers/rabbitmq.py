@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.database import BODY, Database
+from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import Work
 from benchmarks.peers.peer import Peer, Unavailable, import_peer
 
@@ -29,7 +29,7 @@ _PAYLOAD = BODY.encode()
 
 
 @contextmanager
-def open_rabbitmq(database: Database) -> Iterator[Peer]:  # noqa: ARG001 - RabbitMQ has a store of its own
+def open_rabbitmq(database: BenchmarkDatabase) -> Iterator[Peer]:  # noqa: ARG001 - RabbitMQ has a store of its own
     """Start a RabbitMQ server in a temporary directory, and make queues."""
     pika = import_peer("pika")
     with _server() as port:

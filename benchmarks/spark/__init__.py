@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from benchmarks.measurement import Comparison
+from benchmarks.measurement import BenchmarkResult
 from benchmarks.setting import Setting
 from jmsql.exceptions import ResourceAllocationException
 
 __all__ = ["spark_memory", "spark_read", "spark_write"]
 
 
-def spark_read(setting: Setting) -> list[Comparison]:
+def spark_read(setting: Setting) -> list[BenchmarkResult]:
     """Read 1,000,000 messages into Parquet with Spark, beside plain ADBC and JDBC."""
     if not _can_run(setting):
         return []
@@ -18,7 +18,7 @@ def spark_read(setting: Setting) -> list[Comparison]:
     return read(setting)
 
 
-def spark_write(setting: Setting) -> list[Comparison]:
+def spark_write(setting: Setting) -> list[BenchmarkResult]:
     """Send 1,000,000 rows of a DataFrame exactly once, beside plain JDBC."""
     if not _can_run(setting):
         return []
@@ -27,7 +27,7 @@ def spark_write(setting: Setting) -> list[Comparison]:
     return write(setting)
 
 
-def spark_memory(setting: Setting) -> list[Comparison]:
+def spark_memory(setting: Setting) -> list[BenchmarkResult]:
     """Growth of Spark's driver while it streams 1,000,000 messages."""
     if not _can_run(setting):
         return []

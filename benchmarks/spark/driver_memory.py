@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.measurement import Comparison, at_most
+from benchmarks.measurement import BenchmarkResult, at_most
 from benchmarks.setting import Setting
 from benchmarks.spark.session import jmsql_options, spark_session
 
@@ -23,7 +23,7 @@ _FIRST = 2
 _ALLOWED_MEBIBYTES = 50.0
 
 
-def driver_memory(setting: Setting) -> list[Comparison]:
+def driver_memory(setting: Setting) -> list[BenchmarkResult]:
     """Stream a queue in 20 batches, and look at the driver after the third and after the last."""
     if not sys.platform.startswith("linux"):
         setting.skip("spark-memory", "it is read from /proc, which only Linux has")
@@ -34,7 +34,7 @@ def driver_memory(setting: Setting) -> list[Comparison]:
     with spark_session(setting) as spark:
         heap, source = _stream(spark, setting)
     return [
-        Comparison("spark-memory", what, "allowed", "MiB", [after - before], [_ALLOWED_MEBIBYTES], at_most(1))
+        BenchmarkResult("spark-memory", what, "allowed", "MiB", [after - before], [_ALLOWED_MEBIBYTES], at_most(1))
         for what, (before, after) in {"growth, heap": heap, "growth, process of the source": source}.items()
     ]
 

@@ -13,8 +13,8 @@ import pyarrow.parquet
 from adbc_driver_postgresql.dbapi import connect
 from pyspark.sql import DataFrame, DataFrameReader, Observation, SparkSession, functions
 
-from benchmarks.database import Database
-from benchmarks.measurement import Comparison, Contender, Target, Work, at_least, compare
+from benchmarks.database import BenchmarkDatabase
+from benchmarks.measurement import BenchmarkResult, Contender, Target, Work, at_least, compare
 from benchmarks.setting import Setting
 from benchmarks.spark.session import jdbc_options, jmsql_options, spark_session
 from jmsql.spark.options import Options
@@ -41,9 +41,9 @@ _COLUMNS = (
 )
 
 
-def read(setting: Setting) -> list[Comparison]:
+def read(setting: Setting) -> list[BenchmarkResult]:
     """Read a queue, with the properties of its messages and without."""
-    found: list[Comparison] = []
+    found: list[BenchmarkResult] = []
     setting.tell(f"filling a queue with {setting.effort.backlog:,} messages")
     setting.database.fill(_QUEUE, setting.effort.backlog, _PROPERTIES)
     setting.database.execute("vacuum (analyze) jmsql_internal.message")
@@ -63,7 +63,7 @@ def read(setting: Setting) -> list[Comparison]:
 
 def _compare(
     setting: Setting, spark: SparkSession, path: Path | None, what: str, schema: str, properties: str
-) -> list[Comparison]:
+) -> list[BenchmarkResult]:
     query = _SELECT.format(properties=properties)
     source = {**jmsql_options(setting), "queue": _QUEUE}
     jmsql, two, adbc, jdbc = f"jmsql, {what}", f"jmsql, {what}, 2 partitions", "ADBC, 1 connection", "JDBC"
@@ -100,7 +100,7 @@ def _spark(path: Path | None, rows: DataFrame) -> Iterator[Work]:
 
 
 @contextmanager
-def _adbc(path: Path | None, database: Database, query: str) -> Iterator[Work]:
+def _adbc(path: Path | None, database: BenchmarkDatabase, query: str) -> Iterator[Work]:
     def work(count: int) -> None:
         with connect(database.url) as connection, connection.cursor() as cursor:
             cursor.execute(query)

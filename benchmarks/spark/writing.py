@@ -8,8 +8,8 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.database import BODY, Database
-from benchmarks.measurement import Comparison, Contender, Target, Work, at_least, compare
+from benchmarks.database import BODY, BenchmarkDatabase
+from benchmarks.measurement import BenchmarkResult, Contender, Target, Work, at_least, compare
 from benchmarks.setting import Setting
 from benchmarks.spark.session import jdbc_options, jmsql_options, spark_session
 
@@ -35,7 +35,7 @@ _REWRITTEN = "JDBC, reWriteBatchedInserts"
 _JDBC = {"JDBC": _TEXT_TO_JSON, _REWRITTEN: f"{_TEXT_TO_JSON}&reWriteBatchedInserts=true"}
 
 
-def write(setting: Setting) -> list[Comparison]:
+def write(setting: Setting) -> list[BenchmarkResult]:
     """Send the rows of a DataFrame to a queue, and insert them into a table."""
     database = setting.database
     database.execute(_TABLE)
@@ -60,7 +60,7 @@ def write(setting: Setting) -> list[Comparison]:
         return comparisons
 
 
-def _empty(database: Database) -> None:
+def _empty(database: BenchmarkDatabase) -> None:
     database.execute("truncate plain_message, jmsql_internal.message, jmsql_internal.delivery")
     database.execute("checkpoint")
 
@@ -74,7 +74,7 @@ def _rows(spark: SparkSession, count: int) -> DataFrame:
 
 
 @contextmanager
-def _jmsql(spark: SparkSession, database: Database, reach: dict[str, str]) -> Iterator[Work]:
+def _jmsql(spark: SparkSession, database: BenchmarkDatabase, reach: dict[str, str]) -> Iterator[Work]:
     def work(count: int) -> None:
         _rows(spark, count).write.format("jmsql").options(**reach).mode("append").save()
         _check(database, "jmsql_internal.message", count)
@@ -83,7 +83,7 @@ def _jmsql(spark: SparkSession, database: Database, reach: dict[str, str]) -> It
 
 
 @contextmanager
-def _jdbc(spark: SparkSession, database: Database, reach: dict[str, str]) -> Iterator[Work]:
+def _jdbc(spark: SparkSession, database: BenchmarkDatabase, reach: dict[str, str]) -> Iterator[Work]:
     options = {**reach, "dbtable": "plain_message", "batchsize": "10000"}
 
     def work(count: int) -> None:
@@ -94,7 +94,7 @@ def _jdbc(spark: SparkSession, database: Database, reach: dict[str, str]) -> Ite
     yield work
 
 
-def _check(database: Database, table: str, count: int) -> None:
+def _check(database: BenchmarkDatabase, table: str, count: int) -> None:
     found = database.count(table)
     if found != count:
         raise SystemExit(f"{table} has {found:,} of {count:,} rows.")

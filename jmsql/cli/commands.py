@@ -39,7 +39,7 @@ COMMANDS = {
     ),
     "receive": Listed(
         "messages.receive:receive",
-        "Take messages off a queue, or off a subscription to a topic, and print them.",
+        "Dequeue messages of a queue, or of a subscription to a topic, and print them.",
     ),
     "browse": Listed(
         "messages.browse:browse",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jmsql.client.factory import ConnectionFactory
 
 __all__ = [
-    "Database",
+    "DatabaseAddress",
     "Json",
     "QueueName",
     "Schema",
@@ -118,7 +118,7 @@ SparkSettings = Annotated[
 ]
 
 
-class Database(NamedTuple):
+class DatabaseAddress(NamedTuple):
     """Where the command finds the messages."""
 
     url: str
@@ -138,18 +138,18 @@ class Database(NamedTuple):
         return Administration(self.url, schema=self.schema)
 
 
-def open_database(url: str | None, schema: str) -> Database:
+def open_database(url: str | None, schema: str) -> DatabaseAddress:
     """Return the database that the options name; the embedded server is started if they name none.
 
     Raises:
         ResourceAllocationException: There is no embedded server, or it does not start.
     """
     if url is not None:
-        return Database(url, schema, is_embedded=False)
+        return DatabaseAddress(url, schema, is_embedded=False)
     from jmsql.embedded import start_server
 
     with working("Starting the embedded server ..."):
-        return Database(start_server().url, schema, is_embedded=True)
+        return DatabaseAddress(start_server().url, schema, is_embedded=True)
 
 
 def check_duration(parameter: typer.CallbackParam, value: float) -> float:

@@ -66,11 +66,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def age(moment: datetime | None) -> str:
+def age(timestamp: datetime | None) -> str:
     """Return how long ago something was, in its largest unit: ``3 min``."""
-    if moment is None:
+    if timestamp is None:
         return ""
-    seconds = max(0.0, (datetime.now(UTC) - moment).total_seconds())
+    seconds = max(0.0, (datetime.now(UTC) - timestamp).total_seconds())
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{int(seconds / size)} {unit}"

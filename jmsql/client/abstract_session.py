@@ -131,7 +131,7 @@ class AbstractSession(ABC):
 
     def _receive_from(self, queue: Queue, selector: str | None) -> QueueReceiver:
         parsed = Selector.parse(selector)
-        state = ConsumerState("QueueReceiver", queue, parsed, self._receiving.open_inbox(queue, parsed))
+        state = ConsumerState("QueueReceiver", queue, parsed, self._receiving.open_buffer(queue, parsed))
         self._receiving.consumer_opened(state)
         return QueueReceiver(self._receiving, state)
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.claimed_delivery import ClaimedDelivery
 from jmsql.client.delivery import AcceptingDelivery, Delivery, HeldDelivery, ImmediateDelivery
-from jmsql.client.observation import settling
+from jmsql.client.instrumentation import settling
 
 if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
-    from jmsql.client.inbox import Inbox
     from jmsql.client.message_listener import MessageCheck
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.client.session_state import SessionState
     from jmsql.exceptions import JMSException
     from jmsql.messages import Message
@@ -50,7 +50,7 @@ class Acknowledgement(ABC):
                 the mode (Jakarta Messaging 3.1, chapter 8.6): where the session acknowledges by itself, it is as if
                 nobody had asked for the message; else the message counts as received.
         """
-        row = self.delivery(consumer).next(consumer.inbox)
+        row = self.delivery(consumer).next(consumer.buffer)
         if row is None:
             return None
         message = self.message(consumer, row)
@@ -80,14 +80,14 @@ class Acknowledgement(ABC):
         """Bring the store to where the session is, for a look at it."""
 
     @abstractmethod
-    def unloaded(self, inbox: Inbox) -> None:
-        """Give back what an inbox holds that a connection consumer has filled."""
+    def unloaded(self, buffer: PrefetchBuffer) -> None:
+        """Release what a prefetch buffer holds that a connection consumer has filled."""
 
     def failed(self, error: JMSException) -> JMSException:
         """Begin again after an error between listeners, and return what their connection is told."""
         return error
 
-    def keeping_claims(self) -> AbstractContextManager[None]:
+    def extend_claims(self) -> AbstractContextManager[None]:
         """Extend the claims on what was delivered and not acknowledged for as long as a `with` block runs."""
         return nullcontext()
 
@@ -100,27 +100,27 @@ class ClaimedAcknowledgement(Acknowledgement):
         self._claimed = ClaimedDelivery(state.database, lambda: client.control, client.redelivery, client.returned)
         super().__init__(state, self._claimed)
 
-    def unloaded(self, inbox: Inbox) -> None:
-        self._client.returned(self._claimed.closed(inbox))
+    def unloaded(self, buffer: PrefetchBuffer) -> None:
+        self._client.returned(self._claimed.closed(buffer))
 
-    def keeping_claims(self) -> AbstractContextManager[None]:
-        return self._client.control.keeping(self._claimed.limited_claims)
+    def extend_claims(self) -> AbstractContextManager[None]:
+        return self._client.control.extending(self._claimed.extended_claims)
 
-    def give_back(self, error: str | None = None) -> list[MessageKey]:
-        """Give back what was claimed and not acknowledged, and return it.
+    def release(self, error: str | None = None) -> list[MessageKey]:
+        """Release what was claimed and not acknowledged, and return it.
 
         Args:
             error: Why, if something went wrong.
         """
-        given_back = self._claimed.give_back(error)
+        released = self._claimed.release(error)
         for consumer in self._state.consumers:
-            given_back += self._claimed.closed(consumer.inbox)
-        return given_back
+            released += self._claimed.closed(consumer.buffer)
+        return released
 
     def close(self) -> None:
         """Settle what was claimed, as the session closes."""
         self.paused()
-        self._client.returned(self.give_back())
+        self._client.returned(self.release())
 
 
 class ClientAcknowledgement(ClaimedAcknowledgement):
@@ -137,7 +137,7 @@ class OwnAcknowledgement(ClaimedAcknowledgement):
 
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         accept = None if check is None else lambda row: check(row.message(consumer.destination))
-        row = self.delivery(consumer).next(consumer.inbox, accept)
+        row = self.delivery(consumer).next(consumer.buffer, accept)
         return None if row is None else self.message(consumer, row)
 
     def delivery(self, consumer: ConsumerState | None) -> AcceptingDelivery:  # noqa: ARG002 - as above
@@ -146,7 +146,7 @@ class OwnAcknowledgement(ClaimedAcknowledgement):
     def handled(self, error: str | None) -> None:
         if error is not None:
             with settling(self._state.facts, "release"):
-                self._client.returned(self._claimed.give_back(error))
+                self._client.returned(self._claimed.release(error))
 
 
 class AutoAcknowledgement(OwnAcknowledgement):

@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.store.autocommit import pooled_runner
+from jmsql.store.counters import Counts
 from jmsql.store.notification import DELAYED_CHANNEL
 from jmsql.store.send import Publisher
-from jmsql.store.traffic import Counts
 
 if TYPE_CHECKING:
     from jmsql.client.connection_destinations import ConnectionDestinations
-    from jmsql.client.memberships import Memberships
-    from jmsql.client.outbox import News
     from jmsql.client.redelivery import Redelivery
+    from jmsql.client.send_buffer import News
     from jmsql.client.side_runner import SideRunner
     from jmsql.client.start_reminder import StartReminder
+    from jmsql.client.subscription_registry import SubscriptionRegistry
     from jmsql.exceptions import JMSException
     from jmsql.store.control import ControlConnection
+    from jmsql.store.counters import DestinationCounters
     from jmsql.store.engine import ConnectionPool
     from jmsql.store.message_key import MessageKey
     from jmsql.store.server_clock import ServerClock
     from jmsql.store.statement import Steps
-    from jmsql.store.traffic import Traffic
     from jmsql.timings import Timings
 
 __all__ = ["ClientContext"]
@@ -44,9 +44,9 @@ class ClientContext:
         control: The control connection.
         side: Where is done what does not belong into a session's transaction.
         destinations: The connection's destinations.
-        memberships: The subscriptions that its consumers have joined.
+        subscription_registry: The subscriptions that its consumers have joined.
         redelivery: What becomes of messages whose deliveries fail.
-        traffic: Where it is counted what is sent and received.
+        counters: Where it is counted what is sent and received.
         clock: By which messages expire.
         start_reminder: Warns of consumers of a connection that was never started.
         failed: Tells the exception listener of a problem.
@@ -63,9 +63,9 @@ class ClientContext:
     control: ControlConnection
     side: SideRunner
     destinations: ConnectionDestinations
-    memberships: Memberships
+    subscription_registry: SubscriptionRegistry
     redelivery: Redelivery
-    traffic: Traffic
+    counters: DestinationCounters
     clock: ServerClock
     start_reminder: StartReminder
     failed: Callable[[JMSException], None]
@@ -88,10 +88,10 @@ class ClientContext:
         """Count what a session has sent, and wake those that wait for it."""
         channels = {self.destinations.find(destination): destination for destination in news.destinations}
         for number, destination in channels.items():
-            self.traffic.count(number, destination, Counts(sent=news.destinations[destination]))
+            self.counters.count(number, destination, Counts(sent=news.destinations[destination]))
         self.control.sent([*channels, DELAYED_CHANNEL] if news.delayed else channels)
 
     def returned(self, keys: Sequence[MessageKey]) -> None:
-        """Wake those that wait for messages which a session has given back."""
+        """Wake those that wait for messages which a session has released."""
         if keys:
             self.control.returned(keys)

@@ -13,22 +13,22 @@ from jmsql.client.client_context import ClientContext
 from jmsql.client.connection_consumer import ConnectionConsumer
 from jmsql.client.connection_destinations import ConnectionDestinations
 from jmsql.client.exception_listening import ExceptionListener, ExceptionListening
-from jmsql.client.memberships import Memberships
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.redelivery import Redelivery
 from jmsql.client.session import Session
 from jmsql.client.sessions import Sessions
 from jmsql.client.side_runner import SideRunner
 from jmsql.client.start_reminder import StartReminder
+from jmsql.client.subscription_registry import SubscriptionRegistry
 from jmsql.destinations import Destination, require_destination
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
 from jmsql.public_names import set_module
 from jmsql.store.control import ControlConnection
+from jmsql.store.counters import DestinationCounters
 from jmsql.store.engine import ConnectionPool, Endpoint, without_secrets
 from jmsql.store.pooler import find_database
 from jmsql.store.runner import runner
 from jmsql.store.server_clock import ServerClock
-from jmsql.store.traffic import Traffic
 from jmsql.timings import Timings
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ class Connection:
         self._control = control
         self._metadata = ConnectionMetaData(control.server.version)
         self._exceptions = ExceptionListening(self)
-        self._traffic = Traffic()
+        self._counters = DestinationCounters()
         self._side = SideRunner(side_pool, schema, restricted=control.server.is_restricted)
         self._destinations = ConnectionDestinations(
             self._side, lambda: control.connection_id, automatic_creation=automatic_creation
         )
-        self._memberships = Memberships(self._destinations, control, self.tell_exception_listener)
+        self._subscription_registry = SubscriptionRegistry(self._destinations, control, self.tell_exception_listener)
         self._client = ClientContext(
             pool=pool,
             schema=schema,
@@ -85,9 +85,9 @@ class Connection:
             control=control,
             side=self._side,
             destinations=self._destinations,
-            memberships=self._memberships,
+            subscription_registry=self._subscription_registry,
             redelivery=Redelivery(self._side, self._destinations, control, timings.policy_refresh_interval),
-            traffic=self._traffic,
+            counters=self._counters,
             clock=clock,
             start_reminder=StartReminder(timings.start_reminder_delay),
             failed=self.tell_exception_listener,
@@ -123,7 +123,7 @@ class Connection:
             if client_id is not None:
                 opened._take_client_id(client_id)
             control.serve(
-                opened.tell_exception_listener, opened._join_again, opened._traffic, opened._sessions.consumption
+                opened.tell_exception_listener, opened._join_again, opened._counters, opened._sessions.consumption
             )
         except BaseException:
             control.close()
@@ -370,7 +370,7 @@ class Connection:
         self._client.used = True
 
     def _join_again(self, former_ids: Sequence[int]) -> None:
-        self._memberships.join_again(former_ids, self._sessions.subscribers)
+        self._subscription_registry.join_again(former_ids, self._sessions.subscribers)
 
     def _check_open(self) -> None:
         self._sessions.check_open()

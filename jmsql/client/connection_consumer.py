@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.dispatcher import Dispatcher, dispatch
-from jmsql.client.inbox import Inbox
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.client.server_sessions import ServerSession, ServerSessionPool
 from jmsql.client.session import Session
 from jmsql.client.sessions import Sessions
@@ -59,8 +59,8 @@ class ConnectionConsumer:
             self._state.check_open()
             (self._consumer,) = self._state.consumers
         # A message is locked for a look at it, in a transaction that has ended when the look is over.
-        self._consumer.inbox.fetch_by(lock)
-        self._inboxes: weakref.WeakKeyDictionary[Dispatcher, Inbox] = weakref.WeakKeyDictionary()
+        self._consumer.buffer.fetch_by(lock)
+        self._buffers: weakref.WeakKeyDictionary[Dispatcher, PrefetchBuffer] = weakref.WeakKeyDictionary()
         # Held while a session is loaded.
         self._lock = threading.Lock()
         self._closed = False
@@ -129,15 +129,15 @@ class ConnectionConsumer:
 
     def _look(self) -> MessageKey | None:
         """Return the key of the first message that can be had now."""
-        inbox = self._consumer.inbox
+        buffer = self._consumer.buffer
         # Who closes the session waits for its lock: nothing is asked of the server after that.
         with self._state.lock:
             if self._state.closed:
                 return None
-            rows = self._client.side.run(inbox.fetch, 1)
+            rows = self._client.side.run(buffer.fetch, 1)
         for row in rows:
-            key = inbox.key(row)
-            inbox.returned(key)
+            key = buffer.key(row)
+            buffer.returned(key)
             return key
         return None
 
@@ -148,13 +148,13 @@ class ConnectionConsumer:
                 return 0
             dispatcher = _require(self._sessions, session)
             own = self._consumer
-            inbox = self._inboxes.get(dispatcher)
-            if inbox is None or inbox.queue_id != own.inbox.queue_id:
-                self._inboxes[dispatcher] = inbox = dispatcher.inbox_like(own.inbox)
+            buffer = self._buffers.get(dispatcher)
+            if buffer is None or buffer.queue_id != own.buffer.queue_id:
+                self._buffers[dispatcher] = buffer = dispatcher.buffer_like(own.buffer)
             if first is not None:
-                inbox.wake_up(first)
+                buffer.notify(first)
             return dispatcher.load(
-                ConsumerState("load", own.destination, own.selector, inbox, is_load=True), self._max_messages
+                ConsumerState("load", own.destination, own.selector, buffer, is_load=True), self._max_messages
             )
 
     def _start(self, server_session: ServerSession) -> None:

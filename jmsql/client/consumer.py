@@ -7,7 +7,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
-from jmsql.client import observation
+from jmsql.client import instrumentation
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.message_listener import MessageCheck, MessageListener, require_listener
 from jmsql.destinations import Queue, Topic
@@ -18,8 +18,8 @@ from jmsql.policies import claim_duration
 from jmsql.public_names import set_module
 
 if TYPE_CHECKING:
-    from jmsql.client.inbox import Inbox
-    from jmsql.client.observation import SessionFacts
+    from jmsql.client.instrumentation import SessionFacts
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.destinations import Destination
     from jmsql.policies import RedeliveryPolicy
     from jmsql.selectors import Selector
@@ -37,7 +37,7 @@ class ReceiveOperations(Protocol):
     """What a session does for its consumers and browsers."""
 
     followed: SessionFacts | None
-    """What an observer of calls of `receive` is told of the session; None: it is told of none."""
+    """What the instrumentation of `receive` is told of the session; None: calls are not told."""
 
     @property
     def client_id(self) -> str | None:
@@ -49,7 +49,7 @@ class ReceiveOperations(Protocol):
     def queue_id(self, queue: Queue, action: Action) -> int:
         """Return the queue's id, making the queue if need be."""
 
-    def open_inbox(self, queue: Queue, selector: Selector | None) -> Inbox:
+    def open_buffer(self, queue: Queue, selector: Selector | None) -> PrefetchBuffer:
         """Make what a consumer fetches messages into."""
 
     def consumer_opened(self, consumer: ConsumerState) -> None:
@@ -135,7 +135,7 @@ class MessageConsumer:
     def set_message_listener(self, listener: MessageListener | None) -> None:
         """Have a listener called with the messages from now on (JMS 1.1, chapter 4.5.2).
 
-        What was fetched ahead for `receive` is given back first.
+        What was fetched ahead for `receive` is released first.
 
         Args:
             listener: A callable, or an object with `on_message`; None: `receive` is used from now on.
@@ -160,13 +160,13 @@ class MessageConsumer:
             IllegalStateException: The consumer is closed, or of a session in the caller's transaction.
         """
         self._check_open()
-        rules = self._state.inbox.policy.rules
+        rules = self._state.buffer.policy.rules
         return None if rules is None else rules.policy
 
     @redelivery_policy.setter
     def redelivery_policy(self, policy: RedeliveryPolicy | None) -> None:
         self._check_open()
-        self._state.inbox.policy.rules = None if policy is None else self._session.redelivery_rules(policy)
+        self._state.buffer.policy.rules = None if policy is None else self._session.redelivery_rules(policy)
 
     @property
     def default_redelivery_policy(self) -> RedeliveryPolicy | None:
@@ -176,16 +176,16 @@ class MessageConsumer:
             IllegalStateException: The consumer is closed, or of a session in the caller's transaction.
         """
         self._check_open()
-        rules = self._state.inbox.policy.default
+        rules = self._state.buffer.policy.default
         return None if rules is None else rules.policy
 
     @default_redelivery_policy.setter
     def default_redelivery_policy(self, policy: RedeliveryPolicy | None) -> None:
         self._check_open()
-        self._state.inbox.policy.default = None if policy is None else self._session.redelivery_rules(policy)
+        self._state.buffer.policy.default = None if policy is None else self._session.redelivery_rules(policy)
 
     @property
-    def claim_time_limit(self) -> float | None:
+    def visibility_timeout(self) -> float | None:
         """For how many seconds (or a `timedelta`) messages are claimed in sessions that are not transacted.
 
         A message that is not acknowledged in time is delivered again, to the first consumer that asks, and its
@@ -197,12 +197,12 @@ class MessageConsumer:
             ValueError: It is less than a second.
         """
         self._check_open()
-        return self._state.inbox.policy.claim_time_limit
+        return self._state.buffer.policy.visibility_timeout
 
-    @claim_time_limit.setter
-    def claim_time_limit(self, limit: float | timedelta | None) -> None:
+    @visibility_timeout.setter
+    def visibility_timeout(self, limit: float | timedelta | None) -> None:
         self._check_open()
-        self._state.inbox.policy.claim_time_limit = None if limit is None else claim_duration(limit)
+        self._state.buffer.policy.visibility_timeout = None if limit is None else claim_duration(limit)
 
     def receive(self, timeout: float | timedelta | None = None) -> Message | None:
         """Return the next message, waiting for it if need be.
@@ -261,7 +261,7 @@ class MessageConsumer:
 
     def _receive(self, timeout: float | None, check: MessageCheck | None = None) -> Message | None:
         session, state = self._session, self._state
-        follower, followed = observation.observer, session.followed
+        follower, followed = instrumentation.active, session.followed
         if follower is None or followed is None:
             return session.receive(state, timeout, check)
         subscription = None if state.subscription is None else state.subscription.name

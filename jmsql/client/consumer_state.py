@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jmsql.client.inbox import Inbox
     from jmsql.client.message_listener import MessageListener
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.destinations import Destination
     from jmsql.selectors import Selector
     from jmsql.store.subscriptions import SubscriptionDefinition
@@ -21,7 +21,7 @@ class ConsumerState:
         kind: What the consumer is called, for the log.
         destination: The queue or topic that its messages come from.
         selector: Which of its messages are wanted; None: all.
-        inbox: What it has fetched and not delivered.
+        buffer: What it has fetched and not delivered.
         subscription: The subscription that it receives from, if it comes from a topic.
         is_load: Whether it is none of the application's, but says where a connection consumer's messages come from.
     """
@@ -31,7 +31,7 @@ class ConsumerState:
         kind: str,
         destination: Destination,
         selector: Selector | None,
-        inbox: Inbox,
+        buffer: PrefetchBuffer,
         subscription: SubscriptionDefinition | None = None,
         *,
         is_load: bool = False,
@@ -39,7 +39,7 @@ class ConsumerState:
         self.kind = kind
         self.destination = destination
         self.selector = selector
-        self.inbox = inbox
+        self.buffer = buffer
         self.subscription = subscription
         self.is_load = is_load
         self.listener: MessageListener | None = None

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jmsql.client.failure_text import failure_text
+from jmsql.client.instrumentation import processing
 from jmsql.client.message_listener import MessageListener, call_listener
-from jmsql.client.observation import processing
 from jmsql.client.polling import PollInterval
 from jmsql.client.session_state import SessionState
 from jmsql.client.transaction import Transaction
@@ -18,7 +18,7 @@ from jmsql.messages import Message
 
 if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
-    from jmsql.client.inbox import Inbox
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
 
 __all__ = ["Dispatcher", "dispatch"]
 
@@ -42,7 +42,7 @@ def dispatch(
     client = state.client
     poll = PollInterval(client.timings)
     while not state.closed:
-        news = state.wake_ups.count
+        news = state.notifications.count
         try:
             delivered = deliver()
         except JMSException as error:
@@ -51,10 +51,10 @@ def dispatch(
         if delivered:
             poll.reset()
         elif client.started:
-            state.wake_ups.wait(news, poll.next())
+            state.notifications.wait(news, poll.next())
         else:
             who = waiting()
-            state.wake_ups.wait(news, None if who is None else client.start_reminder.look(who))
+            state.notifications.wait(news, None if who is None else client.start_reminder.look(who))
 
 
 class Dispatcher:
@@ -126,7 +126,7 @@ class Dispatcher:
             return False
         error: str | None = "The listener's thread was ended."
         try:
-            with self._acknowledgement.keeping_claims():
+            with self._acknowledgement.extend_claims():
                 error = self._failure(listener, message)
         finally:
             self._acknowledgement.handled(error)
@@ -150,9 +150,9 @@ class Dispatcher:
 
     # For connection consumers
 
-    def inbox_like(self, inbox: Inbox) -> Inbox:
-        """Make an inbox for the same messages, by which this session takes them from the store."""
-        return inbox.copy(self._acknowledgement.to_listeners.operation)
+    def buffer_like(self, buffer: PrefetchBuffer) -> PrefetchBuffer:
+        """Make a prefetch buffer for the same messages, by which this session fetches them from the store."""
+        return buffer.copy(self._acknowledgement.to_listeners.operation)
 
     def load(self, consumer: ConsumerState, limit: int) -> int:
         """Fetch up to `limit` messages for the next `run`, and return how many there were.
@@ -175,9 +175,9 @@ class Dispatcher:
                 return 0
             self._loaded = consumer
             state.consumers.add(consumer)
-            consumer.inbox.give_up()  # what an earlier run has left, which the open transaction holds
-            self._acknowledgement.to_listeners.fetch(consumer.inbox, limit)
-            return len(consumer.inbox)
+            consumer.buffer.give_up()  # what an earlier run has left, which the open transaction holds
+            self._acknowledgement.to_listeners.fetch(consumer.buffer, limit)
+            return len(consumer.buffer)
 
     def run(self) -> None:
         """Deliver what was loaded.
@@ -211,13 +211,13 @@ class Dispatcher:
             consumer, listener = self._loaded, self.state.message_listener
             if consumer is None or listener is None or not self._may_deliver:
                 return False
-            row = self._acknowledgement.to_listeners.next_held(consumer.inbox)
+            row = self._acknowledgement.to_listeners.next_held(consumer.buffer)
             return self._deliver(listener, None if row is None else self._acknowledgement.message(consumer, row))
 
     def unload(self) -> None:
-        """Give back what was loaded and is not delivered."""
+        """Release what was loaded and is not delivered."""
         with self.state.lock:
             consumer, self._loaded = self._loaded, None
             if consumer is not None:
                 self.state.consumers.discard(consumer)
-                self._acknowledgement.unloaded(consumer.inbox)
+                self._acknowledgement.unloaded(consumer.buffer)

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, NoReturn
 from jmsql.client.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.consumer_state import ConsumerState
-from jmsql.client.inbox import Inbox
+from jmsql.client.instrumentation import SessionFacts
 from jmsql.client.message_listener import MessageCheck, MessageListener
-from jmsql.client.observation import SessionFacts
-from jmsql.client.outbox import Outbox
 from jmsql.client.polling import PollInterval
+from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.send_buffer import SendBuffer
 from jmsql.destinations import Destination, Queue, TemporaryQueue, Topic, require_queue
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, TransactionInProgressException
 from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.acknowledge import Recipient
+from jmsql.store.counters import Counts, measure, meters
 from jmsql.store.errors import jms_errors
 from jmsql.store.lookup import find_queue, queue_id, require_access
 from jmsql.store.receive import browse, require_read_committed
 from jmsql.store.runner import Runner
 from jmsql.store.send import Publisher, notify_sent
 from jmsql.store.server_clock import ServerClock
-from jmsql.store.traffic import Counts, measure, meters
 from jmsql.timings import Timings
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class EnlistedSession(AbstractSession):
         self._is_restricted = False
         self._closed = False
         self._sending = self._receiving = self
-        self.outbox = Outbox()
+        self.send_buffer = SendBuffer()
         self.facts = self.followed = SessionFacts()
         self.clock = ServerClock(timings)
 
@@ -145,17 +145,17 @@ class EnlistedSession(AbstractSession):
 
     def flush(self) -> None:
         """Insert what waits to be sent, in the caller's transaction."""
-        if not self.outbox:
+        if not self.send_buffer:
             return
         runner = self._runner
         try:
-            runner.run(self.outbox.flush(_NOBODY))
+            runner.run(self.send_buffer.flush(_NOBODY))
         except InvalidDestinationException:
-            for destination in self.outbox.destinations:
+            for destination in self.send_buffer.destinations:
                 if not isinstance(destination, TemporaryQueue | Topic):
                     runner.run(queue_id(destination.name))
-            runner.run(self.outbox.flush(_NOBODY))
-        news = self.outbox.ended()
+            runner.run(self.send_buffer.flush(_NOBODY))
+        news = self.send_buffer.ended()
         interval = self._timings.enlisted_notification_interval
         due = [destination for destination in news.destinations if _notification_due(destination, interval)]
         topics = [destination.name for destination in due if isinstance(destination, Topic)]
@@ -216,13 +216,13 @@ class EnlistedSession(AbstractSession):
         """Send a message with the caller's commit."""
         with jms_errors("joining the transaction"):
             self._transaction.begin()
-        self.outbox.add(destination, message)
+        self.send_buffer.add(destination, message)
         if self._transaction.buffers:
             return
         try:
             self.flush()
         finally:
-            self.outbox.ended()  # a message that failed does not go out with the next
+            self.send_buffer.ended()  # a message that failed does not go out with the next
 
     def send_asynchronously(self, send: AsynchronousSend) -> NoReturn:  # noqa: ARG002 - refused, whatever it is
         raise IllegalStateException(
@@ -232,11 +232,13 @@ class EnlistedSession(AbstractSession):
     def complete(self, method: str) -> None:
         """Do nothing: none is asynchronous."""
 
-    def open_inbox(self, queue: Queue, selector: Selector | None) -> Inbox:
+    def open_buffer(self, queue: Queue, selector: Selector | None) -> PrefetchBuffer:
         queue_id = self.queue_id(queue, "receive")
-        return Inbox(queue_id, selector, self._take, lambda: None, queue, clock=self.clock, timings=self._timings)
+        return PrefetchBuffer(
+            queue_id, selector, self._dequeue, lambda: None, queue, clock=self.clock, timings=self._timings
+        )
 
-    def _take(
+    def _dequeue(
         self,
         queue_id: int,
         selector: Selector | None,
@@ -244,7 +246,7 @@ class EnlistedSession(AbstractSession):
         limit: int,
         groups: GroupScan | None = None,
     ) -> Query[list[MessageRow]]:
-        return Recipient(restricted=self._is_restricted).take(queue_id, selector, lowest, limit, groups)
+        return Recipient(restricted=self._is_restricted).dequeue(queue_id, selector, lowest, limit, groups)
 
     def receive(self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None) -> Message | None:
         """Return the consumer's next message, or None after `timeout` seconds; it counts as received anyway."""
@@ -253,14 +255,14 @@ class EnlistedSession(AbstractSession):
         poll = PollInterval(self._timings)
         is_first = True
         while not (self._closed or consumer.closed):
-            if consumer.inbox.queue_id == _NO_QUEUE:
-                consumer.inbox = self.open_inbox(require_queue(consumer.destination), consumer.selector)
+            if consumer.buffer.queue_id == _NO_QUEUE:
+                consumer.buffer = self.open_buffer(require_queue(consumer.destination), consumer.selector)
             runner = self._runner
-            rows = runner.run(consumer.inbox.fetch(1))
+            rows = runner.run(consumer.buffer.fetch(1))
             if not rows and is_first:
                 is_first = False
                 runner.run(require_read_committed())
-                rows = runner.run(consumer.inbox.fetch_again(1))
+                rows = runner.run(consumer.buffer.fetch_again(1))
             if rows:
                 message = rows[0].message(consumer.destination)
                 if check is not None:

@@ -225,7 +225,7 @@ def _join_async_connection(connection: AsyncConnection, schema: str, timings: Ti
         session.flush()
 
     def forget(*_: object) -> None:
-        session.outbox.ended()
+        session.send_buffer.ended()
 
     for name in ("commit", "prepare_twophase", "savepoint"):
         event.listen(caller, name, flush)
@@ -241,16 +241,16 @@ def _join_async_session(asynchronous: AsyncSession, schema: str, timings: Timing
     waiting_before: WeakKeyDictionary[orm.SessionTransaction, int] = WeakKeyDictionary()
 
     def begun(_: orm.Session, transaction: orm.SessionTransaction) -> None:
-        waiting_before[transaction] = len(session.outbox)
+        waiting_before[transaction] = len(session.send_buffer)
 
     def flush(_: orm.Session) -> None:
         session.flush()
 
     def forget(_: orm.Session, transaction: orm.SessionTransaction) -> None:
-        session.outbox.truncate(waiting_before.get(transaction, 0) if transaction.nested else 0)
+        session.send_buffer.truncate(waiting_before.get(transaction, 0) if transaction.nested else 0)
 
     def connected(_: orm.Session, __: orm.SessionTransaction, connection: sqlalchemy.Connection) -> None:
-        if session.outbox:
+        if session.send_buffer:
             _refuse_autocommit(connection)
 
     event.listen(caller, "after_begin", connected)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jmsql.client.locked_delivery import LockedDelivery
 
 if TYPE_CHECKING:
-    from jmsql.client.inbox import Inbox
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.client.redelivery import Redelivery
     from jmsql.store.rows import MessageRow
     from jmsql.store.session_runner import SessionRunner
@@ -29,14 +29,14 @@ class FrugalDelivery(LockedDelivery):
         super().__init__(database, redelivery)
         self._sending = sending
 
-    def _next(self, inbox: Inbox) -> MessageRow | None:
-        row = self.next_held(inbox)
+    def _next(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        row = self.next_held(buffer)
         if row is not None:
             return row
         self.flush()  # not within the savepoint, which may be undone
         with self._sending, self._database.savepoint() as undo:
-            self.fetch(inbox, 1)
-            row = self.next_held(inbox)
+            self.fetch(buffer, 1)
+            row = self.next_held(buffer)
             if row is None:
                 undo()  # with the lock of a message that another client had just claimed
             return row

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from jmsql.client.frugal_delivery import FrugalDelivery
-from jmsql.client.observation import settling
+from jmsql.client.instrumentation import settling
 from jmsql.client.transaction import LocalTransaction
 from jmsql.exceptions import (
     IllegalStateException,
@@ -155,7 +155,7 @@ class GlobalTransaction(LocalTransaction):
             raise
 
     def _forget_deliveries(self) -> None:
-        """Forget the deliveries that were counted before the transaction was prepared; else upkeep does it later."""
+        """Forget the deliveries counted before the transaction was prepared; else maintenance does it later."""
         delivered = self._locked.delivered
         if delivered:
             try:
@@ -166,7 +166,7 @@ class GlobalTransaction(LocalTransaction):
 
     def _leave(self) -> None:
         self._xid, self._phase = None, _Phase.NONE
-        self._state.wake_ups.wake()
+        self._state.notifications.notify()
 
     def _require(self, *phases: _Phase) -> Xid:
         if self._phase is _Phase.ROLLED_BACK and self._phase not in phases:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from jmsql.client import observation
+from jmsql.client import instrumentation
 from jmsql.client.session import Session
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ class HandlerSession(Session):
 
     def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, sessions: Sessions) -> None:
         super().__init__(client, acknowledge_mode, sessions)
-        # The call of the handler tells an observer of the message; the wait for it does not.
+        # The call of the handler tells the instrumentation of the message; the wait for it does not.
         self._receiving.followed = None
 
     def processing(self, message: Message) -> AbstractContextManager[object]:
-        """Let the observer, if there is one, follow the call of a handler."""
-        return observation.processing(self._state.facts, message)
+        """Let the instrumentation, if there is any, follow the call of a handler."""
+        return instrumentation.processing(self._state.facts, message)
 
     def begin(self) -> sqlalchemy.Connection:
         """Return the connection on which the transaction runs, to interrupt its statement; handlers get `database`."""

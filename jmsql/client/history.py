@@ -188,13 +188,13 @@ def _range(
             raise ValueError(f"{outcome!r} is no outcome; there are {', '.join(OUTCOMES)}.")
     return HistoryRange(
         None if destination is None else named_destination(destination),
-        _moment(since),
-        _moment(until),
+        _timestamp(since),
+        _timestamp(until),
         Selector.parse(selector),
         outcomes,
         subscription,
     )
 
 
-def _moment(time: datetime | None) -> datetime | None:
+def _timestamp(time: datetime | None) -> datetime | None:
     return None if time is None else time.astimezone(UTC)

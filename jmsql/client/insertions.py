@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from jmsql.client.outbox import Outbox
+from jmsql.client.send_buffer import SendBuffer
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import DeliveryMode
 from jmsql.store.session_runner import SessionRunner
@@ -73,7 +73,7 @@ class BatchInsertion:
         return outcomes
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Release the connection."""
         self._database.close()
 
     def _try(self, batch: Sequence[AsynchronousSend]) -> JMSException | None:
@@ -93,18 +93,18 @@ class BatchInsertion:
         return None
 
     def _insert(self, batch: Sequence[AsynchronousSend]) -> None:
-        outbox = Outbox()
+        send_buffer = SendBuffer()
         for send in batch:
-            outbox.add(send.destination, send.outgoing)
+            send_buffer.add(send.destination, send.outgoing)
         flush = any(send.outgoing.jms_delivery_mode == DeliveryMode.PERSISTENT for send in batch)
         try:
-            self._database.run(outbox.flush(self._client.publisher, flush=flush))
+            self._database.run(send_buffer.flush(self._client.publisher, flush=flush))
         except InvalidDestinationException:
-            self._client.destinations.forget(outbox.destinations)
+            self._client.destinations.forget(send_buffer.destinations)
             raise
         self._database.commit()
         try:
-            self._client.sent(outbox.ended())
+            self._client.sent(send_buffer.ended())
         except JMSException as error:
             logger.info("Consumers hear of what was sent a little later: %s", error)
 

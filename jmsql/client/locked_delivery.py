@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from jmsql.client.delivery import count_outcome
-from jmsql.client.inbox import Inbox
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.client.redelivery import FailedDelivery, Redelivery
 from jmsql.exceptions import JMSException
 from jmsql.store.acknowledge import present
@@ -47,98 +47,98 @@ class LockedDelivery:
     def __init__(self, database: SessionRunner, redelivery: Redelivery) -> None:
         self._database = database
         self._redelivery = redelivery
-        self._inboxes: list[Inbox] = []
+        self._buffers: list[PrefetchBuffer] = []
         self._undeleted: list[MessageRow] = []
         self._undeleted_from: set[int] = set()
         self._recorded: list[MessageKey] = []
-        self._delivered: dict[MessageKey, tuple[Inbox, MessageRow]] = {}
+        self._delivered: dict[MessageKey, tuple[PrefetchBuffer, MessageRow]] = {}
         self._savepoints: list[tuple[str | None, set[MessageKey]]] = []
         self._came_back: list[MessageKey] = []
         self._may_come_back = False
         self._claims: dict[MessageKey, int] = {}
         self._are_counted = False
         self._are_forgotten = False
-        self._has_condemned = False
+        self._has_exhausted = False
 
     @property
     def has_delivered(self) -> bool:
         """Whether the transaction has received anything."""
         return bool(self._delivered)
 
-    def next(self, inbox: Inbox) -> MessageRow | None:
+    def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none."""
         if not self._database.is_lent:
-            return self._next(inbox)
+            return self._next(buffer)
         if not self._database.has_begun or self._database.was_committed:
             self._give_up()  # what was locked in a transaction that the application has ended
-        row = self._next(inbox)
+        row = self._next(buffer)
         if row is None:
             self._database.run(require_read_committed())
             if self._notice_what_came_back():
-                row = self._next(inbox)
+                row = self._next(buffer)
         return row
 
-    def _next(self, inbox: Inbox) -> MessageRow | None:
+    def _next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         while True:
-            row = self.next_held(inbox)
-            if row is not None or not self.fetch(inbox, inbox.prefetch.size()):
+            row = self.next_held(buffer)
+            if row is not None or not self.fetch(buffer, buffer.prefetch.size()):
                 return row
 
     def _give_up(self) -> None:
-        for inbox in self._inboxes:
-            inbox.give_up()
+        for buffer in self._buffers:
+            buffer.give_up()
 
-    def next_held(self, inbox: Inbox) -> MessageRow | None:
-        inbox.drop_stale()  # they stay locked until the transaction ends
-        rules = self._redelivery.rules(inbox) if len(inbox) else None
-        while (row := inbox.next()) is not None:
-            key = inbox.key(row)
+    def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        buffer.drop_stale()  # they stay locked until the transaction ends
+        rules = self._redelivery.rules(buffer) if len(buffer) else None
+        while (row := buffer.next()) is not None:
+            key = buffer.key(row)
             if key in self._delivered:  # a savepoint was rolled back
                 self._bring_back([key])
                 row = row._replace(delivery_count=(row.delivery_count or 0) + 1)
             if rules is not None:
                 if rules.is_exhausted(key, row.delivery_count or 0):
-                    self._condemn(key, rules)
+                    self._mark_exhausted(key, rules)
                     continue
-                self._record(inbox, row, rules)
+                self._record(buffer, row, rules)
             self._undeleted.append(row)
-            self._undeleted_from.add(inbox.queue_id)
+            self._undeleted_from.add(buffer.queue_id)
             if row.delivery_count is not None or rules is not None:
                 self._recorded.append(key)
-            self._delivered[key] = inbox, row
+            self._delivered[key] = buffer, row
             return row
         return None
 
-    def _condemn(self, key: MessageKey, rules: Rules) -> None:
+    def _mark_exhausted(self, key: MessageKey, rules: Rules) -> None:
         self._redelivery.release([Release(key, dead_letter_queue_id=rules.dead_letter_queue_id)])
-        self._has_condemned = True
+        self._has_exhausted = True
 
-    def _record(self, inbox: Inbox, row: MessageRow, rules: Rules) -> None:
-        key = inbox.key(row)
+    def _record(self, buffer: PrefetchBuffer, row: MessageRow, rules: Rules) -> None:
+        key = buffer.key(row)
         if key in self._claims:
             return
         keys = [key]
         if not row.delivery_count and rules.policy.maximum_deliveries != 1:
-            keys += inbox.held_for_the_first_time
+            keys += buffer.held_for_the_first_time
         self._claims.update(dict.fromkeys(keys, self._redelivery.record(keys)))
 
-    def fetch(self, inbox: Inbox, limit: int) -> bool:
+    def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
         # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
-        # inboxes of the session hold is left out here.
+        # prefetch buffers of the session hold is left out here.
         self.flush()
-        others = [other for other in self._inboxes if other is not inbox]
+        others = [other for other in self._buffers if other is not buffer]
         held = {key for other in others for key in other.held}
-        if inbox not in self._inboxes:
-            self._inboxes.append(inbox)
+        if buffer not in self._buffers:
+            self._buffers.append(buffer)
         own_claims = {claim_id for key, claim_id in self._claims.items() if key.group_hash is not None}
-        rows = self._database.run(inbox.fetch(limit + len(held), own_claims))
+        rows = self._database.run(buffer.fetch(limit + len(held), own_claims))
         if held:
             groups = {group for other in others for group in other.groups}
             for row in rows:
                 if row.group_hash in groups:
-                    inbox.returned(inbox.key(row))  # it comes after those that the other inbox holds
-            rows = [row for row in rows if row.group_hash not in groups and inbox.key(row) not in held]
-        inbox.keep(rows)
+                    buffer.returned(buffer.key(row))  # it comes after those that the other prefetch buffer holds
+            rows = [row for row in rows if row.group_hash not in groups and buffer.key(row) not in held]
+        buffer.keep(rows)
         return bool(rows)
 
     def flush(self) -> None:
@@ -168,17 +168,17 @@ class LockedDelivery:
         count_outcome(self._delivered.values(), "acknowledged")
         for key in self._delivered:
             self._claims.pop(key, None)
-        freed = [(inbox, key) for key, (inbox, _) in self._delivered.items() if key.group_hash is not None]
-        for inbox, key in freed:
-            inbox.returned(key)
+        freed = [(buffer, key) for key, (buffer, _) in self._delivered.items() if key.group_hash is not None]
+        for buffer, key in freed:
+            buffer.returned(key)
         return [key for _, key in freed] + self._ended()
 
     def _ended(self) -> list[MessageKey]:
         if self._claims:
             self._give_up_claims()
-        if self._has_condemned:
+        if self._has_exhausted:
             self._redelivery.bury()
-        self._are_counted = self._are_forgotten = self._has_condemned = False
+        self._are_counted = self._are_forgotten = self._has_exhausted = False
         self._delivered.clear()
         self._undeleted.clear()
         self._undeleted_from.clear()
@@ -186,10 +186,10 @@ class LockedDelivery:
         self._savepoints.clear()
         self._may_come_back = False
         unlocked, self._came_back = self._came_back, []
-        for inbox in self._inboxes:
-            unlocked += [inbox.key(row) for row in inbox.give_up()]
-            inbox.prefetch.transaction_ended()
-        self._inboxes.clear()
+        for buffer in self._buffers:
+            unlocked += [buffer.key(row) for row in buffer.give_up()]
+            buffer.prefetch.transaction_ended()
+        self._buffers.clear()
         return unlocked
 
     def _give_up_claims(self) -> None:
@@ -212,11 +212,11 @@ class LockedDelivery:
     def _count_failures(self, keys: Collection[MessageKey], error: str | None = None) -> None:
         failed = []
         for key in keys:
-            inbox, row = self._delivered[key]
-            failed.append(FailedDelivery(inbox, key, self._claims.get(key), (row.delivery_count or 0) + 1))
+            buffer, row = self._delivered[key]
+            failed.append(FailedDelivery(buffer, key, self._claims.get(key), (row.delivery_count or 0) + 1))
         releases = self._redelivery.failures(failed, error)
         self._redelivery.release(releases)
-        self._has_condemned |= any(release.dead_letter_queue_id is not None for release in releases)
+        self._has_exhausted |= any(release.dead_letter_queue_id is not None for release in releases)
         for release in releases:
             self._claims.pop(release.key, None)
 
@@ -243,8 +243,8 @@ class LockedDelivery:
             except JMSException as error:
                 logger.warning("The deliveries that are rolled back could not be counted: %s", error)
         returned = list(self._delivered)
-        for key, (inbox, _) in self._delivered.items():
-            inbox.returned(key)
+        for key, (buffer, _) in self._delivered.items():
+            buffer.returned(key)
         count_outcome(self._delivered.values(), "rolled_back")
         return returned + self._ended()
 
@@ -269,8 +269,8 @@ class LockedDelivery:
         if place is None:
             if step.command is SavepointCommand.ROLLBACK:
                 self._may_come_back = True
-                for key, (inbox, _) in self._delivered.items():
-                    inbox.returned(key)
+                for key, (buffer, _) in self._delivered.items():
+                    buffer.returned(key)
             return
         if step.command is SavepointCommand.ROLLBACK:
             before = self._savepoints[place][1]
@@ -296,11 +296,11 @@ class LockedDelivery:
             logger.warning("The deliveries that are rolled back could not be counted: %s", error)
         delivered = [self._delivered.pop(key) for key in keys]
         count_outcome(delivered, "rolled_back")
-        for key, (inbox, _) in zip(keys, delivered, strict=True):
-            inbox.returned(key)
+        for key, (buffer, _) in zip(keys, delivered, strict=True):
+            buffer.returned(key)
         self._recorded = [key for key in self._recorded if key not in keys]
         self._came_back += keys
 
-    def closed(self, inbox: Inbox) -> list[MessageKey]:  # noqa: ARG002 - it is the other strategy's concern
-        """End the deliveries to an inbox: what it holds stays locked until the transaction ends."""
+    def closed(self, buffer: PrefetchBuffer) -> list[MessageKey]:  # noqa: ARG002 - it is the other strategy's concern
+        """End the deliveries to a prefetch buffer: what it holds stays locked until the transaction ends."""
         return []

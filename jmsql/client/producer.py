@@ -9,7 +9,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from jmsql.client import observation
+from jmsql.client import instrumentation
 from jmsql.client.completion import AsynchronousSend, CompletionListener, require_completion_listener
 from jmsql.destinations import Destination
 from jmsql.duration import LONGEST, seconds
@@ -23,7 +23,7 @@ from jmsql.public_names import set_module
 from jmsql.store.rows import OutgoingMessage
 
 if TYPE_CHECKING:
-    from jmsql.client.observation import SessionFacts
+    from jmsql.client.instrumentation import SessionFacts
     from jmsql.store.server_clock import ServerClock
 
 __all__ = ["MessageProducer", "SendOperations"]
@@ -42,7 +42,7 @@ class SendOperations(Protocol):
     """What a session does for its producers."""
 
     facts: SessionFacts
-    """What an observer is told of the session."""
+    """What the instrumentation is told of the session."""
     clock: ServerClock
     """By which messages expire."""
 
@@ -244,7 +244,7 @@ class MessageProducer:
         )
         outgoing.check_size()
         sent: Any = message
-        with observation.sending(self._session.facts, target, outgoing) as followed:
+        with instrumentation.sending(self._session.facts, target, outgoing) as followed:
             if completion_listener is None:
                 self._session.send(target, followed)
             sent.jms_message_id = None if uuid is None else "ID:" + uuid

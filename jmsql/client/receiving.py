@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from jmsql.client.consumer import ReceiveOperations
 from jmsql.client.consumer_state import ConsumerState
-from jmsql.client.inbox import Inbox
 from jmsql.client.polling import PollInterval
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.destinations import TemporaryTopic
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.store.lookup import require_access
@@ -16,8 +16,8 @@ from jmsql.store.receive import browse
 
 if TYPE_CHECKING:
     from jmsql.client.dispatcher import Dispatcher
+    from jmsql.client.instrumentation import SessionFacts
     from jmsql.client.message_listener import MessageCheck, MessageListener
-    from jmsql.client.observation import SessionFacts
     from jmsql.client.session_state import SessionState
     from jmsql.client.transaction import Transaction
     from jmsql.destinations import Destination, Queue, Topic
@@ -64,21 +64,21 @@ class Receiving(ReceiveOperations):
             side.run(require_access, queue_id, action)
         return queue_id
 
-    def open_inbox(self, queue: Queue, selector: Selector | None) -> Inbox:
-        return self._inbox(self.queue_id(queue, "receive"), selector, queue)
+    def open_buffer(self, queue: Queue, selector: Selector | None) -> PrefetchBuffer:
+        return self._buffer(self.queue_id(queue, "receive"), selector, queue)
 
-    def _inbox(
+    def _buffer(
         self, queue_id: int, selector: Selector | None, destination: Destination, topic_id: int | None = None
-    ) -> Inbox:
+    ) -> PrefetchBuffer:
         client, fetch = self._client, self._acknowledgement.delivery(None).operation
-        return Inbox(
+        return PrefetchBuffer(
             queue_id,
             selector,
             fetch,
-            self._state.wake_ups.wake,
+            self._state.notifications.notify,
             destination,
             topic_id,
-            client.traffic,
+            client.counters,
             clock=client.clock,
             timings=client.timings,
         )
@@ -91,34 +91,34 @@ class Receiving(ReceiveOperations):
         topic_id = destinations.find(topic)
 
         def create_subscriber(queue_id: int) -> ConsumerState:
-            inbox = self._inbox(queue_id, None, topic, topic_id)
-            subscriber = ConsumerState("TopicSubscriber", topic, subscription.selector, inbox, subscription)
+            buffer = self._buffer(queue_id, None, topic, topic_id)
+            subscriber = ConsumerState("TopicSubscriber", topic, subscription.selector, buffer, subscription)
             self.consumer_opened(subscriber)
             return subscriber
 
         with self._state.lock:
-            return self._client.memberships.join(subscription, create_subscriber)
+            return self._client.subscription_registry.join(subscription, create_subscriber)
 
     def consumer_opened(self, consumer: ConsumerState) -> None:
         with self._state.lock:
             self._state.consumers.add(consumer)
-        self._client.memberships.listen(consumer.inbox)
+        self._client.subscription_registry.listen(consumer.buffer)
 
     def consumer_closed(self, consumer: ConsumerState) -> None:
         state = self._state
-        state.wake_ups.wake()
+        state.notifications.notify()
         with state.lock:
             if consumer not in state.consumers:
                 return  # the session has closed, and parted with it
             state.consumers.remove(consumer)
             if not state.closed:
-                self._client.returned(self._acknowledgement.delivery(consumer).closed(consumer.inbox))
-            self._client.memberships.leave(consumer)
+                self._client.returned(self._acknowledgement.delivery(consumer).closed(consumer.buffer))
+            self._client.subscription_registry.leave(consumer)
 
     def part_with_all(self) -> None:
         """Close all consumers, as the session does."""
         while self._state.consumers:
-            self._client.memberships.leave(self._state.consumers.pop())
+            self._client.subscription_registry.leave(self._state.consumers.pop())
 
     def receive(self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None) -> Message | None:
         state, client = self._state, self._client
@@ -127,7 +127,7 @@ class Receiving(ReceiveOperations):
         deadline = None if timeout is None else time.monotonic() + timeout
         poll = PollInterval(client.timings)
         while True:
-            news = state.wake_ups.count
+            news = state.notifications.count
             with state.lock:
                 if consumer.closed or (state.closed and not state.is_used_by_listener):
                     return None
@@ -142,7 +142,7 @@ class Receiving(ReceiveOperations):
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 return None
-            state.wake_ups.wait(
+            state.notifications.wait(
                 news, remaining if pause is None or (remaining is not None and remaining < pause) else pause
             )
 
@@ -151,12 +151,12 @@ class Receiving(ReceiveOperations):
         if listener is not None:
             state.check_no_message_listener()
         with state.lock:
-            self._client.returned(acknowledgement.delivery(consumer).closed(consumer.inbox))
+            self._client.returned(acknowledgement.delivery(consumer).closed(consumer.buffer))
             consumer.listener = listener
-            consumer.inbox.fetch_by(acknowledgement.delivery(consumer).operation)
+            consumer.buffer.fetch_by(acknowledgement.delivery(consumer).operation)
             if listener is not None:
                 self._dispatcher.start()
-        state.wake_ups.wake()
+        state.notifications.notify()
 
     def redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
         return self._client.redelivery.rules_of(policy)

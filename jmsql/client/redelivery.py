@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from jmsql.client.connection_destinations import ConnectionDestinations
-from jmsql.client.inbox import Inbox
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.client.side_runner import SideRunner
 from jmsql.destinations import Queue
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
@@ -36,13 +36,13 @@ class FailedDelivery(NamedTuple):
     """A delivery that was in vain.
 
     Args:
-        inbox: Where the message came to.
+        buffer: Where the message came to.
         key: The message.
         claim_id: The claim that holds it; None: a transaction alone does.
         number: How often it was delivered and not acknowledged, this time included.
     """
 
-    inbox: Inbox
+    buffer: PrefetchBuffer
     key: MessageKey
     claim_id: int | None
     number: int
@@ -84,18 +84,18 @@ class Redelivery:
         except (InvalidDestinationException, JMSSecurityException):  # who buries makes it
             return Rules(policy, 0)
 
-    def rules(self, inbox: Inbox) -> Rules | None:
+    def rules(self, buffer: PrefetchBuffer) -> Rules | None:
         """Return what holds for failed deliveries: by the consumer, by the destination, or else; None: nothing does."""
-        own = inbox.policy
+        own = buffer.policy
         if own.rules is not None:
             return own.rules
-        of_queue = self._of_queue(inbox.queue_id).rules
+        of_queue = self._of_queue(buffer.queue_id).rules
         return own.default if of_queue is None else of_queue
 
-    def claim_time_limit(self, inbox: Inbox) -> float | None:
+    def visibility_timeout(self, buffer: PrefetchBuffer) -> float | None:
         """Return for how many seconds messages are claimed; None: for as long as the client lives."""
-        own = inbox.policy.claim_time_limit
-        return self._of_queue(inbox.queue_id).claim_time_limit if own is None else own
+        own = buffer.policy.visibility_timeout
+        return self._of_queue(buffer.queue_id).visibility_timeout if own is None else own
 
     def _of_queue(self, queue_id: int) -> QueuePolicy:
         now = time.monotonic()
@@ -112,17 +112,17 @@ class Redelivery:
             failed: The deliveries.
             error: Why, if that is known.
         """
-        rules = {each.inbox: self.rules(each.inbox) for each in failed}
+        rules = {each.buffer: self.rules(each.buffer) for each in failed}
         errors: dict[MessageKey, int] = {}
         if error is not None:
-            errors = self._earlier_errors([each for each in failed if rules[each.inbox] is None and each.number > 1])
+            errors = self._earlier_errors([each for each in failed if rules[each.buffer] is None and each.number > 1])
         releases = []
-        for inbox, key, claim_id, number in failed:
-            own = rules[inbox]
+        for buffer, key, claim_id, number in failed:
+            own = rules[buffer]
             if own is not None:
                 releases.append(own.after_failure(key, claim_id, number, error))
             elif error is not None:
-                is_dead = inbox.destination == Queue(DEFAULT_DEAD_LETTER_QUEUE)
+                is_dead = buffer.destination == Queue(DEFAULT_DEAD_LETTER_QUEUE)
                 releases.append(after_error(key, claim_id, errors.get(key, 0) + 1, error, is_dead=is_dead))
             else:
                 releases.append(Release(key, claim_id, 1))
@@ -147,11 +147,11 @@ class Redelivery:
         return self._side.run(record_deliveries, keys, connection_id)
 
     def release(self, releases: Sequence[Release]) -> None:
-        """Give messages back, of which a transaction may still hold the locks."""
+        """Release messages, of which a transaction may still hold the locks."""
         self._side.run(self._side.recipient.release, releases)
 
     def bury(self) -> None:
-        """Move what is delivered no more to the dead-letter queues; upkeep does it a little later if this fails."""
+        """Move what is delivered no more to the dead-letter queues; maintenance does it later if this fails."""
         try:
             self._control.sent(self._side.run(bury))
         except JMSException as error:
@@ -160,7 +160,7 @@ class Redelivery:
 
 def _tell(failed: FailedDelivery, release: Release) -> None:
     """Write into the log when a message that has failed comes again, or that it does not."""
-    place = (failed.inbox.destination, failed.key.sequence, failed.number)
+    place = (failed.buffer.destination, failed.key.sequence, failed.number)
     if release.dead_letter_queue_id is not None:
         logger.warning(
             "The message of %s with the sequence %d was delivered %d times in vain: it moves to the dead-letter queue.",

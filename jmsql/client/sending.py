@@ -11,8 +11,8 @@ import sqlalchemy
 
 from jmsql.client.asynchronous_sender import AsynchronousSender, Insertion
 from jmsql.client.insertions import BatchInsertion, TransactionInsertion
-from jmsql.client.outbox import News, Outbox
 from jmsql.client.producer import SendOperations
+from jmsql.client.send_buffer import News, SendBuffer
 from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.messages import DeliveryMode
@@ -109,7 +109,7 @@ class TransactedSending(Sending):
     def __init__(self, state: SessionState, check_usable: Callable[[], None]) -> None:
         super().__init__(state)
         self._check_usable = check_usable
-        self._outbox = Outbox()
+        self._send_buffer = SendBuffer()
         self._is_shared = False
         self.lock = threading.RLock()
         """Held while messages are collected or inserted. Not the session's, which a listener holds while it runs."""
@@ -117,15 +117,15 @@ class TransactedSending(Sending):
     @property
     def has_part_in_transaction(self) -> bool:
         """Whether the transaction has sent something, or the application has asked for it."""
-        return bool(self._outbox.destinations) or self._is_shared
+        return bool(self._send_buffer.destinations) or self._is_shared
 
     def send(self, destination: Destination, message: OutgoingMessage) -> None:
         self._check_usable()
         with self.lock:
             if self._database.is_lent:
                 self._database.begin()  # else the application might
-            self._outbox.add(destination, message)
-            if self._outbox.is_full:
+            self._send_buffer.add(destination, message)
+            if self._send_buffer.is_full:
                 self.flush()
 
     def send_asynchronously(self, send: AsynchronousSend) -> None:
@@ -141,8 +141,8 @@ class TransactedSending(Sending):
         """Insert what is collected, in the open transaction."""
         publisher = self._client.publisher
         with self.lock:
-            if self._outbox:  # else there need not even be a connection
-                self._database.run(self._inserting(self._outbox.flush(publisher), self._outbox.destinations))
+            if self._send_buffer:  # else there need not even be a connection
+                self._database.run(self._inserting(self._send_buffer.flush(publisher), self._send_buffer.destinations))
 
     def _flush_unshared(self) -> None:
         with self.lock:
@@ -163,10 +163,10 @@ class TransactedSending(Sending):
     def forget_collected(self) -> None:
         """Forget what is collected and not inserted."""
         with self.lock:
-            self._outbox.truncate(0)
+            self._send_buffer.truncate(0)
 
     def transaction_ended(self) -> News:
         """Forget the transaction, and return what it has sent."""
         with self.lock:
             self._is_shared = False
-            return self._outbox.ended()
+            return self._send_buffer.ended()

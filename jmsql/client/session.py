@@ -134,7 +134,7 @@ class Session(AbstractSession):
 
         They are acknowledged as those of a consumer's listener are; with transactions, the caller of `run` commits or
         rolls back afterwards, or the listener does. When the connection is stopped meanwhile, or the session closed,
-        those not delivered yet are given back.
+        those not delivered yet are released.
 
         Raises:
             IllegalStateException: The session is closed, or has consumers with listeners.
@@ -181,17 +181,17 @@ class Session(AbstractSession):
         self._check_open()
         self._transaction.recover(error)
 
-    def keeping_claims(self) -> AbstractContextManager[None]:
+    def extend_claims(self) -> AbstractContextManager[None]:
         """Extend, for as long as a `with` block runs, the claims on what was received and not acknowledged.
 
-        Where claims have a time limit, a message that takes longer to handle would be taken away meanwhile. Listeners
-        need not ask for it.
+        Where claims have a visibility timeout, a message that takes longer to handle would be taken away meanwhile.
+        Listeners need not ask for it.
 
         Raises:
             IllegalStateException: The session is closed.
         """
         self._check_open()
-        return self._transaction.acknowledgement.keeping_claims()
+        return self._transaction.acknowledgement.extend_claims()
 
     def acknowledge(self) -> None:
         self._check_open()
@@ -227,14 +227,14 @@ class Session(AbstractSession):
         self._state.check_no_completion("close")
         with self._sessions.waiting_for_listeners("close", self._state):
             self._state.closed = True
-            self._state.wake_ups.wake()
+            self._state.notifications.notify()
             self._dispatcher.end(self._release)
 
     def __repr__(self) -> str:
         return repr(self._state)
 
     def _release(self) -> None:
-        """Give back what the session holds, and its connection."""
+        """Release what the session holds, and its connection."""
         self._sending.close()
         with self._state.lock:
             try:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.client_context import ClientContext
-from jmsql.client.observation import SessionFacts
-from jmsql.client.wake_ups import WakeUps
+from jmsql.client.instrumentation import SessionFacts
+from jmsql.client.notifications import Notifications
 from jmsql.exceptions import IllegalStateException
 from jmsql.store.session_runner import SessionRunner
 
@@ -43,7 +43,7 @@ class SessionState:
         )
         self.lock = threading.RLock()
         """Held while the session is in use: by a call, or by a listener for as long as it runs."""
-        self.wake_ups = WakeUps()
+        self.notifications = Notifications()
         self.consumers: set[ConsumerState] = set()
         self.message_listener: MessageListener | None = None
         self.listener_thread: threading.Thread | None = None

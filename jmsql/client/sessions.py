@@ -89,7 +89,7 @@ class Sessions:
     def consumption(self) -> Counter[Consumption]:
         """Return what the consumers of the application receive, and how many of them there are."""
         return Counter(
-            Consumption(consumer.inbox.source, None if consumer.selector is None else consumer.selector.text)
+            Consumption(consumer.buffer.source, None if consumer.selector is None else consumer.selector.text)
             for consumer in self._consumers()
             if not consumer.is_load
         )
@@ -97,7 +97,7 @@ class Sessions:
     def wake(self) -> None:
         """Have the threads that wait in the sessions look again."""
         for state in self._states():
-            state.wake_ups.wake()
+            state.notifications.notify()
 
     def stop(self) -> None:
         """Deliver nothing more, and return when no other listener and no `receive` is under way."""

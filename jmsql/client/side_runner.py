@@ -62,6 +62,6 @@ class SideRunner:
             return runner.run(in_transaction(work))
 
     def close(self) -> None:
-        """Give the connection back, and take none any more."""
+        """Release the connection, and take none any more."""
         self._closed = True
         self._runner.close()

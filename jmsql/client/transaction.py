@@ -11,16 +11,16 @@ import sqlalchemy
 
 from jmsql.client.acknowledgement import Acknowledgement, acknowledgement_of
 from jmsql.client.failure_text import failure_text
+from jmsql.client.instrumentation import settling
 from jmsql.client.locked_delivery import LockedDelivery
-from jmsql.client.observation import settling
 from jmsql.client.sending import ImmediateSending, Sending, TransactedSending
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.savepoints import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
-    from jmsql.client.inbox import Inbox
     from jmsql.client.message_listener import MessageCheck
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.client.session_state import SessionState
     from jmsql.messages import Message
 
@@ -89,7 +89,7 @@ class NoTransaction(Transaction):
 
     def recover(self, error: BaseException | str | None) -> None:
         with self._state.lock, settling(self._state.facts, "recover"):
-            self._state.client.returned(self._claims.give_back(failure_text(error)))
+            self._state.client.returned(self._claims.release(failure_text(error)))
 
     def share(self) -> NoReturn:
         raise IllegalStateException("Only a transacted session has a transaction to share.")
@@ -236,7 +236,7 @@ class TransactedAcknowledgement(Acknowledgement):
     def flush(self) -> None:
         self._locked.flush()
 
-    def unloaded(self, inbox: Inbox) -> None:  # noqa: ARG002 - what it holds goes back when the transaction ends
+    def unloaded(self, buffer: PrefetchBuffer) -> None:  # noqa: ARG002 - what it holds goes back when the transaction ends
         self._transaction.end_unused()
 
     def failed(self, error: JMSException) -> JMSException:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 import jmsql
-from jmsql.demo.database import Database
+from jmsql.demo.database import DemoDatabase
 from jmsql.demo.routing import Subscription
 
 __all__ = ["Crew", "Worker"]
@@ -32,7 +32,9 @@ class Worker:
         selector: Which of the queue's flights it receives.
     """
 
-    def __init__(self, name: str, database: Database, subscription: Subscription | None, selector: str = "") -> None:
+    def __init__(
+        self, name: str, database: DemoDatabase, subscription: Subscription | None, selector: str = ""
+    ) -> None:
         self.name = name
         self.subscription = subscription
         self.is_ready = False
@@ -89,7 +91,7 @@ class Crew:
         database: Where they work.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: DemoDatabase) -> None:
         self._database = database
         self._selector = selectors.DefaultSelector()
         self._workers: list[Worker] = []

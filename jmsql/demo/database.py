@@ -10,10 +10,10 @@ from sqlalchemy.exc import ArgumentError
 
 import jmsql
 
-__all__ = ["Database"]
+__all__ = ["DemoDatabase"]
 
 
-class Database(NamedTuple):
+class DemoDatabase(NamedTuple):
     """The database of the demo: its own tables are there, and its messages.
 
     Args:

@@ -14,7 +14,7 @@ import sqlalchemy
 from sqlalchemy import Engine
 
 import jmsql
-from jmsql.demo.database import Database
+from jmsql.demo.database import DemoDatabase
 from jmsql.demo.delays import Delay, compute_delays
 from jmsql.demo.reconciliation import Discrepancy
 from jmsql.demo.routing import FLIGHTS
@@ -57,7 +57,7 @@ class Piped(NamedTuple):
 
 def pipe(
     engine: Engine,
-    database: Database,
+    database: DemoDatabase,
     output: Path,
     open_spark: Callable[[], AbstractContextManager[SparkSession]],
     step: Callable[[str], AbstractContextManager[object]],

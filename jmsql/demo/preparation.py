@@ -11,7 +11,7 @@ import sqlalchemy
 from sqlalchemy import Connection, Engine
 
 import jmsql
-from jmsql.demo.database import Database
+from jmsql.demo.database import DemoDatabase
 from jmsql.demo.routing import FLIGHTS, SUBSCRIPTIONS
 from jmsql.demo.tables import APPLICATION_SCHEMA, metadata
 from jmsql.demo.worker import APPLICATION_NAME
@@ -40,7 +40,7 @@ def alone(engine: Engine) -> Iterator[None]:
             _wait_for_workers_of_the_last_demo(connection)
             yield
         finally:
-            connection.invalidate()  # which gives the lock back
+            connection.invalidate()  # which releases the lock
 
 
 def _wait_for_workers_of_the_last_demo(connection: Connection) -> None:
@@ -52,7 +52,7 @@ def _wait_for_workers_of_the_last_demo(connection: Connection) -> None:
         time.sleep(0.05)
 
 
-def prepare(engine: Engine, database: Database, *, upgrade: bool) -> None:
+def prepare(engine: Engine, database: DemoDatabase, *, upgrade: bool) -> None:
     """Drop and create the tables and subscriptions, and empty the queue. jmsql's schema is created if it is missing.
 
     Args:

@@ -9,7 +9,7 @@ import sqlalchemy
 from sqlalchemy import Connection, Engine
 
 from jmsql.demo.accident import Casualty
-from jmsql.demo.database import Database
+from jmsql.demo.database import DemoDatabase
 from jmsql.demo.routing import DELAY_DESK, FLIGHTS
 from jmsql.demo.subscription_reconciliation import Reception, reconcile_subscriptions
 from jmsql.demo.tables import flight, handled, received
@@ -120,7 +120,7 @@ class Outcome(NamedTuple):
         )
 
 
-def reconcile(engine: Engine, database: Database, casualties: Sequence[Casualty]) -> Outcome:
+def reconcile(engine: Engine, database: DemoDatabase, casualties: Sequence[Casualty]) -> Outcome:
     """Compare what was handled with what was stored.
 
     Args:

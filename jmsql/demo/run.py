@@ -12,7 +12,7 @@ import jmsql
 from jmsql.demo.accident import Accident, Casualty
 from jmsql.demo.backend import publish
 from jmsql.demo.crew import Crew
-from jmsql.demo.database import Database
+from jmsql.demo.database import DemoDatabase
 from jmsql.demo.flights import read_flights
 from jmsql.demo.routing import ALL_OTHERS, DELAY_DESK, DELAYED, SUBSCRIPTIONS, Subscription
 from jmsql.demo.subscription_reconciliation import count_chosen
@@ -45,7 +45,7 @@ class Progress(Protocol):
         """So many are sent, and handled of each subscription and (None) of the queue."""
 
 
-def run(engine: Engine, database: Database, flights: int, workers: int, progress: Progress) -> list[Casualty]:
+def run(engine: Engine, database: DemoDatabase, flights: int, workers: int, progress: Progress) -> list[Casualty]:
     """Send and publish the flights, and have them handled.
 
     When a third is sent, a worker of the queue is killed, and replaced. When half is sent, one of those that share a

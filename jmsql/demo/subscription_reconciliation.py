@@ -7,7 +7,7 @@ from typing import NamedTuple
 import sqlalchemy
 from sqlalchemy import Connection, Engine
 
-from jmsql.demo.database import Database
+from jmsql.demo.database import DemoDatabase
 from jmsql.demo.routing import SUBSCRIPTIONS, Subscription
 from jmsql.demo.tables import flight, received
 
@@ -41,7 +41,7 @@ def count_chosen(engine: Engine) -> dict[Subscription, int]:
         return {each: len(connection.execute(sqlalchemy.text(_chosen(each))).all()) for each in SUBSCRIPTIONS}
 
 
-def reconcile_subscriptions(engine: Engine, database: Database) -> list[Reception]:
+def reconcile_subscriptions(engine: Engine, database: DemoDatabase) -> list[Reception]:
     """Compare what each subscription has received with the flights that are stored.
 
     Args:

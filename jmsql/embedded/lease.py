@@ -34,7 +34,7 @@ def exclusively(path: Path) -> Iterator[None]:
 
 
 class Lease:
-    """Held by each process as long as it uses the server. Take it and give it back inside `exclusively` only.
+    """Held by each process as long as it uses the server. Take it and release it inside `exclusively` only.
 
     Args:
         path: The file that all processes lock.
@@ -48,13 +48,13 @@ class Lease:
         fcntl.flock(self._descriptor, fcntl.LOCK_SH)
 
     def is_last(self) -> bool:
-        """Whether no other process holds the lease. Afterwards this one may hold it no longer either: give it back."""
+        """Whether no other process holds the lease. Afterwards this one may hold it no longer either: release it."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Stop holding the lease. In a forked child: forget the parent's, which the parent keeps."""
         os.close(self._descriptor)

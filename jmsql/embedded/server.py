@@ -136,7 +136,7 @@ class _Use:
 
     def forget(self) -> None:
         if self._lease is not None:
-            self._lease.give_back()
+            self._lease.release()
             self._lease = None
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from jmsql.client.tally import Tally
+from jmsql.client.process_counters import ProcessCounters
 from jmsql.metrics.client_collector import ClientCollector
 from jmsql.metrics.store_collector import StoreCollector
 
-__all__ = ["ClientCollector", "StoreCollector", "Tally", "register"]
+__all__ = ["ClientCollector", "ProcessCounters", "StoreCollector", "register"]
 
 
 def register(registry: CollectorRegistry = REGISTRY) -> ClientCollector:
@@ -20,6 +20,6 @@ def register(registry: CollectorRegistry = REGISTRY) -> ClientCollector:
     Returns:
         What was registered. Its `close` ends the counting; take it out of the registry, too.
     """
-    collector = ClientCollector(Tally())
+    collector = ClientCollector(ProcessCounters())
     registry.register(collector)
     return collector

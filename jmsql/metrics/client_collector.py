@@ -8,9 +8,9 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from jmsql.client.tally import Tally
+from jmsql.client.process_counters import ProcessCounters
 from jmsql.public_names import set_module
-from jmsql.store.traffic import Counts
+from jmsql.store.counters import Counts
 
 __all__ = ["ClientCollector", "client_metrics"]
 
@@ -40,19 +40,19 @@ def client_metrics(counted: Mapping[str, Counts]) -> Iterator[Metric]:
 
 @set_module("jmsql.metrics")
 class ClientCollector(Collector):
-    """Shows what a tally has counted.
+    """Shows what a process has counted.
 
     Args:
-        tally: The tally.
+        counters: Those of the process.
     """
 
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
+    def __init__(self, counters: ProcessCounters) -> None:
+        self._counters = counters
 
     def collect(self) -> Iterator[Metric]:
         """Return the metrics."""
-        return client_metrics(self._tally.counts())
+        return client_metrics(self._counters.counts())
 
     def close(self) -> None:
         """Count no more."""
-        self._tally.close()
+        self._counters.close()

@@ -27,7 +27,7 @@ from jmsql.timings import Timings
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection as ArrowConnection
 
-__all__ = ["DEFAULT_VARIABLE", "Database", "inlined"]
+__all__ = ["DEFAULT_VARIABLE", "DatabaseReference", "inlined"]
 
 DEFAULT_VARIABLE = "JMSQL_URL"
 """The environment variable with the URL of the database that is used where no option names one."""
@@ -53,7 +53,7 @@ def _application_name(doing: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
+class DatabaseReference:
     """A database as the options of the data source name it, without any secret.
 
     Args:

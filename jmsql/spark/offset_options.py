@@ -6,7 +6,7 @@ import datetime as dt
 
 from jmsql.exceptions import JMSException
 
-__all__ = ["check_offset_options", "moment"]
+__all__ = ["check_offset_options", "read_timestamp"]
 
 _ID = "ID:"
 _EXAMPLE = "2026-11-21T08:00:00+00:00"
@@ -24,9 +24,11 @@ def check_offset_options(starting: str, ending: str, *, history: bool) -> None:
         JMSException: They do not.
     """
     if starting not in {"earliest", "latest"} and not starting.startswith(_ID):
-        _moment("startingOffsets", starting, f"earliest, latest, a time such as {_EXAMPLE}, or the id of a message")
+        _check_timestamp(
+            "startingOffsets", starting, f"earliest, latest, a time such as {_EXAMPLE}, or the id of a message"
+        )
     if ending != "latest":
-        _moment("endingOffsets", ending, f"latest, or a time such as {_EXAMPLE}")
+        _check_timestamp("endingOffsets", ending, f"latest, or a time such as {_EXAMPLE}")
         if not history:
             raise JMSException("Option 'endingOffsets' needs option 'history'.")
     if history:
@@ -35,17 +37,17 @@ def check_offset_options(starting: str, ending: str, *, history: bool) -> None:
                 "Option 'startingOffsets': the history begins where a message has left its destination, not at a "
                 f"message's id; give a time such as {_EXAMPLE}."
             )
-        first, end = moment(starting), moment(ending)
+        first, end = read_timestamp(starting), read_timestamp(ending)
         if first is not None and end is not None and first > end:
             raise JMSException(f"Option 'endingOffsets': {ending} is before {starting}, where the read starts.")
 
 
-def moment(text: str) -> dt.datetime | None:
+def read_timestamp(text: str) -> dt.datetime | None:
     """Return the time that an option names, None if it names none."""
     return None if text in {"earliest", "latest"} or text.startswith(_ID) else dt.datetime.fromisoformat(text)
 
 
-def _moment(name: str, text: str, choices: str) -> None:
+def _check_timestamp(name: str, text: str, choices: str) -> None:
     try:
         time = dt.datetime.fromisoformat(text)
     except ValueError as error:

@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 from jmsql.destinations import Destination, Queue, Topic
 from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException, JMSException
 from jmsql.selectors import Selector
-from jmsql.spark.connection import Database
+from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.offset_options import check_offset_options
 
 __all__ = ["OPTIONS", "Options", "Use"]
@@ -105,7 +105,7 @@ class Options:
         given: The names of the options that were given.
     """
 
-    database: Database
+    database: DatabaseReference
     schema: str = "jmsql"
     queue: Queue | None = None
     topic: Topic | None = None
@@ -142,7 +142,7 @@ class Options:
         selector = options.get("selector")
         columns = options.get("columns")
         read = cls(
-            database=Database(options.get("connection"), options.get("url")),
+            database=DatabaseReference(options.get("connection"), options.get("url")),
             schema=options.get("jmsqlSchema", "jmsql"),
             queue=_destination(Queue, "queue", options),
             topic=_destination(Topic, "topic", options),

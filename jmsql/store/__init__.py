@@ -1,1 +1,1 @@
-"""The store: every SQL statement, the schema, wake-ups and upkeep."""
+"""The store: every SQL statement, the schema, notifications and maintenance."""

@@ -11,7 +11,7 @@ from jmsql.store.candidates import by_key
 from jmsql.store.dequeue import GroupScan
 from jmsql.store.history_statements import RECORDED, history
 from jmsql.store.message_key import MessageKey, key_parameters
-from jmsql.store.receive import next_messages, take_statement
+from jmsql.store.receive import dequeue_statement, next_messages
 from jmsql.store.redelivery import Release, release
 from jmsql.store.rows import MessageRow, array_literal
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, row_count, rows, value
@@ -96,7 +96,7 @@ class Recipient:
         """Tell whether to look for history of these queues: a client that knows that they keep none pays for none."""
         return self._client is None or self._client.may_keep_history(queue_ids)
 
-    def take(
+    def dequeue(
         self,
         queue_id: int,
         selector: Selector | None,
@@ -104,8 +104,8 @@ class Recipient:
         limit: int,
         groups: GroupScan | None = None,
     ) -> Query[list[MessageRow]]:
-        """Take the next messages off their queue, with the arguments of `lock`."""
-        statement = take_statement(
+        """Dequeue the next messages, with the arguments of `lock`."""
+        statement = dequeue_statement(
             selector,
             grouped=groups is not None,
             record=not self._restricted and self._records((queue_id,)),
@@ -161,5 +161,5 @@ class Recipient:
         return statement.bind(key_parameters(keys), claim_ids=array_literal(claim_ids))
 
     def release(self, releases: Sequence[Release]) -> Steps[None]:
-        """Give messages back."""
+        """Release messages."""
         return release(releases, restricted=self._restricted)

@@ -1,4 +1,4 @@
-"""The connection that each client keeps to PostgreSQL beside its sessions: sign of life, wake-ups and upkeep.
+"""The connection that each client keeps to PostgreSQL beside its sessions: heartbeats, notifications and maintenance.
 
 It holds an advisory lock for as long as the client lives, so that the server itself knows when the client is gone. It
 listens for messages, tells others of messages sent, and one of all such connections, which has the lease, does the
@@ -23,10 +23,12 @@ import psycopg
 
 from jmsql.exceptions import InvalidClientIDException, JMSException, JMSSecurityException
 from jmsql.postgresql_text import to_postgresql
+from jmsql.store.claim_extensions import ClaimExtensions
 from jmsql.store.consumers import Consumption, replace_consumers
+from jmsql.store.counters import DestinationCounters, add_counters
 from jmsql.store.engine import Endpoint
 from jmsql.store.errors import is_connection_lost, translate
-from jmsql.store.kept_claims import KeptClaims
+from jmsql.store.liveness import AdvisoryLock, ClientForgottenError, Heartbeats, Liveness
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.notification import DELAYED_CHANNEL, Notification, combine, notify
@@ -36,12 +38,10 @@ from jmsql.store.redelivery import ExtendedClaim
 from jmsql.store.runner import PsycopgRunner, Runner, runner
 from jmsql.store.server import Server, look_at_server
 from jmsql.store.server_clock import ServerClock
-from jmsql.store.sign_of_life import AdvisoryLock, ClientForgottenError, Heartbeats, SignOfLife
 from jmsql.store.statement import SqlFile, nothing
-from jmsql.store.traffic import Traffic, add_traffic
 from jmsql.timings import Timings
 
-__all__ = ["ControlConnection", "WakeUp"]
+__all__ = ["ControlConnection", "NotificationHandler"]
 
 logger = logging.getLogger("jmsql")
 
@@ -52,8 +52,8 @@ _disconnect = _sql.statement("disconnect", "closing", nothing)
 _LOCK_NOT_AVAILABLE = "55P03"
 _UNIQUE_VIOLATION = "23505"
 
-WakeUp = Callable[[MessageKey | GroupKey | None], None]
-"""Called from the control thread when a queue has something new: the message that was given back, the group that
+NotificationHandler = Callable[[MessageKey | GroupKey | None], None]
+"""Called from the control thread when a queue has something new: the message that was released, the group that
 nobody holds any more, or None for a new message.
 
 Where the whole queue was paused, resumed or deleted, or may have been, the key's sequence is 0."""
@@ -64,7 +64,7 @@ class _Link(NamedTuple):
 
     connection: psycopg.Connection[Any]
     is_pooled: bool
-    sign_of_life: SignOfLife
+    liveness: Liveness
     connection_id: int
 
 
@@ -92,22 +92,22 @@ class ControlConnection:
         self._schema = schema
         self._on_failure: Callable[[JMSException], None] = lambda _: None
         self._on_return: Callable[[Sequence[int]], None] = lambda _: None
-        self._traffic = Traffic()
+        self._counters = DestinationCounters()
         self._consumers: Callable[[], Mapping[Consumption, int]] = dict
         self._written_consumers: tuple[int, Mapping[Consumption, int]] = (0, {})
         self._next_report = 0.0
         self._clock = clock
         self._queues_with_history = QueuesWithHistory(timings.history_refresh_interval)
         self._lock = threading.Lock()
-        self._wake_ups: dict[int, set[WakeUp]] = {}
+        self._handlers: dict[int, set[NotificationHandler]] = {}
         self._announced: set[Notification] = set()
         self._next_notification = 0.0
         self._next_pause = timings.minimum_reconnect_delay
         self._client_id: str | None = None
-        self._kept_claims = KeptClaims()
+        self._claim_extensions = ClaimExtensions()
         self._closed = False
         self._is_lost = False
-        self._connection, self._pooled, self._sign_of_life, self.connection_id = link
+        self._connection, self._pooled, self._liveness, self.connection_id = link
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for end in (self._wake_receiver, self._wake_sender):
             end.settimeout(0)
@@ -152,7 +152,7 @@ class ControlConnection:
         self,
         on_failure: Callable[[JMSException], None],
         on_return: Callable[[Sequence[int]], None],
-        traffic: Traffic,
+        counters: DestinationCounters,
         consumers: Callable[[], Mapping[Consumption, int]],
     ) -> None:
         """Do, on a thread of its own and until `close`, what the connection is for.
@@ -161,11 +161,11 @@ class ControlConnection:
             on_failure: Called, from the control thread, with what went wrong when the connection is lost.
             on_return: Called, from the control thread, with the former connection ids once the connection is there
                 again.
-            traffic: What the client counts, to be written down.
+            counters: What the client counts, to be written down.
             consumers: Returns how many consumers of each kind the client has, to be written down.
         """
         self._on_failure, self._on_return = on_failure, on_return
-        self._traffic, self._consumers = traffic, consumers
+        self._counters, self._consumers = counters, consumers
         self._thread.start()
 
     def __repr__(self) -> str:
@@ -173,23 +173,23 @@ class ControlConnection:
 
     # Called by the client's threads
 
-    def subscribe(self, queue_id: int, wake_up: WakeUp) -> None:
-        """Call `wake_up` whenever the queue may have something new."""
+    def subscribe(self, queue_id: int, handler: NotificationHandler) -> None:
+        """Call `handler` whenever the queue may have something new."""
         with self._lock:
-            self._wake_ups.setdefault(queue_id, set()).add(wake_up)
+            self._handlers.setdefault(queue_id, set()).add(handler)
         self._queues_with_history.add(queue_id)
 
-    def unsubscribe(self, queue_id: int, wake_up: WakeUp) -> None:
-        """No longer call `wake_up`."""
+    def unsubscribe(self, queue_id: int, handler: NotificationHandler) -> None:
+        """No longer call `handler`."""
         with self._lock:
-            self._wake_ups.get(queue_id, set()).discard(wake_up)
+            self._handlers.get(queue_id, set()).discard(handler)
 
     def sent(self, queue_ids: Iterable[int]) -> None:
         """Tell all clients that the queues have new messages, soon and without waiting."""
         self._announce({Notification(queue_id) for queue_id in queue_ids})
 
     def returned(self, keys: Iterable[MessageKey]) -> None:
-        """Tell all clients that messages were given back, soon and without waiting.
+        """Tell all clients that messages were released, soon and without waiting.
 
         Of a group they are told that nobody holds it any more, which is so when its messages were acknowledged, too.
         """
@@ -205,23 +205,23 @@ class ControlConnection:
         self._announce({Notification(key.queue_id, key) for key in groups | firsts})
 
     @contextlib.contextmanager
-    def keeping(self, claims: Sequence[ExtendedClaim]) -> Iterator[None]:
+    def extending(self, claims: Sequence[ExtendedClaim]) -> Iterator[None]:
         """Extend claims for as long as the block runs."""
         if not claims:
             yield
             return
         holder = object()
-        self._kept_claims.keep(holder, claims)
+        self._claim_extensions.keep(holder, claims)
         self._wake()
         try:
             yield
         finally:
-            self._kept_claims.let_go(holder)
+            self._claim_extensions.let_go(holder)
 
     @property
     def is_certain(self) -> bool:
         """Whether the client is sure to live for the others, so that they leave it what it has claimed."""
-        return not self._is_lost and time.monotonic() < self._sign_of_life.certain_until
+        return not self._is_lost and time.monotonic() < self._liveness.certain_until
 
     def may_keep_history(self, queue_ids: Collection[int]) -> bool:
         """Tell whether one of the queues keeps history, or did a second ago."""
@@ -254,7 +254,7 @@ class ControlConnection:
         connection, is_pooled = self._endpoint.connect()
         try:
             link = _make_known(connection, self._schema, self._timings, self.connection_id, pooled=is_pooled)
-            self._connection, self._pooled, self._sign_of_life, self.connection_id = link
+            self._connection, self._pooled, self._liveness, self.connection_id = link
             if self._client_id is not None:
                 self._take_client_id(runner(connection, self._schema), self._client_id)
         except BaseException:
@@ -285,7 +285,7 @@ class ControlConnection:
                 logger.info("The control connection is still lost: %s", error)
             else:
                 logger.info("The control connection is there again.")
-                self._wake_everyone()  # which also has inboxes give up what was claimed before
+                self._wake_everyone()  # which also has prefetch buffers give up what was claimed before
                 self._is_lost = False
                 return True
             # As long as an attempt lasts, the client cannot be closed.
@@ -345,29 +345,29 @@ class ControlConnection:
             for received in self._connection.notifies(timeout=0):
                 if (notification := Notification.parse(received.payload)) is not None:
                     self._heed(notification, maintenance)
-            released, moved = self._do_upkeep(control, maintenance)
+            released, moved = self._do_maintenance(control, maintenance)
             self.returned(released)
             self.sent(moved)
             if released or moved:
                 continue
-            timeout = min(maintenance.seconds_to_next(), self._sign_of_life.seconds_to_next())
-            if (extension := self._kept_claims.seconds_to_next()) is not None:
+            timeout = min(maintenance.seconds_to_next(), self._liveness.seconds_to_next())
+            if (extension := self._claim_extensions.seconds_to_next()) is not None:
                 timeout = min(timeout, extension)
             if self._announced:
                 timeout = min(timeout, self._next_notification - time.monotonic())
             select.select([self._connection.fileno(), self._wake_receiver.fileno()], [], [], max(timeout, 0.0))
             self._drain_wakes()
 
-    def _do_upkeep(self, control: Runner, maintenance: Maintenance) -> tuple[list[MessageKey], list[int]]:
-        """Write what is due; return the messages that were given back, and the queues of those that have become due.
+    def _do_maintenance(self, control: Runner, maintenance: Maintenance) -> tuple[list[MessageKey], list[int]]:
+        """Write what is due; return the messages that were released, and the queues of those that have become due.
 
         A full disk, a lock or a deadlock prevents it for now. The client lives, and keeps what it has.
         """
         try:
-            self._sign_of_life.go_on(control)
+            self._liveness.go_on(control)
             self._clock.look(control)
             self._report(control)
-            self._kept_claims.run(control)
+            self._claim_extensions.run(control)
             self._queues_with_history.run(control)
             return maintenance.run(control, self.connection_id), maintenance.move_due(control)
         except (psycopg.Error, JMSException) as error:
@@ -383,9 +383,9 @@ class ControlConnection:
         if notification.channel == DELAYED_CHANNEL:
             maintenance.message_delayed()
         with self._lock:
-            wake_ups = list(self._wake_ups.get(notification.channel, ()))
-        for wake_up in wake_ups:
-            wake_up(notification.key)
+            handlers = list(self._handlers.get(notification.channel, ()))
+        for handler in handlers:
+            handler(notification.key)
 
     def _notify(self, control: Runner, maintenance: Maintenance | None = None) -> None:
         now = time.monotonic()
@@ -409,16 +409,16 @@ class ControlConnection:
                 self._heed(notification, maintenance)
 
     def _report(self, control: Runner) -> None:
-        """Write down what the client does. The upkeep wakes the thread often enough.
+        """Write down what the client does. Maintenance wakes the thread often enough.
 
-        What prevents it does not keep the rest of the upkeep from being done.
+        What prevents it does not keep the rest of maintenance from being done.
         """
         now = time.monotonic()
         if now < self._next_report:
             return
         self._next_report = now + self._timings.statistics_interval
         try:
-            self._write_traffic(control)
+            self._write_counters(control)
             self._write_consumers(control)
         except JMSException as error:
             if is_connection_lost(error):
@@ -431,15 +431,15 @@ class ControlConnection:
             control.run(replace_consumers(*consumers))
             self._written_consumers = consumers
 
-    def _write_traffic(self, control: Runner) -> None:
-        counted = self._traffic.take()
+    def _write_counters(self, control: Runner) -> None:
+        counted = self._counters.drain()
         if counted:
             try:
-                control.run(add_traffic(counted))
+                control.run(add_counters(counted))
             except JMSSecurityException:
                 raise  # for good: the role had access, and has it no more
             except JMSException:
-                self._traffic.put_back(counted)
+                self._counters.put_back(counted)
                 raise
 
     def _disconnect(self) -> None:
@@ -448,7 +448,7 @@ class ControlConnection:
                 control = runner(self._connection, self._schema)
                 self._next_notification = 0.0
                 self._notify(control)
-                self._write_traffic(control)
+                self._write_counters(control)
                 control.run(_disconnect.bind(connection_id=self.connection_id))
         except JMSException as error:
             logger.info("The control connection was lost as it closed: %s", error)
@@ -478,10 +478,10 @@ class ControlConnection:
 
     def _wake_everyone(self) -> None:
         with self._lock:
-            wake_ups = [(queue_id, wake_up) for queue_id, all_of_it in self._wake_ups.items() for wake_up in all_of_it]
-        for queue_id, wake_up in wake_ups:
+            handlers = [(queue_id, handler) for queue_id, all_of_it in self._handlers.items() for handler in all_of_it]
+        for queue_id, handler in handlers:
             try:
-                wake_up(MessageKey(queue_id, 0, 0))
+                handler(MessageKey(queue_id, 0, 0))
             except Exception:  # the connection is there, and consumers look for themselves before long
                 logger.exception("A consumer could not be told that the control connection is there again.")
 
@@ -490,6 +490,6 @@ def _make_known(
     connection: psycopg.Connection[Any], schema: str, timings: Timings, former_id: int = 0, *, pooled: bool
 ) -> _Link:
     """Make the client known on a new connection, under its former number where that can be."""
-    sign_of_life: SignOfLife = (Heartbeats if pooled else AdvisoryLock)(timings)
-    connection_id = sign_of_life.begin(PsycopgRunner(connection, schema, prepares=False), former_id)
-    return _Link(connection, pooled, sign_of_life, connection_id)
+    liveness: Liveness = (Heartbeats if pooled else AdvisoryLock)(timings)
+    connection_id = liveness.begin(PsycopgRunner(connection, schema, prepares=False), former_id)
+    return _Link(connection, pooled, liveness, connection_id)

@@ -1,9 +1,9 @@
-"""Where a consumer looks for its next message, and how many it takes at once: decisions only, no I/O.
+"""Where a consumer looks for its next message, and how many it fetches at once: decisions only, no I/O.
 
 Rows that were deleted stay in the index until vacuum removes them, which it cannot while any transaction in the
 database is older. A consumer that starts every scan at the front of its queue reads all of them again each time. So
 each remembers, for each priority, the lowest sequence that is worth looking at. What becomes available below that
-bound (a transaction that took its sequence early and committed late, a message given back by another consumer) is
+bound (a transaction that took its sequence early and committed late, a message released by another consumer) is
 found by a sweep, a scan from the front, made so seldom that it costs little.
 """
 
@@ -27,7 +27,7 @@ class GroupScan(NamedTuple):
 
     Args:
         places: Where to look besides: the first messages of groups, as (inverse priority, sequence).
-        limit: The most messages to take of the group of each place.
+        limit: The most messages to dequeue of the group of each place.
         own_claims: What the consumer has claimed before: it gets more of those groups.
     """
 
@@ -72,7 +72,7 @@ class ScanBounds:
                 self._lowest[inverse_priority] = sequence + 1
 
     def returned(self, inverse_priority: int, sequence: int) -> None:
-        """Look again from a message that was given back."""
+        """Look again from a message that was released."""
         self._lowest[inverse_priority] = min(self._lowest[inverse_priority], sequence)
 
     def sweep_due(self, *, idle: bool) -> bool:
@@ -169,7 +169,7 @@ class Prefetch:
         self._expected = 0
 
     def size(self) -> int:
-        """Return how many messages to take now that the last batch is used up."""
+        """Return how many messages to dequeue now that the last batch is used up."""
         limit = _MOST_MESSAGES
         if self._message_bytes:
             limit = min(limit, int(_MOST_BYTES / self._message_bytes))

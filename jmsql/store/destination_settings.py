@@ -36,7 +36,7 @@ class DestinationSettings(TypedDict, total=False):
         maximum_redelivery_delay: The longest delay. By default there is none.
         redelivery_jitter: The share, 0 to 1, by which delays vary at random; 0 by default.
         dead_letter_queue: Where messages go that were delivered `maximum_deliveries` times; ``DLQ`` by default.
-        claim_time_limit: After how many seconds (or a `timedelta`) a session that is not transacted loses a message
+        visibility_timeout: After how many seconds (or a `timedelta`) a session that is not transacted loses a message
             that it has not acknowledged. By default it holds it for as long as its client lives.
         history: Whether messages go to the history when they leave. By default they are gone.
         history_days: How many whole days they stay there. By default they stay until somebody removes them.
@@ -50,7 +50,7 @@ class DestinationSettings(TypedDict, total=False):
     maximum_redelivery_delay: float | timedelta | None
     redelivery_jitter: float | None
     dead_letter_queue: Queue | str | None
-    claim_time_limit: float | timedelta | None
+    visibility_timeout: float | timedelta | None
     history: bool | None
     history_days: int | None
 

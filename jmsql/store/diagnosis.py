@@ -14,17 +14,17 @@ from jmsql.store.autocommit import AutocommitRunner, open_runner
 from jmsql.store.statement import Query, SqlFile, Statement, column, nothing, records, value
 
 __all__ = [
+    "MaintenanceFacts",
     "MessageTable",
     "ServerFacts",
     "SnapshotHolder",
-    "UpkeepFacts",
+    "maintenance",
     "notification_delay",
     "notification_queue_usage",
     "server",
     "snapshot_holders",
     "tables",
     "tables_without_pages",
-    "upkeep",
 ]
 
 
@@ -72,8 +72,8 @@ class MessageTable(NamedTuple):
     settings: list[str]
 
 
-class UpkeepFacts(NamedTuple):
-    """Whether a client does the upkeep, and what waits for it.
+class MaintenanceFacts(NamedTuple):
+    """Whether a client does the maintenance, and what waits for it.
 
     `expired` counts messages that expired more than a minute ago.
     """
@@ -85,7 +85,7 @@ class UpkeepFacts(NamedTuple):
 _EXAMINING = "examining the server"
 _sql = SqlFile("diagnosis")
 _server = _sql.statement("server", _EXAMINING, lambda result: ServerFacts._make(result.rows[0]))
-_upkeep = _sql.statement("upkeep", _EXAMINING, lambda result: UpkeepFacts._make(result.rows[0]))
+_maintenance = _sql.statement("maintenance", _EXAMINING, lambda result: MaintenanceFacts._make(result.rows[0]))
 _snapshot_holders = _sql.statement("snapshot_holders", _EXAMINING, records(SnapshotHolder._make))
 _tables = _sql.statement("tables", _EXAMINING, records(MessageTable._make))
 _tables_without_pages = _sql.statement("tables_without_pages", _EXAMINING, column)
@@ -97,9 +97,9 @@ def server() -> Query[ServerFacts]:
     return _server.bind()
 
 
-def upkeep() -> Query[UpkeepFacts]:
-    """Return whether a client does the upkeep, and what waits for it."""
-    return _upkeep.bind()
+def maintenance() -> Query[MaintenanceFacts]:
+    """Return whether a client does the maintenance, and what waits for it."""
+    return _maintenance.bind()
 
 
 def snapshot_holders() -> Query[list[SnapshotHolder]]:

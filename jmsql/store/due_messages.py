@@ -44,7 +44,7 @@ def purge_deleted(limit: int) -> Query[int]:
 
 
 class DueMessages:
-    """Moves messages when they are due, in small steps, for the one connection that does the upkeep.
+    """Moves messages when they are due, in small steps, for the one connection that does the maintenance.
 
     It looks when the next known message is due, when it is told of another, and now and then, since nobody tells of a
     message if the notification is lost. Looking takes up at most a twentieth of the time.

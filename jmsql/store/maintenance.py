@@ -1,4 +1,4 @@
-"""The upkeep of the store, done by one control connection at a time."""
+"""Maintenance of the store, done by one control connection at a time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from jmsql.store.candidates import by_key
 from jmsql.store.columns import SEND_COLUMNS
 from jmsql.store.due_messages import DueMessages
 from jmsql.store.due_messages import purge_deleted as purge_deleted_delayed
+from jmsql.store.history_maintenance import HistoryMaintenance
 from jmsql.store.history_statements import RECORDED, history
-from jmsql.store.history_upkeep import HistoryUpkeep
 from jmsql.store.leadership import LeadershipLostError, Lease, leading
 from jmsql.store.maintenance_task import MaintenanceTask, load_task
 from jmsql.store.message_key import MessageKey
@@ -34,7 +34,7 @@ _RELEASE_LIMIT = 1000
 _BODY_LIMIT = 1000
 
 _GONE = "the client went away without acknowledging"
-_EXPIRED = "the client held the message for longer than the time limit for claims"
+_EXPIRED = "the client held the message for longer than its visibility timeout"
 
 
 _names = [name for name, _ in SEND_COLUMNS[1:]]
@@ -80,7 +80,7 @@ class Maintenance:
     def __init__(self, timings: Timings, *, pooled: bool = False) -> None:
         self._timings = timings
         self._due_messages = DueMessages(timings)
-        history = HistoryUpkeep(timings, pooled=pooled)
+        history = HistoryMaintenance(timings, pooled=pooled)
         self._tasks = (
             MaintenanceTask("expired messages", self._reap_expired),
             MaintenanceTask("abandoned subscriptions", self._end_abandoned),

@@ -66,7 +66,7 @@ class QueueReader:
         return rows
 
     def returned(self, inverse_priority: int, sequence: int) -> None:
-        """Look again from a message that was given back."""
+        """Look again from a message that was released."""
         self._bounds.returned(inverse_priority, sequence)
 
     def freed(self, group: int) -> None:

@@ -31,13 +31,13 @@ __all__ = [
     "claim",
     "claim_batch",
     "claim_statement",
+    "dequeue_statement",
     "has_groups",
     "highest_sequences",
     "lock",
     "lock_statement",
     "next_messages",
     "require_read_committed",
-    "take_statement",
 ]
 
 _sql = SqlFile("receive")
@@ -51,7 +51,7 @@ _message_rows = records(MessageRow._make)
 
 
 class Fetch(Protocol):
-    """A way to hand out messages: lock, take or claim them."""
+    """A way to hand out messages: lock, dequeue or claim them."""
 
     def __call__(
         self,
@@ -111,15 +111,15 @@ def claim(
     lowest: Sequence[int],
     limit: int,
     connection_id: int,
-    time_limit: float | None = None,
+    visibility_timeout: float | None = None,
     groups: GroupScan | None = None,
 ) -> Query[list[MessageRow]]:
     """Claim the next messages for a connection, until it acknowledges or releases them, or dies.
 
-    With a time limit, in seconds, the claim is taken away when nobody extends it in time.
+    With a visibility timeout, in seconds, the claim is taken away when nobody extends it in time.
     """
     statement = claim_statement(selector, grouped=groups is not None)
-    more = {"connection_id": connection_id, "time_limit": time_limit}
+    more = {"connection_id": connection_id, "visibility_timeout": visibility_timeout}
     return next_messages(statement, queue_id, lowest, limit, groups, **more)
 
 
@@ -210,10 +210,10 @@ def lock_statement(selector: Selector | None, *, grouped: bool = False) -> State
 
 
 @lru_cache(maxsize=1024)
-def take_statement(
+def dequeue_statement(
     selector: Selector | None, *, grouped: bool = False, record: bool = False, restricted: bool = False
 ) -> Statement[list[MessageRow]]:
-    """Take the next messages off their queue, as for `lock`.
+    """Dequeue the next messages, as for `lock`.
 
     Args:
         selector: Which messages are wanted; None: all.
@@ -241,7 +241,7 @@ def take_statement(
     free = f"free as materialized (select f.*, {deliveries} as delivery_count from found f)"
     if restricted:
         return Statement(
-            "take",
+            "dequeue",
             f"""with {found}, {free},
                 removed as (
                     insert into jmsql_internal.removal (messages, deliveries, connection_id, is_exact)
@@ -298,7 +298,7 @@ def claim_statement(selector: Selector | None, *, grouped: bool = False) -> Stat
                      claim_expires_at)
                 select f.queue_id, f.inverse_priority, f.sequence, f.group_hash, commit.claim_id,
                        %(connection_id)s, clock_timestamp(),
-                       clock_timestamp() + %(time_limit)s::float8 * interval '1 second'
+                       clock_timestamp() + %(visibility_timeout)s::float8 * interval '1 second'
                 from free f cross join commit
                 on conflict (queue_id, inverse_priority, sequence) do update
                 set claim_id = excluded.claim_id, connection_id = excluded.connection_id,

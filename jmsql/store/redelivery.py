@@ -51,7 +51,7 @@ _DEFAULT_DEAD_LETTER_QUEUE_ID = 0
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A message that is given back.
+    """A message that is released.
 
     Args:
         key: The message.
@@ -89,14 +89,14 @@ class Rules(NamedTuple):
         return self.policy.is_exhausted(failures) and key.queue_id != self.dead_letter_queue_id
 
     def after_failure(self, key: MessageKey, claim_id: int | None, failures: int, error: str | None) -> Release:
-        """Give back a message whose delivery has failed so many times."""
+        """Release a message whose delivery has failed so many times."""
         if self.is_exhausted(key, failures):
             return Release(key, claim_id, 1, 0.0, error, self.dead_letter_queue_id)
         return Release(key, claim_id, 1, self.policy.delay_after(failures), error)
 
 
 def after_error(key: MessageKey, claim_id: int | None, errors: int, error: str, *, is_dead: bool) -> Release:
-    """Give back a message for which no policy says anything.
+    """Release a message for which no policy says anything.
 
     Args:
         key: The message.
@@ -114,7 +114,7 @@ class QueuePolicy(NamedTuple):
     """What is set for a queue."""
 
     rules: Rules | None
-    claim_time_limit: float | None
+    visibility_timeout: float | None
 
     @classmethod
     def of_columns(
@@ -125,7 +125,7 @@ class QueuePolicy(NamedTuple):
         maximum_delay: float | None,
         jitter: float | None,
         dead_letter_queue_id: int | None,
-        claim_time_limit: float | None,
+        visibility_timeout: float | None,
     ) -> QueuePolicy:
         """Read the settings of a queue; each was checked when it was set, but not one beside the other."""
         rules = None
@@ -133,7 +133,7 @@ class QueuePolicy(NamedTuple):
             longest = None if maximum_delay is None else max(maximum_delay, delay or 0.0)
             policy = RedeliveryPolicy(maximum_deliveries, delay or 0.0, multiplier or 1.0, longest, jitter or 0.0)
             rules = Rules(policy, dead_letter_queue_id or 0)
-        return cls(rules, claim_time_limit)
+        return cls(rules, visibility_timeout)
 
 
 NO_POLICY = QueuePolicy(None, None)
@@ -174,7 +174,7 @@ _parts = {
 def _release(*, restricted: bool) -> Statement[None]:
     forget = _sql["ask_to_forget_released" if restricted else "forget_released"]
     parts = _parts | {"forget": forget, "next_attempt": fill(_sql["next_attempt"], outcome="r")}
-    return _sql.statement("release", "giving messages back", nothing, parts)
+    return _sql.statement("release", "releasing messages", nothing, parts)
 
 
 def _to_policy(result: Result) -> QueuePolicy:
@@ -191,7 +191,7 @@ _record_deliveries = _sql.statement("record_deliveries", "recording deliveries",
 _release_claimed = {restricted: _release(restricted=restricted) for restricted in (False, True)}
 _record_attempts = _sql.statement(
     "record_attempts",
-    "giving messages back",
+    "releasing messages",
     nothing,
     _parts | {"next_attempt": fill(_sql["next_attempt"], outcome="k")},
 )
@@ -215,7 +215,7 @@ def record_deliveries(keys: Sequence[MessageKey], connection_id: int) -> Query[i
 
 
 def release(releases: Sequence[Release], *, restricted: bool = False) -> Steps[None]:
-    """Give messages back.
+    """Release messages.
 
     Those without a claim are locked by a transaction that is about to end. Claims that were taken away meanwhile are
     left alone.
@@ -233,13 +233,13 @@ def release(releases: Sequence[Release], *, restricted: bool = False) -> Steps[N
 
 
 def release_claimed(claimed: Sequence[Release], *, restricted: bool = False) -> Query[None]:
-    """Give messages back that are claimed."""
+    """Release messages that are claimed."""
     claim_ids = array_literal(release.claim_id for release in claimed)
     return _release_claimed[restricted].bind(_outcomes(claimed), claim_ids=claim_ids)
 
 
 def record_attempts(locked: Sequence[Release]) -> Query[None]:
-    """Note what became of messages that the caller's open transaction still locks, and is about to give back."""
+    """Note what became of messages that the caller's open transaction still locks, and is about to release."""
     return _record_attempts.bind(_outcomes(locked))
 
 

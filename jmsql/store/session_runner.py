@@ -351,7 +351,7 @@ class SessionRunner(Runner):
             connection.close()
 
     def close(self) -> None:
-        """Roll back and give the connection back to its pool, for good."""
+        """Roll back and release the connection to its pool, for good."""
         self._closed = True
         if self.is_lost:
             self.discard()

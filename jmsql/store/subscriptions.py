@@ -197,7 +197,7 @@ def create_durable(definition: SubscriptionDefinition) -> Steps[bool]:
 def rejoin(former_ids: Sequence[int], connection_id: int) -> Steps[set[int]]:
     """Be under a new connection id what the client was under former ones; return the ids of the queues concerned.
 
-    What upkeep has taken from it meanwhile is not among them.
+    What maintenance has taken from it meanwhile is not among them.
     """
     return set((yield from _rejoin.bind(former_ids=list(former_ids), connection_id=connection_id)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opentelemetry.trace import TracerProvider
 
-from jmsql.client import observation
+from jmsql.client import instrumentation
 from jmsql.tracing.tracer import MessageTracer
 
 __all__ = ["instrument", "uninstrument"]
@@ -19,9 +19,9 @@ def instrument(tracer_provider: TracerProvider | None = None) -> None:
     Args:
         tracer_provider: Where the spans go; None: the global one.
     """
-    observation.observe(MessageTracer(tracer_provider))
+    instrumentation.install(MessageTracer(tracer_provider))
 
 
 def uninstrument() -> None:
     """Make no more spans."""
-    observation.observe(None)
+    instrumentation.install(None)

@@ -15,7 +15,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.observation import SessionFacts
+from jmsql.client.instrumentation import SessionFacts
 from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.messages import Message
 from jmsql.store.rows import OutgoingMessage
@@ -64,7 +64,7 @@ class MessageTracer:
         session: SessionFacts,
         destination: Destination,
         subscription: str | None,
-        take: Callable[[], Message | None],
+        call: Callable[[], Message | None],
     ) -> Message | None:
         """Make the span of a `receive` that brings a message, or fails."""
         attributes = _attributes("receive", "receive", destination) | _server(session)
@@ -74,7 +74,7 @@ class MessageTracer:
         message: Message | None = None
         error: Exception | None = None
         try:
-            message = take()
+            message = call()
         except Exception as failure:
             error = failure
             raise

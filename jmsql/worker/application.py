@@ -38,7 +38,7 @@ class Listener:
     subscription: str | None
     durable: bool
     redelivery: RedeliveryPolicy | None
-    claim_time_limit: float | None
+    visibility_timeout: float | None
 
     @property
     def is_async(self) -> bool:
@@ -115,7 +115,7 @@ class Application:
         subscription: str | None = None,
         durable: bool = True,
         redelivery: RedeliveryPolicy | None = None,
-        claim_time_limit: float | timedelta | None = None,
+        visibility_timeout: float | timedelta | None = None,
     ) -> Callable[[Handler], Handler]:
         """Register a handler: a function, or a coroutine function, which is called with one message at a time.
 
@@ -133,7 +133,7 @@ class Application:
             redelivery: What becomes of messages with which the handler fails; None: what is set for the destination, or
                 else that they come again after 1 s, 2 s, 4 s and so on, up to four hours, and move to the dead-letter
                 queue after 20 deliveries.
-            claim_time_limit: After how many seconds (or a `timedelta`) without a sign of life of its process a message
+            visibility_timeout: After how many seconds (or a `timedelta`) without a heartbeat of its process a message
                 goes to another handler, if it is not transacted; None: what is set for the destination, or else only
                 when the process has ended.
 
@@ -144,8 +144,8 @@ class Application:
             InvalidDestinationException: That is not a destination.
             InvalidSelectorException: The selector has an error; the message shows where.
             TypeError: The handler asks for something that it cannot be given.
-            ValueError: A topic needs a subscription, a queue has none; the concurrency is less than 1; the time limit
-                is less than a second, or for a handler that is transacted.
+            ValueError: A topic needs a subscription, a queue has none; the concurrency is less than 1; the visibility
+                timeout is less than a second, or for a handler that is transacted.
         """
         found = Queue(destination) if isinstance(destination, str) else require_destination(destination)
         assert isinstance(found, Queue | Topic)
@@ -153,7 +153,7 @@ class Application:
         def register(handler: Handler) -> Handler:
             name = _name(handler)
             _check(name, found, concurrency, subscription)
-            time_limit = _time_limit(name, claim_time_limit, transacted=transacted)
+            timeout = _visibility_timeout(name, visibility_timeout, transacted=transacted)
             try:
                 Selector.parse(selector)
             except InvalidSelectorException as error:
@@ -171,7 +171,7 @@ class Application:
                     subscription,
                     durable,
                     redelivery,
-                    time_limit,
+                    timeout,
                 )
             )
             return handler
@@ -196,7 +196,7 @@ def _check(name: str, destination: Destination, concurrency: int | None, subscri
         raise ValueError(f"The concurrency of the handler {name} is at least 1, not {concurrency}.")
 
 
-def _time_limit(name: str, limit: float | timedelta | None, *, transacted: bool) -> float | None:
+def _visibility_timeout(name: str, limit: float | timedelta | None, *, transacted: bool) -> float | None:
     if limit is None:
         return None
     if transacted:

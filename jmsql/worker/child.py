@@ -13,16 +13,16 @@ import time
 from typing import NoReturn
 
 from jmsql.client.connection import Connection
-from jmsql.client.tally import Tally
+from jmsql.client.process_counters import ProcessCounters
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store.subscriptions import ChangeRefusedException
 from jmsql.worker.application import Application, Listener
+from jmsql.worker.handler_counters import HandlerCounters
 from jmsql.worker.handler_thread import HandlerThread, Handling
 from jmsql.worker.loading import RefusalError, load_application
 from jmsql.worker.logs import start_log
 from jmsql.worker.reports import Listening, Progress, Refusal, send_report
 from jmsql.worker.settings import Settings
-from jmsql.worker.work import Work
 
 __all__ = ["CUT_OFF", "Child"]
 
@@ -51,13 +51,13 @@ class Child:
         self._timings = settings.timings
         self._threads: list[HandlerThread] = []
         self._named: set[Handling] = set()
-        self._tally: Tally | None = None
+        self._process_counters: ProcessCounters | None = None
         self._next_heartbeat = 0.0
 
     def run(self) -> int:
         """Work, and return the exit code."""
         if self._settings.metrics:
-            self._tally = Tally()
+            self._process_counters = ProcessCounters()
         try:
             application = load_application(self._settings.application)
             connection = self._settings.factory(application.factory).create_connection()
@@ -121,7 +121,7 @@ class Child:
         if seconds < self._settings.long_transaction:
             return
         self._named.add(handling)
-        thread.work.long_transactions += 1
+        thread.counters.long_transactions += 1
         logger.warning(
             "%s has held a transaction open for %.0f s, for the message %s. That keeps its locks, and vacuum from its "
             "work; do what takes long elsewhere, or register the handler with transacted=False.",
@@ -137,14 +137,14 @@ class Child:
         )
 
     def _report(self) -> None:
-        work: dict[str, Work] = {}
+        handler_counters: dict[str, HandlerCounters] = {}
         for thread in self._threads:
-            work.setdefault(thread.listener.name, Work()).add(thread.work)
+            handler_counters.setdefault(thread.listener.name, HandlerCounters()).add(thread.counters)
         now = time.monotonic()
         running = [(thread.listener, handling) for thread in self._threads if (handling := thread.handling) is not None]
         longest = max((now - handling.started for listener, handling in running if listener.transacted), default=0.0)
-        traffic = {} if self._tally is None else self._tally.counts()
-        send_report(self._channel, Progress(len(running), longest, work, traffic))
+        destination_counters = {} if self._process_counters is None else self._process_counters.counts()
+        send_report(self._channel, Progress(len(running), longest, handler_counters, destination_counters))
 
     def _drain(self, connection: Connection) -> int:
         """Let the handlers that run finish, until the deadline; return the exit code."""

@@ -21,9 +21,9 @@ from jmsql.messages import Message
 from jmsql.policies import RedeliveryPolicy
 from jmsql.store.subscriptions import SubscriptionChange
 from jmsql.worker.application import Listener
-from jmsql.worker.parameters import Delivery
+from jmsql.worker.handler_counters import HandlerCounters
+from jmsql.worker.parameters import HandlerCall
 from jmsql.worker.timings import WorkerTimings
-from jmsql.worker.work import Work
 
 __all__ = ["DEFAULT_REDELIVERY", "HandlerThread", "Handling"]
 
@@ -70,14 +70,14 @@ class HandlerThread(threading.Thread):
         super().__init__(name=f"{listener.name} {number}", daemon=True)
         self.listener = listener
         self._timings = timings
-        self.work = Work()
+        self.counters = HandlerCounters()
         self.handling: Handling | None = None
         self._stopping = threading.Event()
         self._session = connection.open_session(HandlerSession, listener.transacted, AcknowledgeMode.CLIENT)
         self._consumer = listener.create_consumer(self._session, changed_subscriptions)
         self._consumer.redelivery_policy = listener.redelivery
         self._consumer.default_redelivery_policy = DEFAULT_REDELIVERY
-        self._consumer.claim_time_limit = listener.claim_time_limit
+        self._consumer.visibility_timeout = listener.visibility_timeout
 
     def run(self) -> None:
         """Handle messages until `stop`."""
@@ -114,7 +114,7 @@ class HandlerThread(threading.Thread):
         except JMSException as error:
             if not self._stopping.is_set():
                 logger.warning("%s: no message can be received: %s", self.listener, error)
-                self._give_back()
+                self._release()
                 self._stopping.wait(self._timings.reconnect_pause)
             return None
 
@@ -123,7 +123,7 @@ class HandlerThread(threading.Thread):
             self.handling = Handling(message.jms_message_id, time.monotonic(), None)
             with self._session.processing(message):
                 self._share_transaction()
-                with self._session.keeping_claims():
+                with self._session.extend_claims():
                     self._call(message, runner)
                 if self.listener.transacted:
                     self._session.commit()
@@ -141,7 +141,7 @@ class HandlerThread(threading.Thread):
 
     def _call(self, message: Message, runner: asyncio.Runner | None) -> None:
         with ExitStack() as exits:
-            delivery = Delivery(message, self._session, exits)
+            delivery = HandlerCall(message, self._session, exits)
             arguments = {parameter.name: parameter.value(delivery) for parameter in self.listener.parameters}
             result: Any = self.listener.handler(**arguments)
             if runner is not None:
@@ -161,7 +161,7 @@ class HandlerThread(threading.Thread):
         """Note that the call has ended, and return how many seconds it took."""
         assert self.handling is not None
         seconds = time.monotonic() - self.handling.started
-        self.work.ended(seconds, succeeded=succeeded)
+        self.counters.ended(seconds, succeeded=succeeded)
         return seconds
 
     def _facts(self, message: Message, seconds: float) -> dict[str, object]:
@@ -187,11 +187,11 @@ class HandlerThread(threading.Thread):
             exc_info=error,
             extra=self._facts(message, seconds),
         )
-        self._give_back(error)
+        self._release(error)
         self.handling = None
         self._stopping.wait(self._timings.failure_pause)
 
-    def _give_back(self, reason: BaseException | None = None) -> None:
+    def _release(self, reason: BaseException | None = None) -> None:
         try:
             if self.listener.transacted:
                 self._session.rollback(reason)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from jmsql.store.traffic import Counts
+from jmsql.store.counters import Counts
+from jmsql.worker.handler_counters import DURATION_BOUNDS, HandlerCounters
 from jmsql.worker.reports import Progress
-from jmsql.worker.work import DURATION_BOUNDS, Work
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -23,15 +23,15 @@ __all__ = ["Totals", "WorkerMetrics", "are_available", "exposition"]
 class Totals:
     """What processes have done, by listener and by destination."""
 
-    work: dict[str, Work] = field(default_factory=dict)
-    traffic: dict[str, Counts] = field(default_factory=dict)
+    handler_counters: dict[str, HandlerCounters] = field(default_factory=dict)
+    destination_counters: dict[str, Counts] = field(default_factory=dict)
 
     def add(self, progress: Progress) -> None:
         """Add what a process has reported."""
-        for name, work in progress.work.items():
-            self.work.setdefault(name, Work()).add(work)
-        for destination, counts in progress.traffic.items():
-            self.traffic[destination] = self.traffic.get(destination, Counts()).plus(counts)
+        for name, counters in progress.handler_counters.items():
+            self.handler_counters.setdefault(name, HandlerCounters()).add(counters)
+        for destination, counts in progress.destination_counters.items():
+            self.destination_counters[destination] = self.destination_counters.get(destination, Counts()).plus(counts)
 
 
 class WorkerMetrics(NamedTuple):
@@ -104,11 +104,11 @@ def _families(metrics: WorkerMetrics) -> Iterator[Metric]:
         "Calls that held a transaction for longer than --long-transaction-seconds.",
         labels=["listener"],
     )
-    for name, work in sorted(metrics.totals.work.items()):
-        messages.add_metric([name, "handled"], work.handled)
-        messages.add_metric([name, "failed"], work.failed)
-        seconds.add_metric([name], _buckets(work), work.seconds)
-        long_transactions.add_metric([name], work.long_transactions)
+    for name, counters in sorted(metrics.totals.handler_counters.items()):
+        messages.add_metric([name, "handled"], counters.handled)
+        messages.add_metric([name, "failed"], counters.failed)
+        seconds.add_metric([name], _buckets(counters), counters.seconds)
+        long_transactions.add_metric([name], counters.long_transactions)
     processes = GaugeMetricFamily(
         "jmsql_worker_processes", "Processes of the worker, by state: starting, ready, draining.", labels=["state"]
     )
@@ -124,10 +124,10 @@ def _families(metrics: WorkerMetrics) -> Iterator[Metric]:
     )
     longest.add_metric([], metrics.longest_transaction)
     yield from (messages, seconds, long_transactions, processes, restarts, running, longest)
-    yield from client_metrics(metrics.totals.traffic)
+    yield from client_metrics(metrics.totals.destination_counters)
 
 
-def _buckets(work: Work) -> list[tuple[str, float]]:
+def _buckets(counters: HandlerCounters) -> list[tuple[str, float]]:
     """Return how many calls took at most so long."""
     bounds = [*map(str, DURATION_BOUNDS), "+Inf"]
-    return [(bound, sum(work.calls[: number + 1])) for number, bound in enumerate(bounds)]
+    return [(bound, sum(counters.calls[: number + 1])) for number, bound in enumerate(bounds)]

@@ -21,10 +21,10 @@ from jmsql.messages.codecs import codec_of
 if TYPE_CHECKING:
     from sqlalchemy import orm
 
-__all__ = ["Delivery", "Parameter", "read_parameters"]
+__all__ = ["HandlerCall", "Parameter", "read_parameters"]
 
 
-class Delivery(NamedTuple):
+class HandlerCall(NamedTuple):
     """A message on its way to a handler."""
 
     message: Message
@@ -37,7 +37,7 @@ class Parameter(NamedTuple):
     """A parameter of a handler, and where its value comes from."""
 
     name: str
-    value: Callable[[Delivery], object]
+    value: Callable[[HandlerCall], object]
     shares_transaction: bool = False
     """Whether the handler can do something in the session's transaction with it."""
     is_body: bool = False
@@ -125,9 +125,9 @@ def _read(parameter: inspect.Parameter, handler: str, *, transacted: bool) -> Pa
     if issubclass(kind, Message):
         return Parameter(name, _message(kind))
     if issubclass(kind, Session):
-        return Parameter(name, lambda delivery: delivery.session, shares_transaction=transacted)
+        return Parameter(name, lambda call: call.session, shares_transaction=transacted)
     if issubclass(kind, JMSContext):
-        return Parameter(name, lambda delivery: JMSContext(delivery.session), shares_transaction=transacted)
+        return Parameter(name, lambda call: JMSContext(call.session), shares_transaction=transacted)
     if issubclass(kind, sqlalchemy.Connection | orm.Session):
         if not transacted:
             raise TypeError(
@@ -148,20 +148,20 @@ def _checked_body(kind: type, parameter: inspect.Parameter, handler: str) -> typ
     return kind
 
 
-def _message(kind: type[Message]) -> Callable[[Delivery], object]:
-    def value(delivery: Delivery) -> object:
-        if not isinstance(delivery.message, kind):
+def _message(kind: type[Message]) -> Callable[[HandlerCall], object]:
+    def value(call: HandlerCall) -> object:
+        if not isinstance(call.message, kind):
             raise MessageFormatException(
-                f"The handler wants a {kind.__name__}, and this is a {type(delivery.message).__name__}."
+                f"The handler wants a {kind.__name__}, and this is a {type(call.message).__name__}."
             )
-        return delivery.message
+        return call.message
 
     return value
 
 
-def _body(kind: type, *, optional: bool) -> Callable[[Delivery], object]:
-    def value(delivery: Delivery) -> object:
-        message = delivery.message
+def _body(kind: type, *, optional: bool) -> Callable[[HandlerCall], object]:
+    def value(call: HandlerCall) -> object:
+        message = call.message
         body: object
         if kind in _JSON and isinstance(message, TextMessage) and message.text is not None:
             body = _json(message.text, kind)
@@ -203,13 +203,13 @@ def _empty_body(message: Message) -> object:
             return None
 
 
-def _connection(delivery: Delivery) -> object:
-    return delivery.session.database
+def _connection(call: HandlerCall) -> object:
+    return call.session.database
 
 
-def _orm(kind: type[Any]) -> Callable[[Delivery], object]:
-    def value(delivery: Delivery) -> object:
-        return delivery.exits.enter_context(_orm_session(kind, delivery.session.database))
+def _orm(kind: type[Any]) -> Callable[[HandlerCall], object]:
+    def value(call: HandlerCall) -> object:
+        return call.exits.enter_context(_orm_session(kind, call.session.database))
 
     return value
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
-from jmsql.store.traffic import Counts
-from jmsql.worker.work import Work
+from jmsql.store.counters import Counts
+from jmsql.worker.handler_counters import HandlerCounters
 
 __all__ = ["Listening", "Progress", "Refusal", "Report", "ReportReader", "send_report"]
 
@@ -26,31 +26,33 @@ class Progress:
     Args:
         running: How many calls of handlers have not ended.
         longest_transaction: For how many seconds a handler holds a transaction by now, at the most.
-        work: What each listener has done, by name.
-        traffic: What its connection has sent and received, by destination, if the worker wants to know.
+        handler_counters: What each listener has done, by name.
+        destination_counters: What its connection has sent and received, by destination, if the worker wants to know.
     """
 
     running: int = 0
     longest_transaction: float = 0.0
-    work: Mapping[str, Work] = field(default_factory=dict)
-    traffic: Mapping[str, Counts] = field(default_factory=dict)
+    handler_counters: Mapping[str, HandlerCounters] = field(default_factory=dict)
+    destination_counters: Mapping[str, Counts] = field(default_factory=dict)
 
     @property
     def handled(self) -> int:
         """How many messages it has handled."""
-        return sum(work.handled for work in self.work.values())
+        return sum(counters.handled for counters in self.handler_counters.values())
 
     @property
     def failed(self) -> int:
         """How often a handler has failed."""
-        return sum(work.failed for work in self.work.values())
+        return sum(counters.failed for counters in self.handler_counters.values())
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> Progress:
         """Read what was written."""
-        work = {name: Work(**fields) for name, fields in document.pop("work").items()}
-        traffic = {name: Counts(*counts) for name, counts in document.pop("traffic").items()}
-        return cls(**document, work=work, traffic=traffic)
+        handler_counters = {
+            name: HandlerCounters(**fields) for name, fields in document.pop("handler_counters").items()
+        }
+        destination_counters = {name: Counts(*counts) for name, counts in document.pop("destination_counters").items()}
+        return cls(**document, handler_counters=handler_counters, destination_counters=destination_counters)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from jmsql.worker.child_process import ChildProcess
 from jmsql.worker.metrics import Totals, WorkerMetrics
-from jmsql.worker.place import Place
+from jmsql.worker.process_slot import ProcessSlot
 from jmsql.worker.settings import Settings
 from jmsql.worker.source_files import SourceFiles
 
@@ -46,12 +46,12 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._started = 0
         self._children: list[ChildProcess] = []
-        self._places: list[Place] = []
-        self._to_renew: list[Place] = []
+        self._slots: list[ProcessSlot] = []
+        self._to_renew: list[ProcessSlot] = []
         self._has_begun = False
         self._exit_code: int | None = None
         self._was_cut_off = False
-        self._ended_work = Totals()
+        self._ended_totals = Totals()
         self._listeners: list[dict[str, Any]] = []
         self._lock = threading.Lock()
 
@@ -61,9 +61,9 @@ class Supervisor:
         """Work until a signal says to stop, and return the exit code."""
         with self._signals():
             try:
-                self._places = [Place(self._start, self._settings.timings) for _ in range(self._process_count)]
-                for place in self._places:
-                    place.begin()
+                self._slots = [ProcessSlot(self._start, self._settings.timings) for _ in range(self._process_count)]
+                for slot in self._slots:
+                    slot.begin()
                 while self._children or self._exit_code is None:
                     self._look()
             finally:
@@ -113,28 +113,28 @@ class Supervisor:
             self._keep_up()
 
     def _keep_up(self) -> None:
-        if not self._has_begun and all(place.is_ready for place in self._places):
+        if not self._has_begun and all(slot.is_ready for slot in self._slots):
             self._has_begun = True
             number = self._process_count
-            self._tell_listeners(self._places[0])
+            self._tell_listeners(self._slots[0])
             logger.info("Handling messages with %d process%s.", number, "" if number == 1 else "es")
-        for place in self._places:
-            place.fill()
-            former = place.hand_over()
+        for slot in self._slots:
+            slot.fill()
+            former = slot.hand_over()
             if former is not None:
-                self._tell_listeners(place)
+                self._tell_listeners(slot)
                 former.drain()
         if self._source_files is not None and self._source_files.have_changed():
             logger.info("Files have changed.")
             self._renew()
-        if self._has_begun and self._to_renew and not any(place.successor for place in self._places):
+        if self._has_begun and self._to_renew and not any(slot.successor for slot in self._slots):
             self._to_renew.pop(0).succeed()
 
-    def _tell_listeners(self, place: Place) -> None:
+    def _tell_listeners(self, slot: ProcessSlot) -> None:
         """Say what is handled, if that has not been said."""
-        if place.current is None or place.current.listeners == self._listeners:
+        if slot.current is None or slot.current.listeners == self._listeners:
             return
-        self._listeners = place.current.listeners
+        self._listeners = slot.current.listeners
         for listener in self._listeners:
             logger.info("%s", _description(listener), extra=listener)
 
@@ -155,7 +155,7 @@ class Supervisor:
                 child.kill()
 
     def _renew(self) -> None:
-        self._to_renew = list(self._places)
+        self._to_renew = list(self._slots)
 
     def _drain(self, exit_code: int) -> None:
         self._exit_code = exit_code
@@ -166,7 +166,7 @@ class Supervisor:
         exit_code = child.wait()
         with self._lock:
             self._children.remove(child)
-            self._ended_work.add(child.progress)
+            self._ended_totals.add(child.progress)
         if child.is_draining:
             self._was_cut_off |= child.is_ready and exit_code != 0
             logger.info("%s has ended.", child.name)
@@ -178,12 +178,12 @@ class Supervisor:
             logger.error("%s", reason, extra=failure)
             self._drain(1 if child.refusal is None else child.refusal.exit_code)
             return
-        is_successor = any(place.successor is child for place in self._places)
+        is_successor = any(slot.successor is child for slot in self._slots)
         logger.error("%s", f"The old processes go on: {reason}" if is_successor else reason, extra=failure)
         if is_successor:
             self._to_renew.clear()
-        for place in self._places:
-            place.lost(child)
+        for slot in self._slots:
+            slot.lost(child)
 
     # For the health endpoint, from its threads
 
@@ -192,11 +192,11 @@ class Supervisor:
         children, totals = self._snapshot()
         return {
             "healthy": all(child.silence < self._settings.timings.silence_timeout for child in children),
-            "ready": self._exit_code is None and self._has_begun and all(place.is_ready for place in self._places),
+            "ready": self._exit_code is None and self._has_begun and all(slot.is_ready for slot in self._slots),
             "draining": self._exit_code is not None,
-            "restarts": sum(place.restarts for place in self._places),
-            "handled": sum(work.handled for work in totals.work.values()),
-            "failed": sum(work.failed for work in totals.work.values()),
+            "restarts": sum(slot.restarts for slot in self._slots),
+            "handled": sum(counters.handled for counters in totals.handler_counters.values()),
+            "failed": sum(counters.failed for counters in totals.handler_counters.values()),
             "children": [child.document() for child in children],
         }
 
@@ -207,7 +207,7 @@ class Supervisor:
         return WorkerMetrics(
             totals,
             {state: states[state] for state in ("starting", "ready", "draining")},
-            sum(place.restarts for place in self._places),
+            sum(slot.restarts for slot in self._slots),
             sum(child.progress.running for child in children),
             max((child.progress.longest_transaction for child in children), default=0.0),
         )
@@ -216,7 +216,7 @@ class Supervisor:
         """Return the processes there are, and what they and those before them have done."""
         with self._lock:
             children = list(self._children)
-            totals = copy.deepcopy(self._ended_work)
+            totals = copy.deepcopy(self._ended_totals)
         for child in children:
             totals.add(child.progress)
         return children, totals

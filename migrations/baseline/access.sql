@@ -235,11 +235,11 @@ create policy may_update on jmsql_internal.consumer for update
         connection_id in (
             select c.connection_id from jmsql_internal.connection c where c.user_name = current_user));
 
-create policy administrators on jmsql_internal.destination_traffic
+create policy administrators on jmsql_internal.destination_counters
     using ((select jmsql_internal.has_access_to_all('administer', current_user)))
     with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
-create policy may_select on jmsql_internal.destination_traffic for select using (true);
-create policy may_insert on jmsql_internal.destination_traffic for insert
+create policy may_select on jmsql_internal.destination_counters for select using (true);
+create policy may_insert on jmsql_internal.destination_counters for insert
     with check (
         ((select jmsql_internal.has_access_to_all('send', current_user))
          or (select jmsql_internal.has_access_to_all('receive', current_user))
@@ -249,7 +249,7 @@ create policy may_insert on jmsql_internal.destination_traffic for insert
          or -destination_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[]))
         and sent between 0 and 1000000000000000 and acknowledged between 0 and 1000000000000000
         and rolled_back between 0 and 1000000000000000 and redelivered between 0 and 1000000000000000);
-create policy may_update on jmsql_internal.destination_traffic for update
+create policy may_update on jmsql_internal.destination_counters for update
     using (
         (select jmsql_internal.has_access_to_all('send', current_user))
         or (select jmsql_internal.has_access_to_all('receive', current_user))
@@ -281,11 +281,11 @@ declare
             ' jmsql.schema_version, jmsql_internal.configuration, jmsql_internal.binding, jmsql_internal.queue,'
             ' jmsql_internal.topic, jmsql_internal.subscription, jmsql_internal.subscriber,'
             ' jmsql_internal.connection, jmsql_internal.consumer, jmsql_internal.grouped_queue,'
-            ' jmsql_internal.leadership, jmsql_internal.destination_traffic, jmsql_internal.message,'
+            ' jmsql_internal.leadership, jmsql_internal.destination_counters, jmsql_internal.message,'
             ' jmsql_internal.delayed_message, jmsql_internal.delivery, jmsql_internal.body,'
             ' jmsql_internal.message_history',
         'select on'
-            ' jmsql.messages, jmsql.queues, jmsql.subscriptions, jmsql.clients, jmsql.destinations, jmsql.traffic,'
+            ' jmsql.messages, jmsql.queues, jmsql.subscriptions, jmsql.clients, jmsql.destinations, jmsql.counters,'
             ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups',
         'insert (host, process_id, heartbeat_at, heartbeat_timeout, lock_key, server_process_id), '
             'update (client_id, heartbeat_at, closing) on jmsql_internal.connection'];
@@ -310,13 +310,13 @@ declare
         'insert (queue_id, connection_id, consumers), update (connection_id, consumers) on jmsql_internal.subscriber',
         'insert (connection_id, queue_id, selector, consumers), update (consumers) on jmsql_internal.consumer',
         'insert (destination_id, sent, acknowledged, rolled_back, redelivered), '
-            'update (sent, acknowledged, rolled_back, redelivered) on jmsql_internal.destination_traffic',
+            'update (sent, acknowledged, rolled_back, redelivered) on jmsql_internal.destination_counters',
         'execute on function jmsql_internal.bury_dead_letters(integer)'];
     administration constant text[] := messaging || array[
         'delete on'
             ' jmsql_internal.message, jmsql_internal.delayed_message, jmsql_internal.delivery, jmsql_internal.body,'
             ' jmsql_internal.queue, jmsql_internal.topic, jmsql_internal.connection,'
-            ' jmsql_internal.destination_traffic',
+            ' jmsql_internal.destination_counters',
         'update (transaction_id) on jmsql_internal.delayed_message',
         'insert (queue_id, deleted_at) on jmsql_internal.queue',
         'select on jmsql_internal.permission, jmsql.grants, jmsql.spark_sources',
@@ -402,7 +402,7 @@ begin
         'jmsql_internal.message_history'::regclass, 'jmsql_internal.queue'::regclass, 'jmsql_internal.topic'::regclass,
         'jmsql_internal.subscription'::regclass, 'jmsql_internal.subscriber'::regclass,
         'jmsql_internal.connection'::regclass,
-        'jmsql_internal.consumer'::regclass, 'jmsql_internal.destination_traffic'::regclass]
+        'jmsql_internal.consumer'::regclass, 'jmsql_internal.destination_counters'::regclass]
     loop
         if not (select c.relrowsecurity from pg_class c where c.oid = protected) then
             execute format('alter table %s enable row level security', protected);

@@ -123,15 +123,15 @@ comment on column jmsql.consumers.host is 'The machine on which the client runs'
 comment on column jmsql.consumers.process_id is 'Its process on that machine';
 comment on column jmsql.consumers.user_name is 'Its role in PostgreSQL';
 
-comment on column jmsql.traffic.kind is 'queue, topic or subscription';
-comment on column jmsql.traffic.destination is 'The name of the queue or topic';
-comment on column jmsql.traffic.subscription is
+comment on column jmsql.counters.kind is 'queue, topic or subscription';
+comment on column jmsql.counters.destination is 'The name of the queue or topic';
+comment on column jmsql.counters.subscription is
     'The name of the subscription; null: it has none, or is no subscription';
-comment on column jmsql.traffic.client_id is 'The client identifier of the subscription; null: none';
-comment on column jmsql.traffic.sent is 'Messages that clients have sent to the queue, or published on the topic';
-comment on column jmsql.traffic.acknowledged is 'Deliveries that ended with the message gone';
-comment on column jmsql.traffic.rolled_back is 'Deliveries that were given back';
-comment on column jmsql.traffic.redelivered is 'How many of these deliveries were not the first of their message';
+comment on column jmsql.counters.client_id is 'The client identifier of the subscription; null: none';
+comment on column jmsql.counters.sent is 'Messages that clients have sent to the queue, or published on the topic';
+comment on column jmsql.counters.acknowledged is 'Deliveries that ended with the message gone';
+comment on column jmsql.counters.rolled_back is 'Deliveries that were released';
+comment on column jmsql.counters.redelivered is 'How many of these deliveries were not the first of their message';
 
 comment on column jmsql.history.destination is 'The name of the queue or topic, which may be gone';
 comment on column jmsql.history.destination_type is 'queue or topic';

@@ -65,7 +65,7 @@ create function jmsql_internal.free_client_id() returns trigger
     language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- The rest of it stays for the same client to take over; upkeep forgets what nobody wants.
+    -- The rest of it stays for the same client to take over; maintenance forgets what nobody wants.
     update jmsql_internal.connection c set client_id = null
     where c.client_id = new.client_id and c.connection_id <> new.connection_id
       and not jmsql_internal.is_connected(c.connection_id);

@@ -36,7 +36,7 @@ comment on column jmsql_internal.delivery.group_hash is 'The group of the messag
 comment on column jmsql_internal.delivery.error_count is
     'How many of its deliveries have failed with errors: the others were rolled back for no reason given, or cut off.';
 -- Only messages that are about to move are in this index.
-create index delivery_condemned on jmsql_internal.delivery (queue_id) where dead_letter_queue_id is not null;
+create index delivery_exhausted on jmsql_internal.delivery (queue_id) where dead_letter_queue_id is not null;
 
 create sequence jmsql_internal.claim_sequence owned by jmsql_internal.delivery.claim_id;
 

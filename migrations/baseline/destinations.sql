@@ -34,7 +34,7 @@ create table jmsql_internal.queue (
     maximum_redelivery_delay double precision check (maximum_redelivery_delay between 0 and 3153600000),
     redelivery_jitter        double precision check (redelivery_jitter between 0 and 1),
     dead_letter_queue_id     integer references jmsql_internal.queue on delete set null,
-    claim_time_limit         double precision check (claim_time_limit between 1 and 3153600000),
+    visibility_timeout       double precision check (visibility_timeout between 1 and 3153600000),
     user_name                name not null default current_user,
     constraint temporary_names_are_reserved check (
         name is null
@@ -59,7 +59,7 @@ comment on column jmsql_internal.queue.redelivery_multiplier is 'What each furth
 comment on column jmsql_internal.queue.maximum_redelivery_delay is 'The longest delay in seconds; null: any.';
 comment on column jmsql_internal.queue.redelivery_jitter is 'The share by which delays vary at random; null: 0.';
 comment on column jmsql_internal.queue.dead_letter_queue_id is 'Where messages go at last; null: the queue DLQ.';
-comment on column jmsql_internal.queue.claim_time_limit is
+comment on column jmsql_internal.queue.visibility_timeout is
     'After so many seconds a claim that nobody extends is taken away; null: never.';
 comment on column jmsql_internal.queue.user_name is 'The role that has made it, whose alone it is if it is temporary.';
 create index queue_deleted on jmsql_internal.queue (queue_id) where deleted_at is not null;
@@ -206,7 +206,7 @@ begin
 end
 $$;
 comment on function jmsql_internal.end_subscription() is
-    'Deletes a subscription that is to end, and has upkeep remove the queue of one that is deleted.';
+    'Deletes a subscription that is to end, and has maintenance remove the queue of one that is deleted.';
 create trigger subscriptions_end after update of ended on jmsql_internal.subscription
     for each row when (new.ended) execute function jmsql_internal.end_subscription();
 create trigger queues_go_with_their_subscription after delete on jmsql_internal.subscription

@@ -94,8 +94,8 @@ create function jmsql_internal.keep_history(
     set plan_cache_mode = force_generic_plan
 as $$
 declare
-    moment timestamptz := jmsql_internal.history_clock();
-    day date := (moment at time zone 'UTC')::date;
+    present timestamptz := jmsql_internal.history_clock();
+    day date := (present at time zone 'UTC')::date;
     kept bigint;
 begin
     if coalesce(cardinality(addresses), 0) = 0 then
@@ -109,7 +109,7 @@ begin
         jms_message_id, queue_id, delivery_count, message_type, outcome, inverse_priority, jms_delivery_mode, is_topic,
         destination, subscription, subscription_client_id, client_id, jms_correlation_id, jms_reply_to, jms_type,
         properties, property_types, text_body, json_body, body_types, bytes_body)
-    select moment, m.sequence, m.jms_timestamp, m.jms_expiration, m.jms_delivery_time, m.body_id, consumer,
+    select present, m.sequence, m.jms_timestamp, m.jms_expiration, m.jms_delivery_time, m.body_id, consumer,
            m.jms_message_id, m.queue_id,
            coalesce(k.delivery_count, 0) + case ending when 'acknowledged' then 1 else 0 end, m.message_type,
            ending, m.inverse_priority, m.jms_delivery_mode, t.topic_id is not null, coalesce(t.name, q.name),

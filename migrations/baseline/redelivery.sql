@@ -83,7 +83,7 @@ begin
         insert into jmsql_internal.queue (name) values ('DLQ') on conflict (name) do nothing;
     end if;
     return query
-        with condemned as materialized (
+        with exhausted as materialized (
             select d.ctid as delivery, d.delivery_count, d.first_failed_at, d.last_error, m.*,
                    coalesce(t.queue_id, (select f.queue_id from jmsql_internal.queue f where f.name = 'DLQ')) as target
             from jmsql_internal.delivery d
@@ -98,20 +98,20 @@ begin
             limit most),
         history as materialized (
             select case when exists (select from jmsql_internal.queue q
-                                     where q.history and q.queue_id in (select c.queue_id from condemned c))
+                                     where q.history and q.queue_id in (select c.queue_id from exhausted c))
                    then jmsql_internal.keep_history(
-                       array(select c.address from condemned c where c.target <> c.queue_id),
-                       array(select c.delivery_count from condemned c where c.target <> c.queue_id),
+                       array(select c.address from exhausted c where c.target <> c.queue_id),
+                       array(select c.delivery_count from exhausted c where c.target <> c.queue_id),
                        'dead-lettered', null) end),
         spared as (
             update jmsql_internal.delivery set dead_letter_queue_id = null, next_attempt = null
-            where ctid = any(array(select c.delivery from condemned c where c.target = c.queue_id))),
+            where ctid = any(array(select c.delivery from exhausted c where c.target = c.queue_id))),
         forgotten as (
             delete from jmsql_internal.delivery
-            where ctid = any(array(select c.delivery from condemned c where c.target <> c.queue_id))),
+            where ctid = any(array(select c.delivery from exhausted c where c.target <> c.queue_id))),
         deleted as (
             delete from jmsql_internal.message
-            where ctid = any(array(select c.address from condemned c where c.target <> c.queue_id))
+            where ctid = any(array(select c.address from exhausted c where c.target <> c.queue_id))
               and (select true from history)),
         buried as (
             insert into jmsql_internal.message (
@@ -125,7 +125,7 @@ begin
                    body_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode, jms_delivery_time,
                    message_type, jms_correlation_id, jms_reply_to, jms_type, property_types, text_body, json_body,
                    body_types, bytes_body
-            from condemned c
+            from exhausted c
             where c.target <> c.queue_id
             order by c.sequence
             returning queue_id)

@@ -106,7 +106,7 @@ begin
 end
 $$;
 comment on function jmsql.forget_spark_source(uuid) is
-    'Ends a streaming read whose checkpoint is gone: gives back what it has claimed, and returns how much that was.';
+    'Ends a streaming read whose checkpoint is gone: releases what it has claimed, and returns how much that was.';
 
 create table jmsql_internal.spark_cursor (
     source_id              uuid primary key default gen_random_uuid(),

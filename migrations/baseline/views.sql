@@ -230,19 +230,19 @@ left join jmsql_internal.topic o on o.topic_id = s.topic_id;
 comment on view jmsql.consumers is
     'Who receives from what: one row a connection, queue or subscription, and selector, about a second old.';
 
-create view jmsql.traffic with (security_invoker) as
+create view jmsql.counters with (security_invoker) as
 select case when q.name is not null then 'queue' when s.queue_id is not null then 'subscription' else 'topic' end
            as kind,
        coalesce(q.name, o.name) as destination,
        s.name as subscription,
        s.client_id,
        t.sent, t.acknowledged, t.rolled_back, t.redelivered
-from jmsql_internal.destination_traffic t
+from jmsql_internal.destination_counters t
 left join jmsql_internal.queue q on q.queue_id = t.destination_id
 left join jmsql_internal.subscription s on s.queue_id = t.destination_id
 left join jmsql_internal.topic o on o.topic_id = coalesce(s.topic_id, -t.destination_id)
 where q.deleted_at is null;
-comment on view jmsql.traffic is
+comment on view jmsql.counters is
     'How many messages went through each destination so far, as the clients count: one row a destination.';
 
 create view jmsql.history with (security_invoker) as

@@ -22,7 +22,7 @@ THEMES = (
     "groups",
     "redelivery",
     "history",
-    "traffic",
+    "counters",
     "plans",
     "permissions",
     "moving",

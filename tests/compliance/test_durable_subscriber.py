@@ -153,7 +153,7 @@ def test_unsubscribing_is_refused_while_a_subscriber_is_active(session: Session,
 
 
 @pytest.mark.requirement("subscriber.durable.unsubscribe")
-@pytest.mark.parametrize("settled", [True, False], ids=["acknowledged", "given back"])
+@pytest.mark.parametrize("settled", [True, False], ids=["acknowledged", "released"])
 def test_unsubscribing_is_refused_while_a_message_is_not_acknowledged(
     connection: Connection, session: Session, settled: bool
 ) -> None:

@@ -208,11 +208,11 @@ class TestReceiveBody:
         assert [as_first_delivered(consumer.receive(PATIENCE)).get_body(str) for _ in "ab"] == ["a", "b"]
 
     @pytest.mark.parametrize("mode", ACKNOWLEDGE_BY_THEMSELVES)
-    def test_a_message_of_a_consumer_with_a_claim_time_limit_stays_too(
+    def test_a_message_of_a_consumer_with_a_visibility_timeout_stays_too(
         self, context: JMSContext, other: JMSContext
     ) -> None:
         consumer = context.create_consumer(QUEUE)
-        consumer._consumer.claim_time_limit = 1.0
+        consumer._consumer.visibility_timeout = 1.0
         other.create_producer().send(QUEUE, "a").send(QUEUE, "b")
         with pytest.raises(MessageFormatException):
             consumer.receive_body(bytes, PATIENCE)

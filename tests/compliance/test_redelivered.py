@@ -9,8 +9,8 @@ from jmsql.testing import drain
 from tests.compliance.places import Place
 from tests.texts import receive
 
-GIVE_BACK = {AcknowledgeMode.TRANSACTED: Session.rollback, AcknowledgeMode.CLIENT: Session.recover}
-MODES = pytest.mark.parametrize("mode", list(GIVE_BACK))
+RELEASE = {AcknowledgeMode.TRANSACTED: Session.rollback, AcknowledgeMode.CLIENT: Session.recover}
+MODES = pytest.mark.parametrize("mode", list(RELEASE))
 
 
 @pytest.mark.requirement("message.redelivered.send")
@@ -33,7 +33,7 @@ def test_redelivered_message_that_is_sent_on_arrives_as_a_new_one(
     session.create_producer(place.destination).send(session.create_text_message("a"))
     consumer = place.consumer(receiving)
     assert not receive(consumer).jms_redelivered
-    GIVE_BACK[mode](receiving)
+    RELEASE[mode](receiving)
     again = receive(consumer)
     assert again.jms_redelivered
     session.create_producer(onward).send(again)
@@ -59,7 +59,7 @@ def test_every_message_delivered_again_is_marked_and_no_other(
     consumer = place.consumer(receiving)
     first = [mark(receive(consumer)) for _ in range(delivered)]
     assert first == [(text, False, 1) for text in "abc"[:delivered]]
-    GIVE_BACK[mode](receiving)
+    RELEASE[mode](receiving)
     consumer.close()
     others = drain(place.consumer(session))
     assert [mark(message) for message in others] == [

@@ -46,7 +46,7 @@ def rows(witness: jmsql.Session) -> list[int]:
 
 
 def messages(witness: jmsql.Session) -> list[int]:
-    # What a client could not give back before it ended, because it was cut off, the upkeep frees.
+    # What a client could not release before it ended, because it was cut off, maintenance frees.
     claimed = sqlalchemy.text("select count(*) from jmsql_internal.delivery where claim_id is not null")
     wait_for(lambda: witness.database.scalar(claimed) == 0, timeout=10)
     with witness.create_consumer(QUEUE) as consumer:

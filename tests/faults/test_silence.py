@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy
 
 from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, Queue
-from jmsql.spark.connection import Database
+from jmsql.spark.connection import DatabaseReference
 from jmsql.store.autocommit import open_runner
 from jmsql.store.engine import Endpoint, parse_url
 from jmsql.testing import FAST_TIMINGS, wait_for
@@ -104,9 +104,9 @@ def test_both_sides_of_each_connection_look_whether_the_other_is_there(listening
     with open_runner(url, "jmsql") as command:
         assert sides(command.connection) == (DEFAULTS, DEFAULTS)
     for autocommit in (False, True):
-        with Database(url=url).connect("testing", autocommit=autocommit) as spark:
+        with DatabaseReference(url=url).connect("testing", autocommit=autocommit) as spark:
             assert sides(spark) == (DEFAULTS, DEFAULTS)
-    with Database(url=url).connect_arrow("testing") as arrow, arrow.cursor() as cursor:
+    with DatabaseReference(url=url).connect_arrow("testing") as arrow, arrow.cursor() as cursor:
         cursor.execute(SETTINGS)
         assert cursor.fetchall() == [([10, 5, 3, 0],)], "a reader may pause in the middle of what it reads"
 

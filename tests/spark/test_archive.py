@@ -20,7 +20,7 @@ from jmsql.cli.application import app
 from jmsql.spark import ArchivedDay, archive
 from tests.documentation import blocks, programs, run
 from tests.integration.client.server import Server
-from tests.integration.history.conftest import SetClock, database, send, set_clock, take  # noqa: F401 - fixtures
+from tests.integration.history.conftest import SetClock, database, dequeue, send, set_clock  # noqa: F401 - fixtures
 from tests.spark.conftest import SECRET
 from tests.spark.lake import assert_archived_once, in_archive, in_history, waiting
 
@@ -42,7 +42,7 @@ def keep(jmsql_factory: jmsql.ConnectionFactory) -> Callable[..., None]:
 
     def keep(*bodies: str) -> None:
         send(jmsql_factory, *bodies, destination=ORDERS)
-        take(jmsql_factory, ORDERS, len(bodies))
+        dequeue(jmsql_factory, ORDERS, len(bodies))
 
     return keep
 
@@ -162,7 +162,7 @@ def test_command_archives_a_destination_and_what_waits(
     assert in_history(server) == []
     assert server.rows("select count(*) from jmsql_internal.message") == [(2,)]
 
-    take(jmsql_factory, ORDERS)
+    dequeue(jmsql_factory, ORDERS)
     code, output, _ = run("--live")
     assert (code, waiting(target), len(in_archive(target))) == (0, [], 4)
     everything = b"".join(file.read_bytes() for file in target.rglob("*") if file.is_file())

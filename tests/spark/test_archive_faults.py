@@ -20,7 +20,7 @@ import jmsql
 from jmsql.spark import archive
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
-from tests.integration.history.conftest import SetClock, database, send, set_clock, take  # noqa: F401 - fixtures
+from tests.integration.history.conftest import SetClock, database, dequeue, send, set_clock  # noqa: F401 - fixtures
 from tests.spark.lake import assert_archived_once, in_archive, in_history
 
 pytestmark = pytest.mark.timeout(600)
@@ -79,7 +79,7 @@ def test_archive_that_is_killed_twice_has_each_message_once(
     def keep(first: int, end: int) -> None:
         set_clock(NOON + timedelta(days=first // 30))
         send(jmsql_factory, *(body for *_, body in ALL[first:end]), destination=ORDERS)
-        take(jmsql_factory, ORDERS, end - first)
+        dequeue(jmsql_factory, ORDERS, end - first)
 
     keep(0, 20)
     assert archive(spark, str(target)).messages == 20

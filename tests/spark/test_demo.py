@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import jmsql
 from jmsql.cli.application import app
-from jmsql.demo.database import Database
+from jmsql.demo.database import DemoDatabase
 from jmsql.demo.pipeline import pipe
 from jmsql.exceptions import ResourceAllocationException
 from jmsql.spark.session import spark_session
@@ -95,7 +95,9 @@ def test_delays_are_those_of_the_input_and_what_is_archived_too_little_or_too_mu
     with engine.begin() as connection:
         connection.execute(sqlalchemy.text("update jmsql_demo.flight set flight_id = 100000 where flight_id = 7"))
     try:
-        piped = pipe(engine, Database(url, "jmsql"), output, lambda: spark_session("the demo again", url), nullcontext)
+        piped = pipe(
+            engine, DemoDatabase(url, "jmsql"), output, lambda: spark_session("the demo again", url), nullcontext
+        )
     finally:
         with engine.begin() as connection:
             connection.execute(sqlalchemy.text("update jmsql_demo.flight set flight_id = 7 where flight_id = 100000"))
@@ -119,7 +121,7 @@ def test_what_the_demo_did_not_make_is_left_alone(tmp_path: Path) -> None:
     engine: Any = None  # it is not asked
     open_spark: Any = None  # nor this
     with pytest.raises(ResourceAllocationException, match="holds something that the demo did not make"):
-        pipe(engine, Database("postgresql://nobody@127.0.0.1:1/none", "jmsql"), tmp_path, open_spark, nullcontext)
+        pipe(engine, DemoDatabase("postgresql://nobody@127.0.0.1:1/none", "jmsql"), tmp_path, open_spark, nullcontext)
     assert (tmp_path / "archive" / "precious").exists()
 
 

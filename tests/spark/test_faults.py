@@ -201,7 +201,7 @@ def test_executors_are_killed_and_slow_ones_are_overtaken(
     assert sorted(sent(server)) == ALL
     assert sorted(sent(server, "numbers")) == ALL
     assert_nothing_left(server)
-    # What the attempt has staged that was overtaken waits for the upkeep.
+    # What the attempt has staged that was overtaken waits for maintenance.
     assert server.rows("select count(distinct attempt_id), count(*) from jmsql_internal.spark_staging") == [(1, 15)]
 
 

@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import jmsql
-from jmsql.spark.connection import Database
+from jmsql.spark.connection import DatabaseReference
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 
@@ -32,7 +32,7 @@ def numbers(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
 
 
 def something_is_staged() -> bool:
-    with Database().connect("looking at what is staged") as connection:
+    with DatabaseReference().connect("looking at what is staged") as connection:
         return connection.execute("select exists (select from jmsql_internal.spark_staging)").fetchone() == (True,)
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from jmsql.cli.demo.display import Display
 from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.output import console, print_json, progress
-from jmsql.demo.database import Database
+from jmsql.demo.database import DemoDatabase
 from jmsql.demo.flights import ALL_FLIGHTS, missing_packages, require_packages
 from jmsql.demo.pipeline import PACKAGES, Piped, pipe
 from jmsql.demo.preparation import alone, prepare
@@ -63,7 +63,7 @@ def demo(
 
     found = open_database(url, schema)
     number = ALL_FLIGHTS if everything else flights
-    database = Database(found.url, found.schema)
+    database = DemoDatabase(found.url, found.schema)
     engine = database.open_engine()
     try:
         with jms_errors("running the demo"), alone(engine):
@@ -83,7 +83,7 @@ def demo(
         raise typer.Exit(NOT_RECONCILED)
 
 
-def _pipe(engine: Engine, database: Database, output: Path) -> Piped | str:
+def _pipe(engine: Engine, database: DemoDatabase, output: Path) -> Piped | str:
     """Run the pipeline, or return why it is left out."""
     missing = missing_packages(PACKAGES)
     if missing:

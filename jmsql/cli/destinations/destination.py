@@ -91,7 +91,7 @@ def set_settings(
         str | None,
         typer.Option(metavar="QUEUE", help="Where messages go at last, instead of DLQ.", show_default=False),
     ] = None,
-    claim_time_limit: Annotated[
+    visibility_timeout: Annotated[
         float | None,
         typer.Option(
             min=1,
@@ -133,7 +133,7 @@ def set_settings(
         "maximum_redelivery_delay": maximum_redelivery_delay,
         "redelivery_jitter": redelivery_jitter,
         "dead_letter_queue": dead_letter_queue,
-        "claim_time_limit": claim_time_limit,
+        "visibility_timeout": visibility_timeout,
         "history": history,
         "history_days": history_days,
     }

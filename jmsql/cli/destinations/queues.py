@@ -11,7 +11,7 @@ __all__ = ["clients", "queues"]
 def queues(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
     """List the queues, and how many messages of each state they hold.
 
-    Ready messages can be received; claimed ones are held by a client; waiting ones were given back by a listener that
+    Ready messages can be received; claimed ones are held by a client; waiting ones were released by a listener that
     failed and pause before their next delivery; delayed ones wait for their delivery time; expired ones are about to
     be removed. What an open transaction has received counts as ready until it commits.
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from jmsql.cli.doctor.finding import Finding, Health
 from jmsql.cli.doctor.health import examine
-from jmsql.cli.doctor.message_health import Limits
+from jmsql.cli.doctor.message_health import Thresholds
 from jmsql.cli.options import Json, Schema, Url, advice_for, open_database
 from jmsql.cli.output import console, counted, print_json, table, working
 from jmsql.store.autocommit import open_runner
@@ -47,7 +47,7 @@ def doctor(
     with open_runner(database.url, schema, requires_schema=False) as runner, working("Examining ..."):
         findings = [
             finding._replace(advice=None if finding.advice is None else advice_for(context, finding.advice))
-            for finding in examine(runner, Limits(oldest_snapshot, longest_transaction, longest_claim))
+            for finding in examine(runner, Thresholds(oldest_snapshot, longest_transaction, longest_claim))
         ]
     problems = sum(finding.health is Health.problem for finding in findings)
     if as_json:

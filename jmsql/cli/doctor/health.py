@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from jmsql.cli.doctor.finding import Finding, Health, shortened
 from jmsql.cli.doctor.message_health import (
-    Limits,
+    Thresholds,
     examine_clock,
     examine_messages,
     finishing_advice,
@@ -28,12 +28,12 @@ _MANY_DEAD_ROWS = 100_000
 _AUTOVACUUM_IS_LATE = timedelta(minutes=5)
 
 
-def examine(runner: AutocommitRunner, limits: Limits) -> Iterator[Finding]:
+def examine(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Finding]:
     """Examine the store; if the schema cannot be worked with, nothing that needs it.
 
     Args:
         runner: Asks for the facts.
-        limits: How long things may take.
+        thresholds: How long things may take.
     """
     server = runner.run(diagnosis.server())
     yield _server(server)
@@ -43,14 +43,14 @@ def examine(runner: AutocommitRunner, limits: Limits) -> Iterator[Finding]:
     yield schema
     if schema.health is not Health.problem:
         yield _clients(runner)
-        yield _upkeep(runner)
-        yield from examine_messages(runner, limits)
+        yield _maintenance(runner)
+        yield from examine_messages(runner, thresholds)
     yield _pooler(runner.is_pooled)
     yield _notifications(runner)
     yield _autovacuum(server)
     in_doubt = transactions_in_doubt(runner) if schema.health is not Health.problem else []
     finishing = {each.identifier: finishing_advice(each, write) for each, write in in_doubt}
-    yield from _vacuum(runner, server, limits.oldest_snapshot, finishing)
+    yield from _vacuum(runner, server, thresholds.oldest_snapshot, finishing)
     if schema.health is not Health.problem:
         for table in runner.run(diagnosis.tables()):
             yield _table(table)
@@ -118,22 +118,23 @@ def _clients(runner: AutocommitRunner) -> Finding:
         "clients",
         Health.note,
         f"{alive}; {len(gone)} gone without a word (process {processes}), holding {counted(claimed, 'message')}",
-        "The next upkeep forgets them, and takes back what they hold. Any connected client does it, within seconds.",
+        "The next maintenance forgets them, and takes back what they hold. Any connected client does it, within "
+        "seconds.",
     )
 
 
-def _upkeep(runner: AutocommitRunner) -> Finding:
-    upkeep = runner.run(diagnosis.upkeep())
-    if upkeep.expired:
+def _maintenance(runner: AutocommitRunner) -> Finding:
+    maintenance = runner.run(diagnosis.maintenance())
+    if maintenance.expired:
         return Finding(
-            "upkeep",
-            Health.problem if upkeep.led else Health.note,
-            f"{counted(upkeep.expired, 'message')} expired more than a minute ago, and nobody has removed them",
+            "maintenance",
+            Health.problem if maintenance.led else Health.note,
+            f"{counted(maintenance.expired, 'message')} expired more than a minute ago, and nobody has removed them",
             "A client that is connected removes them."
-            if not upkeep.led
+            if not maintenance.led
             else "A client is to remove them: look into its log, and into what it waits for (`pg_stat_activity`).",
         )
-    return Finding("upkeep", Health.ok, "a client does it" if upkeep.led else "nothing waits for it")
+    return Finding("maintenance", Health.ok, "a client does it" if maintenance.led else "nothing waits for it")
 
 
 def _pooler(is_pooled: bool) -> Finding:
@@ -262,7 +263,7 @@ def _plans(tables: list[str]) -> Finding:
             Health.note,
             f"{' and '.join(tables)}: fewer pages than plans are to count with, as after VACUUM FULL, CLUSTER or a "
             "restored dump, or when an index has grown; receiving may read the whole table for each message",
-            "A client that does the upkeep adds them within 10 seconds; without one: select "
+            "A client that does the maintenance adds them within 10 seconds; without one: select "
             "jmsql_internal.restore_pages(). An index that is large though there are few messages becomes small with "
             "REINDEX INDEX CONCURRENTLY.",
         )

@@ -14,7 +14,7 @@ from jmsql.store.holders import PreparedTransaction
 from jmsql.store.runner import Runner
 from jmsql.store.selector_indexes import selector_indexes, serving
 
-__all__ = ["Limits", "examine_clock", "examine_messages", "finishing_advice", "transactions_in_doubt"]
+__all__ = ["Thresholds", "examine_clock", "examine_messages", "finishing_advice", "transactions_in_doubt"]
 
 _NOTED_SKEW = 1.0
 _DEEP = 1000
@@ -23,7 +23,7 @@ _STREAM_COMES_BACK = 26 * 3600.0
 """Within so many seconds, also if its query runs once a day."""
 
 
-class Limits(NamedTuple):
+class Thresholds(NamedTuple):
     """How many seconds things may take."""
 
     oldest_snapshot: float = 60.0
@@ -46,16 +46,16 @@ def examine_clock(runner: Runner) -> Finding:
     )
 
 
-def examine_messages(runner: Runner, limits: Limits) -> Iterator[Finding]:
+def examine_messages(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
     """Examine who holds messages, and what waits for somebody.
 
     Args:
         runner: Asks for the facts.
-        limits: How long things may take.
+        thresholds: How long things may take.
     """
-    yield from _transactions(runner, limits)
-    yield from _claims(runner, limits)
-    yield from _prepared(runner, limits)
+    yield from _transactions(runner, thresholds)
+    yield from _claims(runner, thresholds)
+    yield from _prepared(runner, thresholds)
     yield from _streams(runner)
     yield from _selectors(runner)
     yield from _unattended(runner)
@@ -63,9 +63,9 @@ def examine_messages(runner: Runner, limits: Limits) -> Iterator[Finding]:
     yield from _dead_letters(runner)
 
 
-def _transactions(runner: Runner, limits: Limits) -> Iterator[Finding]:
+def _transactions(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
     transactions = runner.run(holders.transactions())
-    late = [each for each in transactions if each.transaction_seconds > limits.longest_transaction]
+    late = [each for each in transactions if each.transaction_seconds > thresholds.longest_transaction]
     for each in late[:_SHOWN]:
         is_idle = each.state is not None and each.state.startswith("idle in transaction")
         who = f"session {each.application_name!r} of process {each.process_id}, user {each.user_name!r}"
@@ -87,9 +87,9 @@ def _transactions(runner: Runner, limits: Limits) -> Iterator[Finding]:
         yield Finding("transactions", Health.ok, says)
 
 
-def _claims(runner: Runner, limits: Limits) -> Iterator[Finding]:
+def _claims(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
     claims = runner.run(holders.claims())
-    late = [each for each in claims if each.seconds > limits.longest_claim]
+    late = [each for each in claims if each.seconds > thresholds.longest_claim]
     for each in late[:_SHOWN]:
         client = "" if each.client_id is None else f", client {each.client_id!r}"
         yield Finding(
@@ -98,7 +98,7 @@ def _claims(runner: Runner, limits: Limits) -> Iterator[Finding]:
             f"connection {each.connection_id} (process {each.process_id} on {each.host}{client}) holds "
             f"{counted(each.claimed, 'message')}, the first of {each.destination!r} for {each.seconds:,.0f} s",
             "Its listener takes long, or it does not acknowledge. If it hangs, end the process: its messages are then "
-            "delivered again. A claim time limit of the destination takes them from such a client.",
+            "delivered again. A visibility timeout of the destination takes them from such a client.",
         )
     if not late:
         claimed = sum(each.claimed for each in claims)
@@ -116,9 +116,9 @@ def transactions_in_doubt(runner: Runner) -> list[tuple[PreparedTransaction, Pre
     return [(each, writes.get(each.identifier)) for each in prepared]
 
 
-def _prepared(runner: Runner, limits: Limits) -> Iterator[Finding]:
+def _prepared(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
     prepared = transactions_in_doubt(runner)
-    late = [(each, write) for each, write in prepared if each.seconds > limits.longest_transaction]
+    late = [(each, write) for each, write in prepared if each.seconds > thresholds.longest_transaction]
     for each, write in late[:_SHOWN]:
         yield Finding(
             "two-phase",
@@ -142,20 +142,20 @@ def finishing_advice(transaction: PreparedTransaction, write: PreparedWrite | No
     match write:
         case PreparedWrite.COMMITTED:
             return (
-                "The driver of Spark has decided to commit it, and any client that does the upkeep does so if it may. "
-                f"As {transaction.owner!r}, or a superuser: commit prepared '{name}'."
+                "The driver of Spark has decided to commit it, and any client that does the maintenance does so if it "
+                f"may. As {transaction.owner!r}, or a superuser: commit prepared '{name}'."
             )
         case PreparedWrite.ABANDONED:
             return (
-                "The write of Spark that it belongs to goes on without it, and a client that does the upkeep rolls it "
-                f"back if it may. Do not commit it. As {transaction.owner!r}, or a superuser: rollback prepared "
-                f"'{name}'."
+                "The write of Spark that it belongs to goes on without it, and a client that does the maintenance "
+                f"rolls it back if it may. Do not commit it. As {transaction.owner!r}, or a superuser: rollback "
+                f"prepared '{name}'."
             )
         case PreparedWrite.OPEN:
             return (
                 "Leave it: the driver of Spark decides on it when all tasks are done. If the driver is gone, a client "
-                "that does the upkeep rolls it back within seconds; through a pooler a day after it began, or when its "
-                "query runs again."
+                "that does the maintenance rolls it back within seconds; through a pooler a day after it began, or "
+                "when its query runs again."
             )
         case PreparedWrite.OTHER_SCHEMA:
             return "It is a write of Spark to another schema: run `jmsql doctor --schema` with that one. Do not end it."

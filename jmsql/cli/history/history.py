@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jmsql.cli.history.moments import read_moment
+from jmsql.cli.history.timestamps import read_timestamp
 from jmsql.cli.messages.documents import body_preview, message_document, past_document, past_message_as_text
 from jmsql.cli.options import Json, Schema, Selector, Url, open_database, read_destination
 from jmsql.cli.output import console, counted, json_text, print_json, progress, table, working, write
@@ -75,8 +75,8 @@ def list_messages(
     with open_database(url, schema).administration() as administration:
         found = administration.history.messages(
             _optional_destination(destination),
-            since=read_moment(since),
-            until=read_moment(until),
+            since=read_timestamp(since),
+            until=read_timestamp(until),
             selector=selector,
             outcomes=outcome,
             subscription=subscription,
@@ -173,8 +173,8 @@ def replay(
     _check_outcomes(outcome)
     destination = read_destination(source)
     range_: dict[str, Any] = {
-        "since": _moment(since),
-        "until": read_moment(until),
+        "since": _timestamp(since),
+        "until": read_timestamp(until),
         "selector": selector,
         "outcomes": outcome or ["acknowledged"],
         "subscription": subscription,
@@ -254,10 +254,10 @@ def _check_outcomes(outcomes: list[str] | None) -> None:
             raise typer.BadParameter(f"{outcome!r} is no outcome; there are {', '.join(OUTCOMES)}.")
 
 
-def _moment(text: str) -> datetime:
-    moment = read_moment(text)
-    assert moment is not None
-    return moment
+def _timestamp(text: str) -> datetime:
+    timestamp = read_timestamp(text)
+    assert timestamp is not None
+    return timestamp
 
 
 def _optional_destination(name: str | None) -> Destination | None:

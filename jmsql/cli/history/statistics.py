@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import typer
 from rich.text import Text
 
-from jmsql.cli.history.moments import read_moment
+from jmsql.cli.history.timestamps import read_timestamp
 from jmsql.cli.options import Json, Schema, SparkSettings, Url, open_database, read_destination, spark_settings
 from jmsql.cli.output import console, counted, print_json, progress, table
 from jmsql.exceptions import ResourceAllocationException
@@ -79,7 +79,7 @@ def statistics(
         raise typer.BadParameter("Without the history there is nothing to read: name an archive with --archive.")
     settings = spark_settings(spark_conf)
     destinations = [read_destination(name) for name in destination or ()]
-    range_ = read_moment(since), read_moment(until)
+    range_ = read_timestamp(since), read_timestamp(until)
     _require_packages()
     from jmsql.spark.session import spark_errors, spark_session
     from jmsql.spark.statistics import Source, compute_statistics, write_statistics

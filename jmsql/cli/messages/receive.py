@@ -66,7 +66,7 @@ def receive(
     schema: Schema = "jmsql",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    r"""Take messages off a queue, or off a subscription to a topic, and print them.
+    r"""Dequeue messages of a queue, or of a subscription to a topic, and print them.
 
     A message is acknowledged after it was printed: if that fails, it stays in the queue. Text and JSON bodies end with
     an end of line; those of a BytesMessage are written as they are.

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from jmsql.cli.monitoring.keyboard import Keyboard, keyboard
-from jmsql.cli.monitoring.movement import Look, Movement, Movements, Order
+from jmsql.cli.monitoring.rates import DestinationRates, Look, Order, Rates
 from jmsql.cli.options import Schema, Url, open_database
 from jmsql.cli.output import console, counted, json_text, print_json, table, write
 from jmsql.store import measurement
@@ -109,7 +109,7 @@ class _View:
         self._runner = runner
         self._interval = interval
         self._order = order
-        self._movements = Movements()
+        self._rates = Rates()
         self._now: Look | None = None
 
     def looks(self, keys: Keyboard) -> Iterator[None]:
@@ -117,7 +117,7 @@ class _View:
         while True:
             started = time.monotonic()
             self._now = Look(self._runner.run(measurement.store()), self._runner.run(measurement.destinations()))
-            self._movements.see(self._now)
+            self._rates.see(self._now)
             finished = time.monotonic()
             yield
             due = max(started + self._interval, finished + _REST * (finished - started))
@@ -134,13 +134,13 @@ class _View:
         assert self._now is not None
         return {
             "store": self._now.store._asdict(),
-            "destinations": [each.document() for each in self._movements.sorted(self._order)],
+            "destinations": [each.document() for each in self._rates.sorted(self._order)],
         }
 
     def render(self) -> RenderableType:
         """Return the result, for people."""
         assert self._now is not None
-        moved = self._movements.sorted(self._order)
+        moved = self._rates.sorted(self._order)
         if not moved:
             return Group(_headline(self._now.store), Text("There is no queue and no topic yet."))
         listing = table("destination", "subscription", *_NUMBERS, numbers=_NUMBERS, spare=_SPARE)
@@ -166,7 +166,7 @@ def _headline(store: StoreMeasurement) -> Text:
     return text
 
 
-def _cells(moved: Movement) -> list[str]:
+def _cells(moved: DestinationRates) -> list[str]:
     each = moved.now
     name = each.destination if each.kind == "queue" else f"topic://{each.destination}"
     if each.kind == "topic":

@@ -9,10 +9,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as all who use Spark know
 
 from jmsql.spark.archiving.formats import KEY
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["ArchiveComparison", "compare"]
 
 
-class Comparison(NamedTuple):
+class ArchiveComparison(NamedTuple):
     """How many messages there are, how many the archive lacks, and how many it has too often."""
 
     in_history: int = 0
@@ -21,7 +21,7 @@ class Comparison(NamedTuple):
     doubled: int = 0
 
 
-def compare(history: DataFrame, archive: DataFrame | None) -> Comparison:
+def compare(history: DataFrame, archive: DataFrame | None) -> ArchiveComparison:
     """Compare what tells the rows apart, all of it.
 
     The archive may have more than the history, from which some destinations' messages may have been removed.
@@ -41,4 +41,4 @@ def compare(history: DataFrame, archive: DataFrame | None) -> Comparison:
         F.sum(F.greatest(F.col("in_archive") - F.greatest(F.col("in_history"), F.lit(1)), F.lit(0))),
     ).first()
     assert found is not None
-    return Comparison(*(int(number or 0) for number in found))
+    return ArchiveComparison(*(int(number or 0) for number in found))

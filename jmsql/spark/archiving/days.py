@@ -9,7 +9,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 
 from jmsql.client.administration import Administration
-from jmsql.spark.archiving.comparison import Comparison, compare
+from jmsql.spark.archiving.comparison import ArchiveComparison, compare
 from jmsql.spark.archiving.formats import KEY, Sink
 from jmsql.spark.archiving.report import ArchivedDay
 from jmsql.spark.archiving.settings import ArchiveSettings
@@ -90,14 +90,14 @@ class Days:
         readers = self._history.readers(day, self._settings.destinations)
         return f"streaming reads of Spark have not passed it: {', '.join(readers)}" if readers else None
 
-    def _compare(self, day: HistoryDay) -> Comparison:
+    def _compare(self, day: HistoryDay) -> ArchiveComparison:
         next_day = day.day + _ONE_DAY
         count = sum(
             self._history.count(destination, since=_midnight(day.day), until=_midnight(next_day))
             for destination in self._settings.destinations or (None,)
         )
         if not count:
-            return Comparison()
+            return ArchiveComparison()
         with spark_errors(f"comparing {day.day} with the archive"):
             reads = [
                 self._spark.read.format("jmsql")
@@ -126,7 +126,7 @@ def _midnight(day: date) -> datetime:
     return datetime.combine(day, time(), UTC)
 
 
-def _difference(compared: Comparison) -> str | None:
+def _difference(compared: ArchiveComparison) -> str | None:
     if compared.missing:
         return f"the archive lacks {compared.missing:,} of its messages"
     if compared.doubled:
@@ -134,5 +134,5 @@ def _difference(compared: Comparison) -> str | None:
     return None
 
 
-def _archived(day: HistoryDay, compared: Comparison, *, dropped: bool, kept_because: str | None) -> ArchivedDay:
+def _archived(day: HistoryDay, compared: ArchiveComparison, *, dropped: bool, kept_because: str | None) -> ArchivedDay:
     return ArchivedDay(day.day, *compared, day.settled, dropped, kept_because)

@@ -12,16 +12,16 @@ from jmsql.client.administration import Administration
 from jmsql.destinations import Destination
 from jmsql.exceptions import IllegalStateException
 from jmsql.spark.archiving.archive_format import ArchiveFormat
+from jmsql.spark.archiving.archive_stream import ArchiveStream
 from jmsql.spark.archiving.days import Days
 from jmsql.spark.archiving.formats import open_sink
-from jmsql.spark.archiving.history_stream import HistoryStream
 from jmsql.spark.archiving.live import count_live, write_live
 from jmsql.spark.archiving.lock import ArchiveLock
 from jmsql.spark.archiving.manifest import Manifest
 from jmsql.spark.archiving.report import ArchiveReport
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
-from jmsql.spark.connection import Database
+from jmsql.spark.connection import DatabaseReference
 from jmsql.store.runner import runner
 
 __all__ = ["archive"]
@@ -72,7 +72,7 @@ def archive(
         InvalidDestinationException: One of them is not a destination.
         JMSException: Spark, Java or PostgreSQL has failed, or an argument makes no sense.
     """
-    database = Database(connection, url)
+    database = DatabaseReference(connection, url)
     settings = ArchiveSettings.check(
         database, schema, destinations, format, partitions, max_messages_per_batch, keep_days
     )
@@ -94,7 +94,7 @@ def archive(
             manifest.write()
             sink.clean()
             tell("Archiving", 0)
-            stream = HistoryStream(
+            stream = ArchiveStream(
                 spark, settings, sink, manifest.checkpoint, lock, lambda messages: tell("Archiving", messages)
             )
             stream.run()
@@ -111,7 +111,7 @@ def archive(
 
 
 @contextmanager
-def _locked(database: Database, schema: str, target: Target) -> Iterator[ArchiveLock]:
+def _locked(database: DatabaseReference, schema: str, target: Target) -> Iterator[ArchiveLock]:
     with database.connect("archiving", autocommit=True) as connection:
         lock = ArchiveLock(runner(connection, schema), target.url)
         if not lock.acquire():

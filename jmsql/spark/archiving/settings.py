@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jmsql.destinations import Destination, Queue, named_destination
 from jmsql.exceptions import JMSException
 from jmsql.spark.archiving.archive_format import ArchiveFormat
-from jmsql.spark.connection import Database
+from jmsql.spark.connection import DatabaseReference
 
 __all__ = ["ArchiveSettings"]
 
@@ -27,7 +27,7 @@ class ArchiveSettings:
         keep_days: How many days, before today, stay in the history.
     """
 
-    database: Database
+    database: DatabaseReference
     schema: str
     destinations: tuple[Destination, ...]
     format: ArchiveFormat
@@ -38,7 +38,7 @@ class ArchiveSettings:
     @classmethod
     def check(
         cls,
-        database: Database,
+        database: DatabaseReference,
         schema: str,
         destinations: Sequence[Destination | str],
         kind: ArchiveFormat | str,

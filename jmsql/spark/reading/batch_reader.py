@@ -18,7 +18,7 @@ from jmsql.spark.arrow import Shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.options import Options
 from jmsql.spark.reading.browse import find_queue, read_queue, sequence_range, source_of
-from jmsql.spark.reading.columns import Comparison
+from jmsql.spark.reading.columns import ColumnComparison
 from jmsql.spark.reading.snapshot import BEGIN_SNAPSHOT, keep_snapshot, reader_name
 from jmsql.store.runner import runner
 
@@ -46,7 +46,7 @@ class BatchReader(DataSourceReader):
         schema: What to return.
     """
 
-    filters: Sequence[Comparison] = ()
+    filters: Sequence[ColumnComparison] = ()
     """Conditions that hold for the rows that are wanted."""
 
     _history_of: str | None = None

@@ -10,7 +10,7 @@ from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.selectors import Selector
 from jmsql.spark.database import check_database
 from jmsql.spark.options import Options
-from jmsql.spark.reading.columns import MESSAGE_EXPRESSIONS, Comparison, filter_condition, select_list
+from jmsql.spark.reading.columns import MESSAGE_EXPRESSIONS, ColumnComparison, filter_condition, select_list
 from jmsql.store import lookup
 from jmsql.store.candidates import by_key, has_not_expired
 from jmsql.store.runner import Runner
@@ -82,7 +82,7 @@ def sequence_range(queue_id: int) -> Query[tuple[int, int]]:
 
 
 def read_queue(
-    columns: Sequence[str], selector: Selector | None, filters: Sequence[Comparison]
+    columns: Sequence[str], selector: Selector | None, filters: Sequence[ColumnComparison]
 ) -> Statement[list[tuple[object, ...]]]:
     """Return the statement that reads the messages of a queue with sequences in a range, that are to be delivered.
 

@@ -8,7 +8,14 @@ from typing import NamedTuple
 from jmsql.store.columns import body_columns
 from jmsql.store.identifier import quote_identifier
 
-__all__ = ["HISTORY_EXPRESSIONS", "MESSAGE_EXPRESSIONS", "Comparison", "Condition", "filter_condition", "select_list"]
+__all__ = [
+    "HISTORY_EXPRESSIONS",
+    "MESSAGE_EXPRESSIONS",
+    "ColumnComparison",
+    "Condition",
+    "filter_condition",
+    "select_list",
+]
 
 _BODIES = body_columns("jmsql_internal")
 
@@ -54,7 +61,7 @@ HISTORY_EXPRESSIONS = {
 _MILLISECONDS = ("sent_at", "expires_at", "delivery_time")
 
 
-class Comparison(NamedTuple):
+class ColumnComparison(NamedTuple):
     """A condition on one column.
 
     Args:
@@ -82,7 +89,7 @@ def select_list(expressions: Mapping[str, str], columns: Sequence[str]) -> str:
     return ", ".join(f"{expressions[name]} as {quote_identifier(name)}" for name in columns)
 
 
-def filter_condition(expressions: Mapping[str, str], comparisons: Sequence[Comparison]) -> Condition:
+def filter_condition(expressions: Mapping[str, str], comparisons: Sequence[ColumnComparison]) -> Condition:
     """Compose what rows have to fulfil; each of its conditions begins with "and".
 
     Args:

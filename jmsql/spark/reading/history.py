@@ -15,7 +15,7 @@ from jmsql.spark.database import check_database
 from jmsql.spark.options import Options
 from jmsql.spark.reading.columns import (
     HISTORY_EXPRESSIONS,
-    Comparison,
+    ColumnComparison,
     Condition,
     filter_condition,
     select_list,
@@ -120,7 +120,7 @@ def read_history(
     origin: HistoryOrigin,
     selector: Selector | None,
     part: Condition,
-    filters: Sequence[Comparison] = (),
+    filters: Sequence[ColumnComparison] = (),
 ) -> Query[list[tuple[object, ...]]]:
     """Read a part of the history.
 

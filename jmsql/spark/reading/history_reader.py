@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from jmsql.exceptions import JMSException
 from jmsql.spark.arrow import Shaper
 from jmsql.spark.connection import inlined
-from jmsql.spark.offset_options import moment
+from jmsql.spark.offset_options import read_timestamp
 from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader
 from jmsql.spark.reading.columns import Condition
@@ -45,7 +45,7 @@ class HistoryReader(BatchReader):
         options = self._options
         planning = runner(connection, options.schema)
         origin = find_origin(planning, options)
-        span = HistorySpan(moment(options.starting_offsets), moment(options.ending_offsets))
+        span = HistorySpan(read_timestamp(options.starting_offsets), read_timestamp(options.ending_offsets))
         columns = Shaper(self._schema).columns
 
         def text(part: Condition) -> str:

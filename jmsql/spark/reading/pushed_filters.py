@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 
 from jmsql.postgresql_text import to_postgresql
 from jmsql.spark.reading.batch_reader import BatchReader
-from jmsql.spark.reading.columns import Comparison
+from jmsql.spark.reading.columns import ColumnComparison
 from jmsql.spark.reading.history_reader import HistoryReader
 from jmsql.spark.schema import COLUMNS, HISTORY_COLUMNS
 
@@ -45,7 +45,7 @@ _EQUALITIES = {EqualTo: "=", EqualNullSafe: "is not distinct from"}
 _ORDERS = {GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<="}
 
 
-def comparison_of(condition: Filter) -> Comparison | None:
+def comparison_of(condition: Filter) -> ColumnComparison | None:
     """Return a condition as PostgreSQL can check it; None if it cannot."""
     if isinstance(condition, Not):
         comparison = comparison_of(condition.child)
@@ -55,15 +55,15 @@ def comparison_of(condition: Filter) -> Comparison | None:
         return None
     column = attribute[0]
     if isinstance(condition, IsNull | IsNotNull):
-        return Comparison(column, "is null", negated=isinstance(condition, IsNotNull))
+        return ColumnComparison(column, "is null", negated=isinstance(condition, IsNotNull))
     if isinstance(condition, In):
         values = [_value(column, value) for value in condition.value]
-        return None if None in values else Comparison(column, "= any", values)
+        return None if None in values else ColumnComparison(column, "= any", values)
     # PostgreSQL's order of texts is another than Spark's.
     operators = _EQUALITIES if _COMPARED[column] is str else {**_EQUALITIES, **_ORDERS}
     operator = operators.get(type(condition))
     value = _value(column, getattr(condition, "value", None))
-    return None if operator is None or value is None else Comparison(column, operator, value)
+    return None if operator is None or value is None else ColumnComparison(column, operator, value)
 
 
 def _value(column: str, value: object) -> object:
@@ -81,7 +81,7 @@ def _value(column: str, value: object) -> object:
 class _Filtering:
     """What readers have that take conditions."""
 
-    filters: Sequence[Comparison]
+    filters: Sequence[ColumnComparison]
 
     def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Keep the conditions that PostgreSQL can check; return all, for Spark to check them again."""

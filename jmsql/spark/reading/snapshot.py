@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from jmsql.spark.connection import Database
+from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.keeper import is_running, start_keeper
 from jmsql.spark.reading.history import hold_history
 from jmsql.store.runner import runner
@@ -34,7 +34,7 @@ def reader_name(snapshot: str | None) -> str:
     return "reading" if snapshot is None else f"reading-{snapshot}"
 
 
-def keep_snapshot(database: Database, timeout: float, history_of: str | None = None) -> str:
+def keep_snapshot(database: DatabaseReference, timeout: float, history_of: str | None = None) -> str:
     """Take a snapshot that stays until no task has used it for `timeout` seconds, or this process's parent ends.
 
     Args:
@@ -53,7 +53,7 @@ def keep_snapshot(database: Database, timeout: float, history_of: str | None = N
     )
 
 
-def _keep(database: Database, history_of: str | None, driver_process: int, timeout: float) -> None:
+def _keep(database: DatabaseReference, history_of: str | None, driver_process: int, timeout: float) -> None:
     with database.connect("keeping a snapshot") as connection:
         keeper = runner(connection, history_of or "jmsql")
         keeper.run(_begin.bind())
@@ -74,7 +74,7 @@ def _keep(database: Database, history_of: str | None, driver_process: int, timeo
 
 if __name__ == "__main__":
     _keep(
-        Database(sys.argv[3] or None, sys.argv[4] or None),
+        DatabaseReference(sys.argv[3] or None, sys.argv[4] or None),
         sys.argv[5] or None,
         int(sys.argv[1]),
         float(sys.argv[2]),

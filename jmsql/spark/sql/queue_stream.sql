@@ -61,8 +61,8 @@ values (%(source_id)s, %(batch)s, %(claim_id)s, %(messages)s, %(bytes)s);
 select claim_id, messages, frozen from jmsql_internal.spark_batch where source_id = %(source_id)s and batch = %(batch)s;
 
 -- name: freeze_claims
--- No longer the driver's own: its death does not free them. The number is new, since upkeep may be about to release, by
--- the old one, what a dead driver had claimed.
+-- No longer the driver's own: its death does not free them. The number is new, since maintenance may be about to
+-- release, by the old one, what a dead driver had claimed.
 update jmsql_internal.delivery d set connection_id = null, claim_id = %(frozen_claim_id)s
 where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s;
 

@@ -154,7 +154,7 @@ def _legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
 
 def _stack(axes: Axes, shown: Series) -> None:
     """Draw areas in steps on one another, so that none hides another."""
-    begins = date2num(shown.moments)  # type: ignore[no-untyped-call]
+    begins = date2num(shown.timestamps)  # type: ignore[no-untyped-call]
     places = [*begins, begins[-1] + (1 / 24 if shown.step == "hour" else 1.0)]
     bottom = [0.0] * len(places)
     colors = _colors(list(shown.values))
@@ -189,12 +189,12 @@ def _throughput(results: Results, chosen: Sequence[str]) -> Plot | None:
         _legend_below(figure, upper)
         return figure
 
-    peak, moment = messages.peak()
+    peak, timestamp = messages.peak()
     return Plot(
         "throughput",
         "Throughput",
         f"Stacked areas of the messages {per}, and of the {unit} {per}, by destination: {_listed(messages.values)}. "
-        f"{messages.total:,.0f} messages in all; the most {per}, {peak:,.0f}, from {moment:%Y-%m-%d %H:%M} on.",
+        f"{messages.total:,.0f} messages in all; the most {per}, {peak:,.0f}, from {timestamp:%Y-%m-%d %H:%M} on.",
         draw,
     )
 
@@ -213,12 +213,12 @@ def _time_in_queue(results: Results, chosen: Sequence[str]) -> Plot | None:
     def draw() -> Figure:
         figure, panels = _figure(len(points), 1.2 + 1.5 * len(points))
         for axes, (name, rows) in zip(panels, points.items(), strict=True):
-            moments = [row["hour"].astimezone(zone) for row in rows]
+            timestamps = [row["hour"].astimezone(zone) for row in rows]
             many = len(rows) > 60
             for color, (percentile, (line, marker)) in zip(COLORS, styles.items(), strict=False):
                 values = [max(row[percentile], 0.001) for row in rows]
                 axes.plot(
-                    moments,
+                    timestamps,
                     values,
                     line,
                     marker=None if many else marker,
@@ -261,7 +261,7 @@ def _failures(results: Results, chosen: Sequence[str]) -> Plot | None:
         return None
     names = [name for name in (*chosen, OTHERS) if any(sum(each.values.get(name, ())) for each in shown.values())]
     shown = {
-        title: each._replace(values={name: each.values.get(name, [0.0] * len(each.moments)) for name in names})
+        title: each._replace(values={name: each.values.get(name, [0.0] * len(each.timestamps)) for name in names})
         for title, each in shown.items()
     }
 

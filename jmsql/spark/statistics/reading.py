@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from jmsql.destinations import Destination, Queue
 from jmsql.exceptions import JMSException
-from jmsql.spark.connection import Database
+from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.schema import COLUMNS
 from jmsql.store.dead_letters import dead_letter_queues
 from jmsql.store.runner import runner
@@ -139,10 +139,10 @@ def _measure(rows: DataFrame, time_zone: str) -> DataFrame:
     )
 
 
-def _hour(moment: Column, time_zone: str) -> Column:
-    """Return when the hour began that a moment is in, also where zones differ by half an hour, or clocks are set."""
-    micros = F.unix_micros(moment)
-    return F.timestamp_micros(micros - F.pmod(F.unix_micros(F.from_utc_timestamp(moment, time_zone)), F.lit(_HOUR)))
+def _hour(timestamp: Column, time_zone: str) -> Column:
+    """Return when the hour began that a timestamp is in, also where zones differ by half an hour, or clocks are set."""
+    micros = F.unix_micros(timestamp)
+    return F.timestamp_micros(micros - F.pmod(F.unix_micros(F.from_utc_timestamp(timestamp, time_zone)), F.lit(_HOUR)))
 
 
 def _text_property(name: str) -> Column:
@@ -163,7 +163,7 @@ def _death() -> list[Column]:
 
 def read_dead_letters(spark: SparkSession, schema: str) -> DataFrame | None:
     """Return what the dead letters say of themselves that still wait in their queues; None if there are none."""
-    with Database().connect("looking for dead letters") as connection:
+    with DatabaseReference().connect("looking for dead letters") as connection:
         queues = runner(connection, schema).run(dead_letter_queues())
     reader = spark.read.format("jmsql").options(
         columns="message_id,properties", selector="JMS_jmsql_DeadLetterReason IS NOT NULL", jmsqlSchema=schema

@@ -22,12 +22,12 @@ class Series(NamedTuple):
     """Numbers over time.
 
     Args:
-        moments: When each step begins, without gaps.
+        timestamps: When each step begins, without gaps.
         step: How long a step is: ``hour`` or ``day``.
         values: By destination, a number for each step.
     """
 
-    moments: list[datetime]
+    timestamps: list[datetime]
     step: str
     values: dict[str, list[float]]
 
@@ -40,7 +40,7 @@ class Series(NamedTuple):
         """The largest sum of a step, and when that was."""
         sums = [sum(numbers) for numbers in zip(*self.values.values(), strict=True)]
         place = max(range(len(sums)), key=sums.__getitem__)
-        return sums[place], self.moments[place]
+        return sums[place], self.timestamps[place]
 
 
 def busiest_destinations(results: Results, top: int) -> list[str]:
@@ -65,28 +65,30 @@ def series(results: Results, name: str, value: str, chosen: Sequence[str]) -> Se
     everything = [row["hour"].astimezone(zone) for row in results.hours("expiries")]
     first, last = min(everything), max(everything)
     step = "hour" if last - first <= _LONGEST_BY_HOUR else "day"
-    moments = list(_steps(first, last, step))
+    timestamps = list(_steps(first, last, step))
     found: Mapping[str, dict[datetime, float]] = defaultdict(lambda: defaultdict(float))
     for row in results.hours(name):
         destination = row["destination"] if row["destination"] in chosen else OTHERS
         found[destination][_begin(row["hour"].astimezone(zone), step)] += row[value]
     names = [each for each in (*chosen, OTHERS) if each in found]
-    return Series(moments, step, {each: [found[each].get(moment, 0.0) for moment in moments] for each in names})
+    return Series(
+        timestamps, step, {each: [found[each].get(timestamp, 0.0) for timestamp in timestamps] for each in names}
+    )
 
 
-def _begin(moment: datetime, step: str) -> datetime:
-    return moment.replace(hour=0, minute=0) if step == "day" else moment
+def _begin(timestamp: datetime, step: str) -> datetime:
+    return timestamp.replace(hour=0, minute=0) if step == "day" else timestamp
 
 
 def _steps(first: datetime, last: datetime, step: str) -> Iterable[datetime]:
     """Return each step from the first to the last; hours go by the clock of UTC, days by the calendar."""
-    moment = _begin(first, step)
-    while moment <= last:
-        yield moment
+    timestamp = _begin(first, step)
+    while timestamp <= last:
+        yield timestamp
         if step == "day":
-            moment += timedelta(days=1)
+            timestamp += timedelta(days=1)
         else:
-            moment = (moment.astimezone(UTC) + timedelta(hours=1)).astimezone(first.tzinfo)
+            timestamp = (timestamp.astimezone(UTC) + timedelta(hours=1)).astimezone(first.tzinfo)
 
 
 def shortened(name: Any, most: int = 36) -> str:

@@ -14,7 +14,7 @@ from jmsql.selectors import Selector
 from jmsql.spark.reading.columns import HISTORY_EXPRESSIONS, select_list
 from jmsql.spark.reading.history import HistoryOrigin
 from jmsql.spark.streaming.fence import check_epoch
-from jmsql.spark.streaming.queue_stream import Backlog, Limits
+from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits
 from jmsql.store.runner import Runner
 from jmsql.store.selection import and_chosen
 from jmsql.store.statement import (
@@ -31,7 +31,7 @@ from jmsql.store.statement import (
     value,
 )
 
-__all__ = ["HistoryBatch", "HistoryPart", "HistoryStream", "Lost", "Place", "create_cursor", "end_of_history"]
+__all__ = ["HistoryBatch", "HistoryPart", "HistoryPosition", "HistoryStream", "Lost", "create_cursor", "end_of_history"]
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ _SWEEP_INTERVAL = 60.0
 _BEYOND = 2**63 - 1
 
 
-class Place(NamedTuple):
+class HistoryPosition(NamedTuple):
     """A place in the history, before the row with this transaction and sequence, and after all that are less."""
 
     transaction: int
@@ -60,16 +60,16 @@ class Place(NamedTuple):
 class HistoryBatch(NamedTuple):
     """A part of the history, from a place to another, and how many rows there are in it."""
 
-    first: Place
-    end: Place
+    first: HistoryPosition
+    end: HistoryPosition
     messages: int
 
 
 class HistoryPart(NamedTuple):
     """What a task reads: the rows between two places, and how many they are."""
 
-    first: Place
-    end: Place
+    first: HistoryPosition
+    end: HistoryPosition
     messages: int
 
 
@@ -77,15 +77,17 @@ class Lost(NamedTuple):
     """What a stream has lost, in words, and where it can go on; None: where it is."""
 
     reason: str
-    place: Place | None = None
+    place: HistoryPosition | None = None
 
 
-def _place(result: Result) -> Place | None:
-    return Place(*result.rows[0]) if result.rows else None
+def _place(result: Result) -> HistoryPosition | None:
+    return HistoryPosition(*result.rows[0]) if result.rows else None
 
 
 _sql = SqlFile("history_stream", "jmsql.spark")
-_end = _sql.statement("end", "looking for the end of the history", lambda result: Place(int(result.rows[0][0])))
+_end = _sql.statement(
+    "end", "looking for the end of the history", lambda result: HistoryPosition(int(result.rows[0][0]))
+)
 _forget_unused = _sql.statement("forget_unused", "beginning a stream", nothing)
 _create = _sql.statement("create", "beginning a stream", value(str))
 _adopt = _sql.statement("adopt", "starting a stream again", nothing)
@@ -100,7 +102,7 @@ _clock: Statement[dt.datetime] = _sql.statement("clock", "finding a batch", firs
 _days = _sql.statement("days", "looking at the history", rows)
 
 
-def end_of_history() -> Query[Place]:
+def end_of_history() -> Query[HistoryPosition]:
     """Return the place that all transactions have passed: nothing will be added before it.
 
     A transaction that is open, or prepared, holds it back, on whatever database of the server.
@@ -109,7 +111,7 @@ def end_of_history() -> Query[Place]:
 
 
 def create_cursor(
-    origin: HistoryOrigin, first: Place, since: dt.datetime | None, source_id: str | None = None
+    origin: HistoryOrigin, first: HistoryPosition, since: dt.datetime | None, source_id: str | None = None
 ) -> Steps[str]:
     """Note a new streaming read, and return its number.
 
@@ -227,7 +229,7 @@ class HistoryStream:
         self._oldest_day: dt.datetime | None = None
         self._window = _FIRST_WINDOW
         self._next_note = self._next_sweep = 0.0
-        self._all_there_was: tuple[Place, dt.datetime] | None = None
+        self._all_there_was: tuple[HistoryPosition, dt.datetime] | None = None
 
     @classmethod
     def open(cls, runner: Runner, source_id: str, origin: HistoryOrigin) -> Self:
@@ -247,7 +249,7 @@ class HistoryStream:
         epoch, since = found[0]
         return cls(runner, source_id, origin._replace(since=since), epoch)
 
-    def check(self, start: Place) -> Lost | None:
+    def check(self, start: HistoryPosition) -> Lost | None:
         """Tell what is lost of the history after a place that Spark has noted, if something is."""
         position, last, lost_at = self._runner.run(in_transaction(self._lock()))
         if start > last:
@@ -264,7 +266,9 @@ class HistoryStream:
         """Go on without what was removed."""
         self._runner.run(in_transaction(self._locked(_forgive_loss.bind(self._source))))
 
-    def next_batch(self, start: Place, limits: Limits, bound: Place | None) -> HistoryBatch | None:
+    def next_batch(
+        self, start: HistoryPosition, limits: BatchLimits, bound: HistoryPosition | None
+    ) -> HistoryBatch | None:
         """Find the next batch after a place, and note that it is given out; None if there is nothing.
 
         Args:
@@ -274,7 +278,9 @@ class HistoryStream:
         """
         return self._runner.run(in_transaction(self._next_batch(start, limits, bound)))
 
-    def _next_batch(self, start: Place, limits: Limits, bound: Place | None) -> Steps[HistoryBatch | None]:
+    def _next_batch(
+        self, start: HistoryPosition, limits: BatchLimits, bound: HistoryPosition | None
+    ) -> Steps[HistoryBatch | None]:
         yield from self._pass(start)
         now = yield from _clock.bind()
         end = yield from end_of_history()
@@ -290,28 +296,28 @@ class HistoryStream:
         yield from _give_out.bind(self._at(batch.end))
         return batch
 
-    def divide(self, first: Place, end: Place, partitions: int) -> list[HistoryPart]:
+    def divide(self, first: HistoryPosition, end: HistoryPosition, partitions: int) -> list[HistoryPart]:
         """Divide a batch that Spark has noted into parts for its tasks; retention now keeps what is not passed."""
         return self._runner.run(in_transaction(self._divide(first, end, partitions)))
 
-    def _divide(self, first: Place, end: Place, partitions: int) -> Steps[list[HistoryPart]]:
+    def _divide(self, first: HistoryPosition, end: HistoryPosition, partitions: int) -> Steps[list[HistoryPart]]:
         yield from self._lock()
         yield from _hold.bind(self._source)
         if partitions == 1:
             messages = yield from self._count(first, end)
             return [HistoryPart(first, end, messages)] if messages else []
         found = yield from self._scan.parts.bind(self._range(first, end), partitions=partitions)
-        places = [Place(transaction, sequence) for _, transaction, sequence in found]
+        places = [HistoryPosition(transaction, sequence) for _, transaction, sequence in found]
         ends = [*places[1:], end]
         return [HistoryPart(place, stop, row[0]) for row, place, stop in zip(found, places, ends, strict=True)]
 
-    def pass_to(self, place: Place) -> None:
+    def pass_to(self, place: HistoryPosition) -> None:
         """Note that all before a place is done."""
         self._runner.run(in_transaction(self._pass(place)))
 
-    def backlog(self, start: Place) -> Backlog:
+    def backlog(self, start: HistoryPosition) -> Backlog:
         """Count what has come since a place, also what open transactions still hold back."""
-        return self._runner.run(self._scan.backlog.bind(self._range(start, Place(_BEYOND))))
+        return self._runner.run(self._scan.backlog.bind(self._range(start, HistoryPosition(_BEYOND))))
 
     def read(
         self, part: HistoryPart, columns: Sequence[str], selector: Selector | None
@@ -319,18 +325,18 @@ class HistoryStream:
         """Return the query that reads a part of a batch."""
         return self._scan.read(columns, selector).bind(self._range(part.first, part.end))
 
-    def _fill(self, start: Place, end: Place, limits: Limits) -> Steps[HistoryBatch | None]:
-        if limits == Limits():
+    def _fill(self, start: HistoryPosition, end: HistoryPosition, limits: BatchLimits) -> Steps[HistoryBatch | None]:
+        if limits == BatchLimits():
             messages = yield from self._count(start, end)
             return HistoryBatch(start, end, messages) if messages else None
-        statement = self._scan.end_of_batch[limits.size < Limits().size]
+        statement = self._scan.end_of_batch[limits.size < BatchLimits().size]
         messages = size = 0
         low = start
         while low < end:
             first = yield from self._scan.first.bind(self._range(low, end))
             if first is None:
                 break
-            high = min(Place(first.transaction + self._window), end)
+            high = min(HistoryPosition(first.transaction + self._window), end)
             remaining = {"messages": limits.messages - messages, "size": limits.size - size}
             found = yield from statement.bind(self._range(first, high), **remaining)
             low = high
@@ -342,13 +348,13 @@ class HistoryStream:
             size += total
             if is_full:
                 self._window = max(_FIRST_WINDOW, (transaction - first.transaction + 1) * 2)
-                return HistoryBatch(start, Place(transaction, sequence + 1), messages)
+                return HistoryBatch(start, HistoryPosition(transaction, sequence + 1), messages)
         return HistoryBatch(start, end, messages) if messages else None
 
-    def _count(self, first: Place, end: Place) -> Query[int]:
+    def _count(self, first: HistoryPosition, end: HistoryPosition) -> Query[int]:
         return self._scan.count.bind(self._range(first, end))
 
-    def _leave_days_behind(self, start: Place) -> Steps[None]:
+    def _leave_days_behind(self, start: HistoryPosition) -> Steps[None]:
         """Look no more at days that will not change, and have nothing from a place on."""
         if time.monotonic() < self._next_sweep:
             return
@@ -357,16 +363,16 @@ class HistoryStream:
         for (_, is_settled), (next_day, _) in pairwise(days):
             if not is_settled:
                 break
-            left = yield from self._scan.first.bind(self._range(start, Place(_BEYOND)), until=next_day)
+            left = yield from self._scan.first.bind(self._range(start, HistoryPosition(_BEYOND)), until=next_day)
             if left is not None:
                 break
             self._oldest_day = next_day
 
-    def _pass(self, place: Place) -> Steps[None]:
+    def _pass(self, place: HistoryPosition) -> Steps[None]:
         position, _, _ = yield from self._lock()
         if place > position:
-            place_then, moment = self._all_there_was or (None, None)
-            passed_at = moment if place_then == place else None
+            place_then, checked_at = self._all_there_was or (None, None)
+            passed_at = checked_at if place_then == place else None
             yield from _pass_to.bind(self._at(place), passed_at=passed_at)
 
     def _note_all_passed(self, now: dt.datetime) -> Steps[None]:
@@ -378,16 +384,16 @@ class HistoryStream:
         yield from self._lock()
         yield from query
 
-    def _lock(self) -> Steps[tuple[Place, Place, dt.datetime | None]]:
+    def _lock(self) -> Steps[tuple[HistoryPosition, HistoryPosition, dt.datetime | None]]:
         """Lock the read until the transaction ends; return what is passed, what was given out, when it lost some."""
         found = yield from _lock.bind(self._source)
         transaction, sequence, last_transaction, last_sequence, lost_at = check_epoch(found, self._epoch)
-        return Place(transaction, sequence), Place(last_transaction, last_sequence), lost_at
+        return HistoryPosition(transaction, sequence), HistoryPosition(last_transaction, last_sequence), lost_at
 
-    def _at(self, place: Place) -> dict[str, object]:
+    def _at(self, place: HistoryPosition) -> dict[str, object]:
         return {**self._source, "transaction": str(place.transaction), "sequence": place.sequence}
 
-    def _range(self, first: Place, end: Place) -> dict[str, object]:
+    def _range(self, first: HistoryPosition, end: HistoryPosition) -> dict[str, object]:
         return {
             "first_transaction": str(first.transaction),
             "first_sequence": first.sequence,

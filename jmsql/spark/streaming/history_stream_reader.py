@@ -18,10 +18,10 @@ from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.spark.arrow import Shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
-from jmsql.spark.offset_options import moment
+from jmsql.spark.offset_options import read_timestamp
 from jmsql.spark.options import Options
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
-from jmsql.spark.streaming.history_stream import HistoryStream, Lost, Place, create_cursor, end_of_history
+from jmsql.spark.streaming.history_stream import HistoryPosition, HistoryStream, Lost, create_cursor, end_of_history
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader
 from jmsql.store.runner import Runner, runner
 
@@ -96,7 +96,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
         self._origin = HistoryOrigin(options.destination, options.subscription, options.client_id)
-        self._bound: Place | None = None
+        self._bound: HistoryPosition | None = None
         self._next_look = 0.0
         self._last: Offset | None = None
         self._told: set[str] = set()
@@ -110,7 +110,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
             find_origin(driver, self._options)
             check_rights(driver)
             first = self._first_place(driver)
-            since = moment(self._options.starting_offsets)
+            since = read_timestamp(self._options.starting_offsets)
             source_id = driver.run(create_cursor(self._origin, first, since))
             return {"source": source_id, "transaction": first.transaction, "sequence": first.sequence}
 
@@ -145,7 +145,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
         options = self._options
         if self._check(end) != _place(end):
             return []
-        first = Place(*end["first"])
+        first = HistoryPosition(*end["first"])
         parts = self._do(
             "dividing a batch", end, lambda opened: opened.stream.divide(first, _place(end), options.partitions)
         )
@@ -173,10 +173,10 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
             self._count_backlog(start, lambda opened: opened.stream.backlog(_place(start)))
         return self._backlog
 
-    def _first_place(self, driver: Runner) -> Place:
-        return driver.run(end_of_history()) if self._options.starting_offsets == "latest" else Place(0)
+    def _first_place(self, driver: Runner) -> HistoryPosition:
+        return driver.run(end_of_history()) if self._options.starting_offsets == "latest" else HistoryPosition(0)
 
-    def _check(self, offset: Offset) -> Place:
+    def _check(self, offset: Offset) -> HistoryPosition:
         """Return where to go on after an offset: there, or elsewhere if the history was restored and that may be."""
         place = _place(offset)
         lost: Lost | None = self._do("looking for the stream's place", offset, lambda o: o.stream.check(place))
@@ -220,7 +220,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
         options = self._options
         with options.database.connect("starting a stream again") as connection:
             driver = runner(connection, options.schema)
-            since = moment(options.starting_offsets)
+            since = read_timestamp(options.starting_offsets)
             driver.run(create_cursor(self._origin, self._first_place(driver), since, source_id))
 
     # Called by Spark, in a task
@@ -243,5 +243,5 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
             )
 
 
-def _place(offset: Offset) -> Place:
-    return Place(offset["transaction"], offset["sequence"])
+def _place(offset: Offset) -> HistoryPosition:
+    return HistoryPosition(offset["transaction"], offset["sequence"])

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.selectors import Selector
-from jmsql.spark.offset_options import moment
+from jmsql.spark.offset_options import read_timestamp
 from jmsql.spark.reading.columns import MESSAGE_EXPRESSIONS, select_list
 from jmsql.spark.streaming.fence import check_epoch
 from jmsql.store.candidates import by_key
+from jmsql.store.counters import Counts
 from jmsql.store.dequeue import PRIORITIES, ScanBounds
 from jmsql.store.receive import claim_batch, has_groups
 from jmsql.store.runner import Runner
@@ -29,13 +30,12 @@ from jmsql.store.statement import (
     rows,
     value,
 )
-from jmsql.store.traffic import Counts
 from jmsql.timings import Timings
 
 __all__ = [
     "Backlog",
+    "BatchLimits",
     "FrozenBatch",
-    "Limits",
     "Part",
     "SparkStream",
     "Start",
@@ -69,7 +69,7 @@ class Start(NamedTuple):
     timestamp: int = 0
 
 
-class Limits(NamedTuple):
+class BatchLimits(NamedTuple):
     """How much a batch takes.
 
     Args:
@@ -159,7 +159,7 @@ def find_start(queue_id: int, text: str) -> Steps[Start]:
         return Start()
     if text == "latest":
         return Start(sequence=(yield from last_sequence()) + 1)
-    if (since := moment(text)) is not None:
+    if (since := read_timestamp(text)) is not None:
         return Start(timestamp=int(since.timestamp() * 1000))
     found = yield from _find_message.bind(queue_id=queue_id, message_id=text.removeprefix("ID:").lower())
     if found is None:
@@ -245,7 +245,7 @@ class SparkStream:
         epoch, queue_id, first_sequence, first_timestamp = found[0]
         return cls(runner, source_id, selector, count, epoch, queue_id, Start(first_sequence, first_timestamp))
 
-    def next_batch(self, after: int, limits: Limits, connection_id: int, *, look_everywhere: bool) -> int:
+    def next_batch(self, after: int, limits: BatchLimits, connection_id: int, *, look_everywhere: bool) -> int:
         """Acknowledge the batches up to `after`, and return the next: one that is there, or a new one.
 
         Args:
@@ -259,7 +259,7 @@ class SparkStream:
         """
         return self._counting(self._claim_next(after, limits, connection_id, look_everywhere=look_everywhere))
 
-    def _claim_next(self, after: int, limits: Limits, connection_id: int, *, look_everywhere: bool) -> Steps[int]:
+    def _claim_next(self, after: int, limits: BatchLimits, connection_id: int, *, look_everywhere: bool) -> Steps[int]:
         acknowledged = yield from self._lock()
         if after < acknowledged:
             raise IllegalStateException(
@@ -340,7 +340,7 @@ class SparkStream:
             yield from _set_acknowledged.bind(self._at(batch))
 
     def _fill(
-        self, claim_id: int, limits: Limits, connection_id: int, *, look_everywhere: bool
+        self, claim_id: int, limits: BatchLimits, connection_id: int, *, look_everywhere: bool
     ) -> Steps[tuple[int, int]]:
         """Claim messages; return how many they are, and their size."""
         sweeps = self._bounds.sweep_due(idle=False)
@@ -355,7 +355,7 @@ class SparkStream:
         return found
 
     def _claim_up_to(
-        self, claim_id: int, limits: Limits, connection_id: int, lowest: Sequence[int]
+        self, claim_id: int, limits: BatchLimits, connection_id: int, lowest: Sequence[int]
     ) -> Steps[tuple[int, int]]:
         messages = size = 0
         bounds = list(lowest)

@@ -31,6 +31,7 @@ from jmsql.spark.streaming.queue_stream import (
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader
 from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
+from jmsql.store.counters import DestinationCounters
 from jmsql.store.engine import Endpoint
 from jmsql.store.errors import jms_errors
 from jmsql.store.message_key import GroupKey, MessageKey
@@ -38,7 +39,6 @@ from jmsql.store.runner import runner
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.statement import Steps, in_transaction
 from jmsql.store.subscriptions import occupy, rejoin
-from jmsql.store.traffic import Traffic
 from jmsql.timings import Timings
 
 __all__ = ["StreamReader"]
@@ -83,20 +83,20 @@ class _Driver:
     def open(self) -> None:
         """Connect, and take the read from the driver before."""
         options = self._options
-        traffic = Traffic()
+        counters = DestinationCounters()
         source = source_of(options)
         timings = Timings()
         with jms_errors("connecting"):
             endpoint = Endpoint(options.database.resolve(), timings)
             self.control = ControlConnection.open(endpoint, options.schema, ServerClock(timings), timings)
         try:
-            self.control.serve(_log_loss, lambda _: self._news.set(), traffic, lambda: self._consumptions)
+            self.control.serve(_log_loss, lambda _: self._news.set(), counters, lambda: self._consumptions)
             self.connection = options.database.open("streaming", autocommit=True)
             self.stream = SparkStream.open(
                 runner(self.connection, options.schema),
                 self.source_id,
                 options.selector,
-                lambda counts: traffic.count(self.stream.queue_id, source, counts),
+                lambda counts: counters.count(self.stream.queue_id, source, counts),
             )
         except BaseException:
             self.close()

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from jmsql.exceptions import JMSException
 from jmsql.spark.options import Options
-from jmsql.spark.streaming.queue_stream import Backlog, Limits
+from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits
 from jmsql.store.errors import is_connection_lost
 
 __all__ = ["Offset", "ReconnectingReader"]
@@ -76,9 +76,9 @@ class ReconnectingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Ge
             return ReadMaxBytes(self._options.maximum_bytes)
         return ReadAllAvailable()
 
-    def _limits(self, limit: ReadLimit) -> Limits:
+    def _limits(self, limit: ReadLimit) -> BatchLimits:
         """Return how much a micro-batch takes, by the options and by the trigger."""
-        limits = Limits()
+        limits = BatchLimits()
         if isinstance(limit, ReadMaxRows):
             limits = limits._replace(messages=limit.max_rows)
         if not isinstance(limit, ReadAllAvailable) and self._options.maximum_bytes is not None:

@@ -8,8 +8,8 @@ from jmsql.exceptions import JMSException, JMSSecurityException
 from jmsql.postgresql_text import to_postgresql
 from jmsql.spark.writing.prepared import PreparedTransaction, find_transactions
 from jmsql.spark.writing.staging import Attempt, forget_attempts, notify_places, send_staged, sent_counts, total
+from jmsql.store.counters import add_counters
 from jmsql.store.statement import Query, SqlFile, Steps, column, nothing, row_count
-from jmsql.store.traffic import add_traffic
 
 __all__ = ["decide", "forget_write", "send_once"]
 
@@ -51,7 +51,7 @@ def send_once(attempts: Sequence[Attempt], write_id: str, batch_id: int, *, is_s
         sent = yield from sent_counts(messages)
         if sent:
             yield from notify_places(messages)
-            yield from add_traffic(sent)  # last: its rows are shared by all who send
+            yield from add_counters(sent)  # last: its rows are shared by all who send
     return is_new
 
 
@@ -79,7 +79,7 @@ def decide(attempts: Sequence[Attempt], write_id: str, batch_id: int, *, is_stre
         )
         sent = yield from sent_counts(messages)
         if sent:
-            yield from add_traffic(sent)  # last: its rows are shared by all who send
+            yield from add_counters(sent)  # last: its rows are shared by all who send
     return is_new
 
 

@@ -13,7 +13,7 @@ from pgpq.encoders import StringEncoderBuilder
 from pgpq.schema import Jsonb
 
 from jmsql.spark.writing.outgoing import STAGED_SCHEMA
-from jmsql.spark.writing.staging import MESSAGE_COLUMNS, Place, missing_queues, stage
+from jmsql.spark.writing.staging import MESSAGE_COLUMNS, StagedDestination, missing_queues, stage
 from jmsql.store.lookup import queue_id
 from jmsql.store.runner import runner
 from jmsql.store.statement import SqlFile, Statement, nothing, value
@@ -132,5 +132,5 @@ class QueueCopy:
         return self._queue_ids[uri]
 
 
-def _place(uri: str) -> Place:
-    return Place(uri, is_delayed=False)
+def _place(uri: str) -> StagedDestination:
+    return StagedDestination(uri, is_delayed=False)

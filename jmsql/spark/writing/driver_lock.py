@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from jmsql.exceptions import JMSException
-from jmsql.spark.connection import Database
+from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.keeper import is_running, start_keeper
 from jmsql.spark.writing.prepared import living_drivers
 from jmsql.store.pooler import begin_connection
@@ -34,7 +34,7 @@ _lock_driver = _sql.statement("lock_driver", "taking the lock of the driver", va
 _check_lock = _sql.statement("check_lock", "keeping the lock of the driver", nothing)
 
 
-def hold_driver_lock(runner: Runner, database: Database, process: int | None = None) -> int | None:
+def hold_driver_lock(runner: Runner, database: DatabaseReference, process: int | None = None) -> int | None:
     """Have others see that a driver lives, until it ends.
 
     Args:
@@ -70,7 +70,7 @@ def _number(process: int) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) >> 1
 
 
-def _keep(database: Database, process: int, driver: int) -> None:
+def _keep(database: DatabaseReference, process: int, driver: int) -> None:
     told = False
     last_held = time.monotonic()
     while is_running(process) and time.monotonic() < last_held + _PATIENCE:
@@ -102,4 +102,4 @@ def _tell(answer: str) -> None:
 
 
 if __name__ == "__main__":
-    _keep(Database(sys.argv[3] or None, sys.argv[4] or None), int(sys.argv[1]), int(sys.argv[2]))
+    _keep(DatabaseReference(sys.argv[3] or None, sys.argv[4] or None), int(sys.argv[1]), int(sys.argv[2]))

@@ -16,9 +16,9 @@ from jmsql.messages import typed_json
 from jmsql.postgresql_text import ESCAPE, to_postgresql
 from jmsql.spark.text_columns import occurs
 from jmsql.spark.writing.outgoing_properties import encode_properties
-from jmsql.spark.writing.staging import STAGED_COLUMNS, Place
+from jmsql.spark.writing.staging import STAGED_COLUMNS, StagedDestination
 
-__all__ = ["STAGED_SCHEMA", "Staging", "count_places"]
+__all__ = ["STAGED_SCHEMA", "Staging", "count_destinations"]
 
 _DEFAULT_PRIORITY = 4
 _MODES = {"PERSISTENT": 2, "NON_PERSISTENT": 1}
@@ -58,7 +58,7 @@ class Staging:
     def __init__(self, attempt_id: int, destination: str | None) -> None:
         self.attempt_id = attempt_id
         self._destination = destination
-        self.staged: Counter[Place] = Counter()
+        self.staged: Counter[StagedDestination] = Counter()
         """How many messages there were, by where they go."""
 
     def stage(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -90,7 +90,7 @@ class Staging:
         }
         staged = [columns[field.name].cast(field.type) for field in STAGED_SCHEMA]
         rows = pa.RecordBatch.from_arrays(staged, schema=STAGED_SCHEMA)
-        self.staged += count_places(rows)
+        self.staged += count_destinations(rows)
         return rows
 
     def _destinations(self, batch: pa.RecordBatch) -> pa.Array:
@@ -113,13 +113,15 @@ class Staging:
         return column
 
 
-def count_places(rows: pa.RecordBatch) -> Counter[Place]:
+def count_destinations(rows: pa.RecordBatch) -> Counter[StagedDestination]:
     """Count staged rows by where they go."""
     places = pa.table(
         {"destination": rows.column("destination"), "is_delayed": rows.column("jms_delivery_time").is_valid()}
     )
     counted = places.group_by(["destination", "is_delayed"]).aggregate([([], "count_all")])
-    return Counter({Place(row["destination"], row["is_delayed"]): row["count_all"] for row in counted.to_pylist()})
+    return Counter(
+        {StagedDestination(row["destination"], row["is_delayed"]): row["count_all"] for row in counted.to_pylist()}
+    )
 
 
 def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType | None = None) -> pa.Array:
@@ -156,9 +158,9 @@ def _modes(names: pa.Array) -> pa.Array:
 def _milliseconds(batch: pa.RecordBatch, name: str) -> pa.Array:
     if name not in batch.schema.names:
         return pa.nulls(batch.num_rows, pa.int64())
-    moments = batch.column(name).cast(pa.timestamp("us", "UTC"))
-    milliseconds = pc.divide(moments.cast(pa.int64()), 1000)
-    early = moments.filter(pc.less(milliseconds, 1))
+    timestamps = batch.column(name).cast(pa.timestamp("us", "UTC"))
+    milliseconds = pc.divide(timestamps.cast(pa.int64()), 1000)
+    early = timestamps.filter(pc.less(milliseconds, 1))
     if len(early):
         raise JMSException(
             f"The column {name!r} holds the timestamp {early[0]}; times are after 1970-01-01 00:00 UTC, and null where "

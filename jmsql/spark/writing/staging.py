@@ -9,16 +9,16 @@ from typing import NamedTuple
 from jmsql.destinations import Queue, Topic, parse_destination
 from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.store.columns import DELAYED_COLUMNS, SEND_COLUMNS
+from jmsql.store.counters import Counts
 from jmsql.store.lookup import find_queue, find_topic, queue_id
 from jmsql.store.send import Publisher, notify_sent, publish_statement, publish_with
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, fill, nothing, row_count, value
-from jmsql.store.traffic import Counts
 
 __all__ = [
     "MESSAGE_COLUMNS",
     "STAGED_COLUMNS",
     "Attempt",
-    "Place",
+    "StagedDestination",
     "begin_attempt",
     "forget_attempts",
     "missing_queues",
@@ -43,7 +43,7 @@ _VALUES = {
 """The SQL of those columns of a message that a staged row `s` does not have as they are."""
 
 
-class Place(NamedTuple):
+class StagedDestination(NamedTuple):
     """Where messages go.
 
     Args:
@@ -76,7 +76,7 @@ class Attempt(NamedTuple):
 
     attempt_id: int
     partition: int
-    staged: Mapping[Place, int]
+    staged: Mapping[StagedDestination, int]
 
     @property
     def messages(self) -> int:
@@ -84,9 +84,9 @@ class Attempt(NamedTuple):
         return sum(self.staged.values())
 
 
-def total(attempts: Iterable[Attempt]) -> Counter[Place]:
+def total(attempts: Iterable[Attempt]) -> Counter[StagedDestination]:
     """Return how many messages attempts have staged, by where they go."""
-    counted: Counter[Place] = Counter()
+    counted: Counter[StagedDestination] = Counter()
     for attempt in attempts:
         counted.update(attempt.staged)
     return counted
@@ -126,7 +126,7 @@ def begin_attempt(write_id: str | None = None, driver: int | None = None) -> Que
     return _begin_attempt.bind(write_id=optional_to_postgresql(write_id), driver=driver)
 
 
-def missing_queues(places: Iterable[Place]) -> Steps[list[str]]:
+def missing_queues(places: Iterable[StagedDestination]) -> Steps[list[str]]:
     """Return the names of the queues that are not there."""
     found = {}
     for name in sorted({place.name for place in places if place.is_queue}):
@@ -155,7 +155,7 @@ def send_staged(attempts: Sequence[Attempt], *, create: bool = True) -> Steps[No
             yield from _publish(numbers, place, parameters)
 
 
-def _publish(attempts: list[int], place: Place, parameters: dict[str, object]) -> Steps[None]:
+def _publish(attempts: list[int], place: StagedDestination, parameters: dict[str, object]) -> Steps[None]:
     columns = DELAYED_COLUMNS if place.is_delayed else SEND_COLUMNS
     source = fill(_sql["staged_messages"], **_columns_and_values(columns))
     yield from publish_with(
@@ -176,7 +176,7 @@ def forget_attempts(attempts: Iterable[Attempt]) -> Query[int]:
     return _forget_attempts.bind(attempts=[attempt.attempt_id for attempt in attempts])
 
 
-def notify_places(places: Iterable[Place]) -> Steps[None]:
+def notify_places(places: Iterable[StagedDestination]) -> Steps[None]:
     """Tell all clients, with the commit of the open transaction, that there are new messages."""
     places = list(places)
     queues = {place.name for place in places if place.is_queue}
@@ -184,8 +184,8 @@ def notify_places(places: Iterable[Place]) -> Steps[None]:
     yield from notify_sent(queues, topics, delayed=any(place.is_delayed for place in places))
 
 
-def sent_counts(messages: Mapping[Place, int]) -> Steps[dict[int, Counts]]:
-    """Return what was sent, by the number under which the traffic of its destination is counted, if it is there."""
+def sent_counts(messages: Mapping[StagedDestination, int]) -> Steps[dict[int, Counts]]:
+    """Return what was sent, by the number under which its destination is counted, if it is there."""
     sent: dict[int, Counts] = {}
     for place, count in messages.items():
         number = yield from find_queue(place.name) if place.is_queue else find_topic(place.name)

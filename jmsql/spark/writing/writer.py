@@ -25,9 +25,9 @@ from jmsql.spark.writing.commit import decide, forget_write, send_once
 from jmsql.spark.writing.copying import QueueCopy, stage_batches
 from jmsql.spark.writing.driver_lock import hold_driver_lock
 from jmsql.spark.writing.maintenance import request_maintenance
-from jmsql.spark.writing.outgoing import Staging, count_places
+from jmsql.spark.writing.outgoing import Staging, count_destinations
 from jmsql.spark.writing.prepared import finish_transactions, prepare
-from jmsql.spark.writing.staging import Attempt, Place, begin_attempt, forget_attempts, missing_queues
+from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt, forget_attempts, missing_queues
 from jmsql.store.global_transactions import require_prepared_transactions
 from jmsql.store.lookup import queue_id
 from jmsql.store.runner import runner
@@ -123,12 +123,12 @@ class _Writer:
         staging = self._staging(task.run(begin_attempt(write_id, self.driver)))
         connection.commit()  # so that the attempt is seen before what is prepared
         queues = QueueCopy(connection, schema, self._make_queues)
-        staged: Counter[Place] = Counter()
+        staged: Counter[StagedDestination] = Counter()
         for batch in batches:
             rest = queues.copy(staging.stage(batch)) if batch.num_rows else batch
             if rest.num_rows:
                 stage_batches(connection, schema, [rest])
-                staged += count_places(rest)
+                staged += count_destinations(rest)
         if staging.staged:
             self._make_queues(task.run(missing_queues(staged)))
             task.run(prepare(Attempt(staging.attempt_id, partition, staged)))
@@ -162,7 +162,7 @@ class _Writer:
             with self._options.database.connect("finishing writes", autocommit=True) as connection:
                 finish_transactions(runner(connection, self._options.schema), attempts)
         except JMSException as error:
-            logger.warning("The write is done, and some of its messages come later, by the upkeep: %s", error)
+            logger.warning("The write is done, and some of its messages come later, by maintenance: %s", error)
 
     def _discard(self, staged: Sequence[StagedPartition]) -> None:
         if not staged:

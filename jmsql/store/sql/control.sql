@@ -54,9 +54,9 @@ select (extract(epoch from clock_timestamp()) * 1000)::bigint;
 -- name: queues_with_history
 select queue_id from jmsql_internal.queue where history;
 
--- name: add_traffic
+-- name: add_counters
 -- In one order, so that two clients do not wait for each other. What was deleted meanwhile is not counted.
-insert into jmsql_internal.destination_traffic as t (destination_id, sent, acknowledged, rolled_back, redelivered)
+insert into jmsql_internal.destination_counters as t (destination_id, sent, acknowledged, rolled_back, redelivered)
 select c.*
 from unnest(%(destination_ids)s::integer[], %(sent)s::bigint[], %(acknowledged)s::bigint[], %(rolled_back)s::bigint[],
             %(redelivered)s::bigint[]) as c (destination_id, sent, acknowledged, rolled_back, redelivered)

@@ -7,7 +7,7 @@ select current_setting('server_version'), current_database(), current_setting('s
        current_setting('autovacuum')::boolean and current_setting('track_counts')::boolean,
        current_setting('autovacuum_naptime'), pg_has_role('pg_read_all_stats', 'usage');
 
--- name: upkeep
+-- name: maintenance
 select exists (select from jmsql_internal.leadership
                where expires_at > statement_timestamp()
                  and jmsql_internal.is_connected(connection_id)),

@@ -34,14 +34,14 @@ measured as (
             offset 0) m
         where d.queue_id = q.queue_id) y
     left join consumers c on c.queue_id = q.queue_id
-    left join jmsql_internal.destination_traffic t on t.destination_id = q.queue_id
+    left join jmsql_internal.destination_counters t on t.destination_id = q.queue_id
     where q.deleted_at is null and coalesce(q.name, o.name) is not null
       and q.connection_id is null and o.connection_id is null
     union all
     select 'topic', o.name, null, null, 0, 0, 0, 0, 0, 0, null, null, 0,
            t.sent, t.acknowledged, t.rolled_back, t.redelivered
     from jmsql_internal.topic o
-    left join jmsql_internal.destination_traffic t on t.destination_id = -o.topic_id
+    left join jmsql_internal.destination_counters t on t.destination_id = -o.topic_id
     where o.connection_id is null)
 select kind, destination, subscription, client_id,
        coalesce(sum(ready), 0)::bigint, coalesce(sum(claimed), 0)::bigint,

@@ -3,7 +3,7 @@
 -- name: policy
 -- The settings of a queue `q`, as the fields of jmsql.store.redelivery.QueuePolicy.of_columns.
 q.maximum_deliveries, q.redelivery_delay, q.redelivery_multiplier, q.maximum_redelivery_delay, q.redelivery_jitter,
-coalesce(q.dead_letter_queue_id, (select d.queue_id from jmsql_internal.queue d where d.name = 'DLQ')), q.claim_time_limit;
+coalesce(q.dead_letter_queue_id, (select d.queue_id from jmsql_internal.queue d where d.name = 'DLQ')), q.visibility_timeout;
 
 -- name: next_attempt
 -- What is on its way to a dead-letter queue waits for ever until it is there.
@@ -72,7 +72,7 @@ where r.attempts = 0 and r.delivery_count = 0 and r.dead_letter_queue_id is null
 having count(*) > 0;
 
 -- name: record_attempts
--- Recorded while the caller's open transaction still locks the messages, which it then gives back.
+-- Recorded while the caller's open transaction still locks the messages, which it then releases.
 insert into jmsql_internal.delivery as d
     (queue_id, inverse_priority, sequence, group_hash, delivery_count, error_count, next_attempt, last_error,
      first_failed_at, dead_letter_queue_id)

@@ -63,7 +63,7 @@ def test_a_subscription_names_no_queue_of_others(
 
 
 def test_a_named_queue_outlives_a_subscription_that_names_it(owner: psycopg.Connection[Any], session: Session) -> None:
-    """Forged before it was refused: upkeep ends the subscription, which has no consumer."""
+    """Forged before it was refused: maintenance ends the subscription, which has no consumer."""
     send_texts(session, SECRETS, "hidden")
     owner.execute(
         "with t as (insert into jmsql_internal.topic (name) values ('forged') returning topic_id) "
@@ -405,7 +405,7 @@ class TestForgery:
         for who, destination, sent in (("sender", secrets, 5), ("sender", orders, 2**63 - 1), ("sender", orders, -5)):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 plain(who).execute(
-                    "insert into jmsql_internal.destination_traffic as t (destination_id, sent) values (%s, %s) "
+                    "insert into jmsql_internal.destination_counters as t (destination_id, sent) values (%s, %s) "
                     "on conflict (destination_id) do update set sent = excluded.sent",
                     [destination, sent],
                 )

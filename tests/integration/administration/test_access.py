@@ -392,15 +392,15 @@ def test_dead_letters_go_where_the_role_may_not_send(
     consuming.rollback()
     assert receive_texts(session.create_consumer(dead), 1) == ["a"]
     send_texts(session, ORDERS, "b")
-    condemn = """
+    mark_exhausted = """
         insert into jmsql_internal.delivery (queue_id, inverse_priority, sequence, dead_letter_queue_id)
         select m.queue_id, m.inverse_priority, m.sequence, q.queue_id
         from jmsql_internal.message m, jmsql_internal.queue q
         where q.name = %s"""
     with psycopg.connect(url_of("consumer"), autocommit=True) as plain:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            plain.execute(condemn, (elsewhere.name,))
-        assert plain.execute(condemn, (dead.name,)).rowcount == 1
+            plain.execute(mark_exhausted, (elsewhere.name,))
+        assert plain.execute(mark_exhausted, (dead.name,)).rowcount == 1
 
 
 def test_a_transaction_of_the_callers(granted: dict[str, str], session: Session, url_of: Callable[[str], str]) -> None:
@@ -416,7 +416,7 @@ def test_a_transaction_of_the_callers(granted: dict[str, str], session: Session,
         assert received.get_body(str) == "b"
 
 
-def test_upkeep_is_left_to_those_who_see_everything(
+def test_maintenance_is_left_to_those_who_see_everything(
     granted: dict[str, str], connect: Connect, connection: Connection, jmsql_clean_url: str, server: Server
 ) -> None:
     connection.close()

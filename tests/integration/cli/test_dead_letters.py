@@ -73,7 +73,7 @@ def test_redelivery_is_set_and_shown(jmsql: Command) -> None:
         "maximum_redelivery_delay": 60.0,
         "redelivery_jitter": 0.1,
         "dead_letter_queue": "hopeless",
-        "claim_time_limit": 30.0,
+        "visibility_timeout": 30.0,
     }
     arguments = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     document = jmsql("destination", "set", "orders", *arguments, "--json").document

@@ -17,7 +17,7 @@ import sqlalchemy
 import jmsql as library
 from jmsql.spark.writing.commit import decide, forget_write
 from jmsql.spark.writing.prepared import prepare
-from jmsql.spark.writing.staging import Attempt, Place, begin_attempt
+from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt
 from jmsql.store.runner import runner
 from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command, Outcome
@@ -54,7 +54,7 @@ def test_a_healthy_store(jmsql: Command, jmsql_factory: library.ConnectionFactor
         "clock",
         "schema",
         "clients",
-        "upkeep",
+        "maintenance",
         "transactions",
         "claims",
         "two-phase",
@@ -160,9 +160,9 @@ def test_expired_messages_that_nobody_removes(jmsql: Command, database: psycopg.
     jmsql("send", "orders", "x")
     two_minutes_ago = int(time.time() * 1000) - 120_000
     database.execute("update jmsql_internal.message set jms_expiration = %s", (two_minutes_ago,))
-    upkeep = finding(jmsql("doctor", "--json"), "upkeep")
-    assert upkeep["health"] == "note"
-    assert upkeep["says"].startswith("1 message expired")
+    maintenance = finding(jmsql("doctor", "--json"), "maintenance")
+    assert maintenance["health"] == "note"
+    assert maintenance["says"].startswith("1 message expired")
 
 
 def test_a_client_that_died(jmsql: Command, jmsql_clean_url: str) -> None:
@@ -303,7 +303,7 @@ def test_a_prepared_write_of_spark_is_ended_only_as_its_driver_has_decided(
         attempt_id = runner(task, "jmsql").run(begin_attempt("w"))
         task.commit()
         task.execute(INSERT)
-        attempt = Attempt(attempt_id, 0, {Place("queue://orders", is_delayed=False): 1})
+        attempt = Attempt(attempt_id, 0, {StagedDestination("queue://orders", is_delayed=False): 1})
         runner(task, "jmsql").run(prepare(attempt))
     [(name,)] = database.execute("select gid from pg_prepared_xacts where database = current_database()").fetchall()
     driver = runner(database, "jmsql")

@@ -12,7 +12,7 @@ from tests.texts import receive, receive_texts, send_texts
 
 @pytest.fixture
 def claiming(connection: Connection, server: Server) -> Session:
-    """A session of a client that seems to have connected long ago; upkeep spares those that only just did."""
+    """A session of a client that seems to have connected long ago; maintenance spares those that only just did."""
     server.rows("update jmsql_internal.connection set started_at = started_at - interval '1 minute'")
     return connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
 
@@ -57,7 +57,7 @@ def test_claims_that_hold_are_acknowledged_beside_one_that_was_taken_away(
     assert receive_texts(consumer, 1) == ["a"]
 
 
-def test_given_back_claim_does_not_take_the_message_from_its_new_holder(
+def test_released_claim_does_not_take_the_message_from_its_new_holder(
     claiming: Session, other_connection: Connection, others: Session, server: Server, queue: Queue
 ) -> None:
     send_texts(others, queue, "a")

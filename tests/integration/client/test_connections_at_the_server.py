@@ -20,7 +20,7 @@ MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 
 
 def use(session: Session, queue: Queue) -> None:
-    """Send and receive, and leave something to be given back."""
+    """Send and receive, and leave something to be released."""
     send_texts(session, queue, "a", "b")
     assert receive_texts(session.create_consumer(queue), 1) == ["a"]
 

@@ -14,7 +14,7 @@ from jmsql import AcknowledgeMode, Connection, JMSException, Queue, Session
 from jmsql.testing import wait_for
 from tests.background import Background
 from tests.integration.client.server import CONTROL, Server
-from tests.integration.client.test_wake_up import jmsql_timings  # noqa: F401 - a fixture
+from tests.integration.client.test_notifications import jmsql_timings  # noqa: F401 - a fixture
 from tests.texts import receive_texts, send_texts, texts_of
 
 OWN_ROW = "select connection_id from jmsql_internal.connection order by connection_id"
@@ -80,7 +80,7 @@ def raise_type_error(*arguments: object) -> None:
 
 
 @pytest.mark.parametrize("fail", [raise_type_error, lambda *arguments: sys.exit()], ids=["error", "exit"])
-@pytest.mark.parametrize("step", ["_heed", "_do_upkeep", "_notify"])
+@pytest.mark.parametrize("step", ["_heed", "_do_maintenance", "_notify"])
 def test_any_exception_of_the_thread_is_a_lost_connection(
     connection: Connection,
     server: Server,
@@ -108,7 +108,7 @@ def test_any_exception_of_the_thread_is_a_lost_connection(
 
 
 @pytest.mark.parametrize("error", [ValueError("its own mistake"), SystemExit(1), KeyboardInterrupt()])
-def test_exception_of_a_wake_up_or_a_listener_is_survived(
+def test_exception_of_a_notification_handler_or_a_listener_is_survived(
     connection: Connection, others: Session, server: Server, queue: Queue, error: BaseException
 ) -> None:
     told: list[JMSException] = []
@@ -120,14 +120,14 @@ def test_exception_of_a_wake_up_or_a_listener_is_survived(
     connection.exception_listener = fail
     session = connection.create_session()
     consumer = session.create_consumer(queue)
-    wake_up_failures = [error]
+    handler_failures = [error]
 
     def fail_once(key: object) -> None:
-        if wake_up_failures:
-            raise wake_up_failures.pop()
+        if handler_failures:
+            raise handler_failures.pop()
 
     before = (connection._control.connection_id,)
-    for channel in consumer._state.inbox.channels:
+    for channel in consumer._state.buffer.channels:
         connection._control.subscribe(channel, fail_once)
     send_texts(others, queue, "a")
     wait_for(lambda: len(told) == 1)
@@ -144,6 +144,6 @@ def test_thread_that_fails_at_once_each_time_does_so_ever_more_rarely(
     told: list[float] = []
     connection.exception_listener = lambda exception: told.append(time.monotonic())
     with monkeypatch.context() as patch:
-        patch.setattr(connection._control, "_do_upkeep", raise_type_error)
+        patch.setattr(connection._control, "_do_maintenance", raise_type_error)
         wait_for(lambda: len(told) >= 4)
     assert told[3] - told[0] > 0.5, "0.1 + 0.2 + 0.4 seconds, within a fifth"

@@ -110,7 +110,7 @@ def test_others_are_heard_while_a_message_waits_after_a_failure(
     wait_for(lambda: "b" in heard)
     assert [text for text in heard if text != "bad"] == ["a", "b"]
     if mode in {AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT}:
-        # Only the client settles or gives back here; an error of the listener's does neither.
+        # Only the client settles or releases here; an error of the listener's does neither.
         assert heard.count("bad") == 1
 
 

@@ -99,7 +99,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(number=sessions)
     def receive(self, number: int) -> None:
         client = self.clients[number]
-        # What another session has just given back arrives with a notification.
+        # What another session has just released arrives with a notification.
         message = client.consumer.receive(timeout=5 if self.available else 0)
         if not self.available:
             assert message is None
@@ -113,7 +113,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert message.get_int_property("JMSXDeliveryCount") == found.deliveries + 1
         assert not [
             other.text for other in self.available.values() if other.order < found.order and other.deliveries == 0
-        ], "a message that was never given back was overtaken"
+        ], "a message that was never released was overtaken"
         client.last = message
         client.held.append(found)
         if client.mode is AcknowledgeMode.AUTO:
@@ -146,7 +146,7 @@ class QueueMachine(RuleBasedStateMachine):
             client.session.rollback()
         else:
             client.session.recover()
-        self._give_back(client)
+        self._release(client)
 
     @rule(number=sessions)
     def close_consumer(self, number: int) -> None:
@@ -160,7 +160,7 @@ class QueueMachine(RuleBasedStateMachine):
         client.session.close()
         if client.mode is AcknowledgeMode.DUPS_OK:
             self._settle(client)
-        self._give_back(client)
+        self._release(client)
         self.clients[number] = self._open(mode)
 
     # What the model makes of it
@@ -174,7 +174,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.acknowledged |= {message.text for message in client.held}
         client.held.clear()
 
-    def _give_back(self, client: Client) -> None:
+    def _release(self, client: Client) -> None:
         for message in client.held:
             message.deliveries += 1
             self.available[message.text] = message
@@ -193,7 +193,7 @@ class QueueMachine(RuleBasedStateMachine):
             client.session.close()
             if client.mode is AcknowledgeMode.DUPS_OK:
                 self._settle(client)
-            self._give_back(client)
+            self._release(client)
         with self.connection.create_session() as session:
             left = drain(session.create_consumer(self.queue))
         assert sorted(texts_of(left)) == sorted(self.available)

@@ -32,7 +32,7 @@ def test_two_consumers_of_a_session_share_a_queue(
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT])
-def test_messages_of_two_consumers_are_given_back_together(
+def test_messages_of_two_consumers_are_released_together(
     mode_session: Session, session: Session, queue: Queue, mode: AcknowledgeMode
 ) -> None:
     send_texts(session, queue, *TEXTS)
@@ -78,7 +78,7 @@ def test_consumers_with_selectors_share_a_queue(mode_session: Session, session: 
     assert received == [TEXTS[0::3], TEXTS[1::3], TEXTS[2::3]]
 
 
-def test_transaction_gives_back_what_it_fetched_and_did_not_deliver(
+def test_transaction_releases_what_it_fetched_and_did_not_deliver(
     connection: Connection, others: Session, queue: Queue
 ) -> None:
     transacted = connection.create_session(transacted=True)

@@ -1,4 +1,4 @@
-"""Bodies that `receive_body` refuses in AUTO sessions, where the message is taken off its queue meanwhile."""
+"""Bodies that `receive_body` refuses in AUTO sessions, where the message is dequeued meanwhile."""
 
 from __future__ import annotations
 

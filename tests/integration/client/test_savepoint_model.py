@@ -99,7 +99,7 @@ class SavepointMachine(RuleBasedStateMachine):
         place = data.draw(st.integers(0, len(client.savepoints) - 1))
         self._execute(client, way, f"rollback to s{place}")
         del client.savepoints[place + 1 :]
-        self._give_back(client, client.savepoints[place])
+        self._release(client, client.savepoints[place])
 
     @precondition(lambda self: any(client.savepoints for client in self.clients))
     @rule(number=sessions, data=st.data())
@@ -126,10 +126,10 @@ class SavepointMachine(RuleBasedStateMachine):
     def roll_back(self, number: int) -> None:
         client = self.clients[number]
         client.session.rollback()
-        self._give_back(client, Done())
+        self._release(client, Done())
         client.savepoints = []
 
-    def _give_back(self, client: Client, done: Done) -> None:
+    def _release(self, client: Client, done: Done) -> None:
         for name in client.done.received[len(done.received) :]:
             self.available[name] = self.sent  # more than it can be
         client.done = done
@@ -147,7 +147,7 @@ class SavepointMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for client in self.clients:
             client.session.close()
-            self._give_back(client, Done())
+            self._release(client, Done())
         with self.connection.create_session() as session:
             left = texts_of(drain(session.create_consumer(self.queue)))
         assert sorted(left) == sorted(self.available), "lost or doubled"

@@ -196,7 +196,7 @@ class TestReceiving:
             ("four", False, 1),
         ]
 
-    def test_of_two_consumers_one_gets_what_a_savepoint_gave_back(
+    def test_of_two_consumers_one_gets_what_a_savepoint_released(
         self, connection: Connection, session: Session, way: Savepoint
     ) -> None:
         put(connection, *(str(number) for number in range(20)))

@@ -30,14 +30,14 @@ def jmsql_timings() -> Timings:
 def suspended(connection: Connection, server: Server) -> Iterator[None]:
     """Let a connection's control thread stand still, and the server take the client for dead."""
     control = connection._control
-    go_on, stands, wakes = control._sign_of_life.go_on, threading.Event(), threading.Event()
+    go_on, stands, wakes = control._liveness.go_on, threading.Event(), threading.Event()
 
     def stand_still(runner: Runner) -> None:
         stands.set()
         wakes.wait(60)
         go_on(runner)
 
-    control._sign_of_life.go_on = stand_still  # type: ignore[method-assign]
+    control._liveness.go_on = stand_still  # type: ignore[method-assign]
     control._wake()
     assert stands.wait(30)
     wait_for(lambda: not control.is_certain)
@@ -76,7 +76,7 @@ def deliveries(messages: list[Message]) -> dict[str, int]:
 def fetch_ahead(consumer: MessageConsumer) -> list[Message]:
     """Receive some messages, so that others are fetched and not delivered."""
     received = [receive(consumer) for _ in range(4)]
-    assert len(consumer._state.inbox) > 0
+    assert len(consumer._state.buffer) > 0
     return received
 
 
@@ -123,7 +123,7 @@ def test_a_listener_is_not_given_it_either(connection: Connection, other: Connec
 
     consumer.message_listener = listen
     assert listens.wait(30)
-    assert len(consumer._state.inbox) > 0
+    assert len(consumer._state.buffer) > 0
     with suspended(connection, server):
         theirs = deliveries(drain(other.create_session().create_consumer(QUEUE)))
         goes_on.set()

@@ -9,11 +9,11 @@ from tests.texts import receive
 
 __all__ = ["place_of", "places_of", "receive_places", "send_group", "send_places"]
 
-Place = tuple[str | None, int]
+GroupPlace = tuple[str | None, int]
 """A message's group, and its number in it."""
 
 
-def send_places(session: Session, destination: Destination, *places: Place, priority: int | None = None) -> None:
+def send_places(session: Session, destination: Destination, *places: GroupPlace, priority: int | None = None) -> None:
     """Send a message for each place, in one transaction if the session is transacted."""
     with session.create_producer(destination) as producer:
         for group, number in places:
@@ -32,17 +32,17 @@ def send_group(session: Session, destination: Destination, group: str, count: in
     send_places(session, destination, *((group, number) for number in range(1, count + 1)))
 
 
-def place_of(message: Message) -> Place:
+def place_of(message: Message) -> GroupPlace:
     """The group of a message, and its number in it."""
     group = message.get_string_property("JMSXGroupID") if message.property_exists("JMSXGroupID") else None
     return group, message.get_int_property("number")
 
 
-def places_of(messages: Iterable[Message]) -> list[Place]:
+def places_of(messages: Iterable[Message]) -> list[GroupPlace]:
     """The groups of messages, and their numbers in them."""
     return [place_of(message) for message in messages]
 
 
-def receive_places(consumer: MessageConsumer, count: int) -> list[Place]:
+def receive_places(consumer: MessageConsumer, count: int) -> list[GroupPlace]:
     """Receive so many messages, which are sure to come."""
     return places_of(receive(consumer) for _ in range(count))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 
-from tests.integration.groups.grouped import Place
+from tests.integration.groups.grouped import GroupPlace
 
 __all__ = ["Observer"]
 
@@ -24,7 +24,7 @@ class Observer:
         self.violations: list[str] = []
         self.handled = 0
 
-    def begun(self, place: Place, consumer: object) -> None:
+    def begun(self, place: GroupPlace, consumer: object) -> None:
         """Note that a consumer has got a message."""
         group, number = place
         with self._lock:
@@ -41,15 +41,15 @@ class Observer:
                 self.violations.append(f"{place} was delivered again after it was done")
             held[number] = consumer
 
-    def done(self, places: list[Place]) -> None:
+    def done(self, places: list[GroupPlace]) -> None:
         """Note that messages are about to be acknowledged."""
         with self._lock:
             for group, number in places:
                 self._held[group].pop(number, None)
                 self._done[group].add(number)
 
-    def given_back(self, places: list[Place]) -> None:
-        """Note that messages are about to be given back."""
+    def released(self, places: list[GroupPlace]) -> None:
+        """Note that messages are about to be released."""
         with self._lock:
             for group, number in places:
                 self._held[group].pop(number, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jmsql import Message, Session
 
-__all__ = ["give_back", "settle"]
+__all__ = ["release", "settle"]
 
 
 def settle(session: Session, last: Message) -> None:
@@ -15,7 +15,7 @@ def settle(session: Session, last: Message) -> None:
         last.acknowledge()
 
 
-def give_back(session: Session) -> None:
+def release(session: Session) -> None:
     """Have all that a session has received delivered again."""
     if session.transacted:
         session.rollback()

@@ -13,16 +13,16 @@ from jmsql import AcknowledgeMode, ConnectionFactory, Message, Queue, Session
 from jmsql.testing import wait_for
 from tests.background import Background
 from tests.integration.client.server import Server
-from tests.integration.groups.grouped import Place, place_of, send_places
+from tests.integration.groups.grouped import GroupPlace, place_of, send_places
 from tests.integration.groups.observer import Observer
 
 GROUPS = 8
 MESSAGES = 20
 """In each group, and as many without one."""
 FAILURES = 0.15
-"""How often a consumer gives back what it has received."""
+"""How often a consumer releases what it has received."""
 
-ALL: list[Place] = [
+ALL: list[GroupPlace] = [
     (group, number) for number in range(1, MESSAGES + 1) for group in [*(f"group {n}" for n in range(GROUPS)), None]
 ]
 
@@ -42,7 +42,7 @@ def transacted(session: Session, observer: Observer, chance: random.Random, fini
             observer.begun(held[-1], session)
             finished.wait(chance.uniform(0, 0.002))
         if chance.random() < FAILURES:
-            observer.given_back(held)
+            observer.released(held)
             session.rollback()
         else:
             observer.done(held)
@@ -66,7 +66,7 @@ def by_client(session: Session, observer: Observer, chance: random.Random, finis
             observer.done(held)
             message.acknowledge()
         elif message is not None:
-            observer.given_back(held)
+            observer.released(held)
             session.recover()
     session.close()
 
@@ -79,7 +79,7 @@ def listening(session: Session, observer: Observer, chance: random.Random, finis
         observer.begun(place, session)
         finished.wait(chance.uniform(0, 0.002))
         if chance.random() < FAILURES and not message.jms_redelivered:
-            observer.given_back([place])
+            observer.released([place])
             raise ValueError("Not this time.")
         observer.done([place])
 

@@ -9,7 +9,7 @@ from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session
 from jmsql.testing import drain
 from tests.integration.groups.conftest import OpenSession, Receiver
 from tests.integration.groups.grouped import place_of, places_of, receive_places, send_group, send_places
-from tests.integration.groups.settling import give_back, settle
+from tests.integration.groups.settling import release, settle
 from tests.texts import receive
 
 
@@ -55,13 +55,13 @@ def test_the_group_is_free_when_its_message_is_settled(
     assert receive_places(other.consumer, 1) == [("a", 2)]
 
 
-def test_the_group_begins_with_the_message_that_was_given_back(
+def test_the_group_begins_with_the_message_that_was_released(
     holder: Receiver, other: Receiver, others: Session, queue: Queue
 ) -> None:
     send_group(others, queue, "a", 3)
     assert receive_places(holder.consumer, 2) == [("a", 1), ("a", 2)]
 
-    give_back(holder.session)
+    release(holder.session)
 
     again = receive(other.consumer)
     assert place_of(again) == ("a", 1)

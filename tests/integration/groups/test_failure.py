@@ -16,8 +16,8 @@ from tests.background import Background
 from tests.integration.client.client_process import Order, client_process
 from tests.integration.client.server import Server
 from tests.integration.groups.conftest import OpenSession, Receiver
-from tests.integration.groups.grouped import Place, place_of, receive_places, send_group, send_places
-from tests.integration.groups.settling import give_back, settle
+from tests.integration.groups.grouped import GroupPlace, place_of, receive_places, send_group, send_places
+from tests.integration.groups.settling import release, settle
 from tests.texts import receive, receive_texts
 
 LATER = RedeliveryPolicy(delay=3600.0)
@@ -36,7 +36,7 @@ def test_the_group_waits_for_a_message_that_waits_for_its_next_attempt(
     holder.consumer.redelivery_policy = LATER
     receive(holder.consumer)
 
-    give_back(holder.session)
+    release(holder.session)
 
     assert receive_places(other.consumer, 1) == [("b", 1)]
     assert drain(other.consumer) == []
@@ -52,7 +52,7 @@ def test_the_group_goes_on_when_its_message_is_a_dead_letter(
     holder.consumer.redelivery_policy = IMMEDIATELY_DEAD
     receive(holder.consumer)
 
-    give_back(holder.session)
+    release(holder.session)
 
     assert receive_places(other.consumer, 2) == [("a", 2), ("a", 3)]
     assert receive_places(others.create_consumer(Queue("DLQ")), 1) == [("a", 1)]
@@ -61,7 +61,7 @@ def test_the_group_goes_on_when_its_message_is_a_dead_letter(
 def test_a_listener_does_not_get_the_rest_of_the_group_after_a_message_that_it_failed_with(
     connection: Connection, others: Session, queue: Queue, server: Server
 ) -> None:
-    heard: list[Place] = []
+    heard: list[GroupPlace] = []
 
     def listen(message: Message) -> None:
         heard.append(place_of(message))
@@ -110,7 +110,7 @@ def test_a_claim_that_has_run_out_of_time_frees_the_group(
 ) -> None:
     send_group(others, queue, "a", 2)
     slow = open_session(AcknowledgeMode.CLIENT).create_consumer(queue)
-    slow.claim_time_limit = 1000.0
+    slow.visibility_timeout = 1000.0
     receive(slow)
     other = open_session(AcknowledgeMode.CLIENT).create_consumer(queue)
     assert drain(other) == []
@@ -152,9 +152,9 @@ def test_a_consumer_finds_the_messages_of_a_group_that_it_had_passed_over(
 
 
 def test_sessions_of_a_pool_share_groups(connection: Connection, others: Session, queue: Queue) -> None:
-    handled: list[Place] = []
+    handled: list[GroupPlace] = []
     running: set[str | None] = set()
-    clashes: list[Place] = []
+    clashes: list[GroupPlace] = []
     lock = threading.Lock()
 
     def listen(message: Message) -> None:

@@ -41,7 +41,7 @@ def orders(administration: jmsql.admin.Administration) -> jmsql.Queue:
 def set_clock(database: psycopg.Connection[Any]) -> Iterator[SetClock]:
     """Sets the clock that says on which day a message leaves; None: the server's own.
 
-    It starts without any history, and nobody else does the upkeep.
+    It starts without any history, and nobody else does the maintenance.
     """
 
     def set_clock(time: datetime | None) -> None:
@@ -73,7 +73,7 @@ def send(factory: jmsql.ConnectionFactory, *bodies: str, destination: jmsql.Dest
         session.commit()
 
 
-def take(factory: jmsql.ConnectionFactory, queue: jmsql.Queue, number: int = 1) -> None:
+def dequeue(factory: jmsql.ConnectionFactory, queue: jmsql.Queue, number: int = 1) -> None:
     """Receive and acknowledge messages."""
     with factory.create_connection() as connection:
         session = connection.create_session(transacted=True)

@@ -13,7 +13,7 @@ import jmsql
 from jmsql.store.history_partitions import HistoryPartitions
 from jmsql.store.runner import runner
 from jmsql.testing import wait_for
-from tests.integration.history.conftest import SetClock, send, take
+from tests.integration.history.conftest import SetClock, dequeue, send
 from tests.leadership import maintain
 
 NOON = datetime(2030, 3, 10, 12, tzinfo=UTC)
@@ -30,7 +30,7 @@ def _bodies(database: psycopg.Connection[Any]) -> list[str]:
 
 def _keep(factory: jmsql.ConnectionFactory, queue: jmsql.Queue, *bodies: str) -> None:
     send(factory, *bodies, destination=queue)
-    take(factory, queue, len(bodies))
+    dequeue(factory, queue, len(bodies))
 
 
 def _sql(connection: psycopg.Connection[Any], statement: str) -> None:
@@ -45,7 +45,7 @@ KEEP = """
     """
 
 
-def test_upkeep_makes_partitions_ahead_where_a_queue_keeps_history(
+def test_maintenance_makes_partitions_ahead_where_a_queue_keeps_history(
     administration: jmsql.admin.Administration, database: psycopg.Connection[Any], set_clock: SetClock
 ) -> None:
     set_clock(NOON)
@@ -193,7 +193,7 @@ def test_retention_drops_days_that_no_destination_keeps(
     assert _bodies(database) == []
 
 
-def test_upkeep_applies_the_retention(
+def test_maintenance_applies_the_retention(
     jmsql_factory: jmsql.ConnectionFactory,
     administration: jmsql.admin.Administration,
     database: psycopg.Connection[Any],
@@ -343,7 +343,7 @@ def test_a_drop_that_was_interrupted_is_finished_later(
             list(hurried.apply_retention())
         assert isinstance(raised.value.__cause__, psycopg.errors.LockNotAvailable)
         assert database.execute("select from pg_inherits where inhdetachpending").fetchone() is not None
-        # The upkeep leaves it at that, and does the rest of its work.
+        # Maintenance leaves it at that, and does the rest of its work.
         maintain(runner(database, "jmsql"))
 
     assert list(administration.history.prune()) == []

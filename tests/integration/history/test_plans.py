@@ -10,7 +10,7 @@ import pytest
 
 import jmsql
 from jmsql.store.acknowledge import acknowledge, acknowledge_with_history, delete_locked, delete_locked_with_history
-from jmsql.store.receive import take_statement
+from jmsql.store.receive import dequeue_statement
 from jmsql.store.statement import Statement
 from tests.integration.store.plans import Plan, PlannedStatement, sql_of
 
@@ -100,4 +100,4 @@ def test_taking_one(connection: psycopg.Connection[Any]) -> None:
         "limit": 1,
         "connection_id": 1,
     }
-    _check(connection, take_statement(None, record=True), take_statement(None), parameters, 60)
+    _check(connection, dequeue_statement(None, record=True), dequeue_statement(None), parameters, 60)

@@ -11,7 +11,7 @@ import sqlalchemy
 
 import jmsql
 from jmsql.testing import wait_for
-from tests.integration.history.conftest import send, take
+from tests.integration.history.conftest import dequeue, send
 
 BODIES = ("first", "second", "third")
 Consume = Callable[[jmsql.ConnectionFactory, jmsql.Queue], None]
@@ -22,7 +22,7 @@ ENTRIES = """
 
 
 def _transacted(factory: jmsql.ConnectionFactory, queue: jmsql.Queue) -> None:
-    take(factory, queue, len(BODIES))
+    dequeue(factory, queue, len(BODIES))
 
 
 def _automatically(factory: jmsql.ConnectionFactory, queue: jmsql.Queue) -> None:
@@ -260,7 +260,7 @@ def test_the_history_stays_when_the_queue_is_deleted(
     jmsql_factory: jmsql.ConnectionFactory, orders: jmsql.Queue, administration: jmsql.admin.Administration
 ) -> None:
     send(jmsql_factory, "order", destination=orders)
-    take(jmsql_factory, orders)
+    dequeue(jmsql_factory, orders)
 
     administration.delete(orders)
 
@@ -310,7 +310,7 @@ class TestTopics:
             session.create_producer(prices).send(session.create_text_message(large))
             for consumer in consumers:
                 assert consumer.receive(timeout=5) is not None
-            # The upkeep takes a look at every body: one that nobody needs any more is gone.
+            # Maintenance takes a look at every body: one that nobody needs any more is gone.
             database.execute("insert into jmsql_internal.body (text_body) values ('unused')")
             wait_for(
                 lambda: (

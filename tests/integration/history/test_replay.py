@@ -10,7 +10,7 @@ import pytest
 
 import jmsql
 from jmsql.testing import drain
-from tests.integration.history.conftest import SetClock, send, take
+from tests.integration.history.conftest import SetClock, dequeue, send
 
 NOON = datetime(2030, 3, 10, 12, tzinfo=UTC)
 AGAIN = jmsql.Queue("again")
@@ -81,7 +81,7 @@ def test_what_was_sent_again_says_so(
         original.set_short_property("size", 3)
         original.jms_correlation_id = "c-1"
         session.create_producer(orders).send(original, priority=8, time_to_live=3600)
-    take(jmsql_factory, orders)
+    dequeue(jmsql_factory, orders)
     administration.create_queue(AGAIN.name)
     administration.history.replay(orders, AGAIN, since=since)
     administration.history.replay(orders, "again", since=since, keep_ids=True)
@@ -136,7 +136,7 @@ def test_only_acknowledged_messages_go_unless_others_are_named(
     send(jmsql_factory, "purged", destination=orders)
     list(administration.purge(orders))
     send(jmsql_factory, "handled", destination=orders)
-    take(jmsql_factory, orders)
+    dequeue(jmsql_factory, orders)
     since = datetime.now(UTC) - timedelta(minutes=1)
 
     administration.history.replay(orders, AGAIN, since=since)

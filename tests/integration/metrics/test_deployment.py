@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 import jmsql
 from jmsql.cli.commands import load_command
 from jmsql.metrics import StoreCollector
-from jmsql.store.traffic import Counts
+from jmsql.store.counters import Counts
+from jmsql.worker.handler_counters import HandlerCounters
 from jmsql.worker.metrics import Totals, WorkerMetrics, exposition
 from jmsql.worker.reports import Progress
-from jmsql.worker.work import Work
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -41,7 +41,9 @@ def exported(jmsql_clean_url: str, jmsql_factory: jmsql.ConnectionFactory) -> di
     registry = CollectorRegistry()
     registry.register(collector)
     totals = Totals()
-    totals.add(Progress(work={"handle": Work()}, traffic={"queue://orders": Counts()}))
+    totals.add(
+        Progress(handler_counters={"handle": HandlerCounters()}, destination_counters={"queue://orders": Counts()})
+    )
     worker = exposition(lambda: WorkerMetrics(totals, {"ready": 1}, 0, 0, 0.0))
     try:
         text = generate_latest(registry) + worker

@@ -124,7 +124,7 @@ def test_temporary_destinations_are_left_out(registry: CollectorRegistry, connec
 def test_transactions_that_hold_messages(registry: CollectorRegistry, connection: jmsql.Connection) -> None:
     session = connection.create_session(transacted=True)
     session.create_producer(jmsql.Queue("orders")).send(session.create_message())
-    # The connection's upkeep has transactions of its own, which last for a moment.
+    # The connection's maintenance has transactions of its own, which last for a moment.
     wait_for(lambda: registry.get_sample_value("jmsql_holding_transactions") == 0.0)
     session.database.execute(sqlalchemy.text("select 1"))
     wait_for(lambda: registry.get_sample_value("jmsql_holding_transactions") == 1.0)

@@ -16,7 +16,7 @@ def test_messages_are_sent_browsed_and_received(jmsql: Command, jmsql_factory: C
     assert "hello" not in jmsql("browse", QUEUE, url=url).text
 
 
-def test_doctor_sees_the_pooler_and_who_does_the_upkeep(
+def test_doctor_sees_the_pooler_and_who_does_the_maintenance(
     jmsql: Command, connection: Connection, jmsql_factory: ConnectionFactory
 ) -> None:
     findings = {
@@ -24,4 +24,4 @@ def test_doctor_sees_the_pooler_and_who_does_the_upkeep(
     }
     assert findings["pooler"]["health"] == "note"
     assert "1 connected" in findings["clients"]["says"]
-    assert findings["upkeep"]["says"] == "a client does it"
+    assert findings["maintenance"]["says"] == "a client does it"

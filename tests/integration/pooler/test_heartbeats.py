@@ -235,7 +235,7 @@ def test_client_of_a_pooler_that_restarts_keeps_what_it_has(
     assert clients(server) == before
 
 
-# Upkeep
+# Maintenance
 
 
 def test_maintenance_is_done_by_one_client_until_it_closes(
@@ -260,7 +260,7 @@ def test_maintenance_is_left_to_a_client_that_has_a_server_process_of_its_own(
         wait_for(lambda: server.rows(LEADER) == server.rows(direct) != [])
 
 
-def test_upkeep_removes_what_has_expired_and_moves_what_is_due(connection: Connection, server: Server) -> None:
+def test_maintenance_removes_what_has_expired_and_moves_what_is_due(connection: Connection, server: Server) -> None:
     session = connection.create_session()
     queue = Queue("orders")
     with session.create_producer(None) as producer:

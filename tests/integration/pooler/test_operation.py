@@ -5,7 +5,7 @@ from __future__ import annotations
 from jmsql import ConnectionFactory, Queue
 from jmsql.cli.doctor.finding import Health
 from jmsql.cli.doctor.health import examine
-from jmsql.cli.doctor.message_health import Limits
+from jmsql.cli.doctor.message_health import Thresholds
 from jmsql.store.autocommit import open_runner
 from jmsql.store.measurement import LONGEST_LOOK, destinations
 from tests.texts import send_texts
@@ -16,7 +16,7 @@ def test_the_doctor_names_the_pooler(jmsql_factory: ConnectionFactory, direct_fa
     for factory in (jmsql_factory, direct_factory):
         assert factory.url is not None
         with open_runner(factory.url, factory.schema) as runner:
-            [found[factory.url]] = [each for each in examine(runner, Limits()) if each.check == "pooler"]
+            [found[factory.url]] = [each for each in examine(runner, Thresholds()) if each.check == "pooler"]
     through, direct = found.values()
     assert (through.health, direct.health) == (Health.note, Health.ok)
     assert "control_url" in (through.advice or "")

@@ -14,7 +14,7 @@ from tests.texts import receive, send_texts
 PAUSE = "select next_attempt, delivery_count from jmsql_internal.delivery"
 
 
-def give_back(session: Session, error: str | None) -> None:
+def release(session: Session, error: str | None) -> None:
     if session.transacted:
         session.rollback(error)
     else:
@@ -30,17 +30,17 @@ def test_there_is_none_after_the_first_error_however_often_the_message_came_back
     consumer = mode_session.create_consumer(queue)
     for _ in range(plain):
         receive(consumer)
-        give_back(mode_session, None)
+        release(mode_session, None)
     receive(consumer)
-    give_back(mode_session, "first")
+    release(mode_session, "first")
     assert server.rows(PAUSE) == [(None, plain + 1)]
     receive(consumer)
-    give_back(mode_session, None)
+    release(mode_session, None)
     assert server.rows(PAUSE) == [(None, plain + 2)]
     for expected in (0.1, 0.5, 2.0):
         receive(consumer)
         before = server.rows("select clock_timestamp()")[0][0]
-        give_back(mode_session, "again")
+        release(mode_session, "again")
         [(next_attempt, after)] = server.rows("select next_attempt, clock_timestamp() from jmsql_internal.delivery")
         pause = timedelta(seconds=expected)
         assert before + pause <= next_attempt <= after + pause
@@ -80,11 +80,11 @@ def test_each_message_of_a_transaction_has_its_own_errors(
     send_texts(others, queue, "a")
     consumer = mode_session.create_consumer(queue)
     receive(consumer)
-    give_back(mode_session, "of a")
+    release(mode_session, "of a")
     send_texts(others, queue, "b")
     receive(consumer)
     receive(consumer)
-    give_back(mode_session, "of both")
+    release(mode_session, "of both")
     assert server.rows("select error_count, next_attempt is null from jmsql_internal.delivery order by sequence") == [
         (2, False),
         (1, True),

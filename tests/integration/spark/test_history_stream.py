@@ -323,7 +323,7 @@ def test_rows_that_vanish_from_a_batch_are_told_unless_that_is_allowed(
 
 @pytest.fixture
 def old_days(history: psycopg.Connection[Any], server: Server) -> Iterator[None]:
-    """Two days of history that no destination keeps any longer; nobody else does the upkeep."""
+    """Two days of history that no destination keeps any longer; nobody else does the maintenance."""
     server.rows(SUSPEND_MAINTENANCE)
     for ago in (9, 8):
         server.rows(

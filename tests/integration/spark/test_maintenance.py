@@ -153,14 +153,14 @@ def fail_to_make_task(schema: str) -> MaintenanceTask:
 
 def test_task_that_is_registered_runs_when_it_is_requested_and_due(connection: psycopg.Connection) -> None:
     register_task("counted", f"{__name__}:make_task")
-    upkeep = runner(connection, "jmsql")
-    upkeep.run(request_tasks(["counted"]))
+    control = runner(connection, "jmsql")
+    control.run(request_tasks(["counted"]))
     maintenance = Maintenance(Timings())
-    assert maintenance.do_all(upkeep, 0, [])  # there is more to do
-    assert maintenance.do_all(upkeep, 0, [])
+    assert maintenance.do_all(control, 0, [])  # there is more to do
+    assert maintenance.do_all(control, 0, [])
     Counted.has_more = False
-    assert not maintenance.do_all(upkeep, 0, [])
-    assert not maintenance.do_all(upkeep, 0, [])  # it is due in an hour
+    assert not maintenance.do_all(control, 0, [])
+    assert not maintenance.do_all(control, 0, [])  # it is due in an hour
     assert Counted.runs == 3
 
 
@@ -169,10 +169,10 @@ def test_maintenance_goes_on_without_a_task_that_is_not_there(
     connection: psycopg.Connection, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     register_task("broken", f"{__name__}:fail_to_make_task")
-    upkeep = runner(connection, "jmsql")
-    upkeep.run(request_tasks([name]))
+    control = runner(connection, "jmsql")
+    control.run(request_tasks([name]))
     maintenance = Maintenance(Timings())
     for _ in range(2):
-        assert not maintenance.do_all(upkeep, 0, [])
+        assert not maintenance.do_all(control, 0, [])
     (told,) = (record.message for record in caplog.records if record.name == "jmsql")
     assert name in told

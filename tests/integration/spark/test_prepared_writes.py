@@ -16,7 +16,7 @@ import pytest
 
 import jmsql
 from jmsql import InvalidDestinationException, JMSException, JMSSecurityException
-from jmsql.spark.connection import Database
+from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.options import Options
 from jmsql.spark.writing import commit
 from jmsql.spark.writing.commit import forget_write
@@ -24,7 +24,7 @@ from jmsql.spark.writing.driver_lock import hold_driver_lock
 from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.prepared import PreparedTransactions, finish_transactions, living_drivers
 from jmsql.spark.writing.prepared import prepare as prepare_attempt
-from jmsql.spark.writing.staging import Attempt, Place, begin_attempt, missing_queues
+from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt, missing_queues
 from jmsql.spark.writing.writer import BatchWriter
 from jmsql.store.identifier import Schema
 from jmsql.store.lookup import queue_id
@@ -32,7 +32,7 @@ from jmsql.store.runner import runner
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 
-ORDERS = Place("queue://orders", is_delayed=False)
+ORDERS = StagedDestination("queue://orders", is_delayed=False)
 PREPARED = "select gid from pg_prepared_xacts where starts_with(gid, 'jmsql-spark-')"
 LEFT = "select (select count(*) from jmsql_internal.spark_attempt), (select count(*) from jmsql_internal.spark_prepared), (select count(*) from jmsql_internal.spark_staging)"  # noqa: E501
 
@@ -56,7 +56,7 @@ def server(connection: psycopg.Connection) -> Server:
 
 
 @contextmanager
-def task(url: str, *places: Place, messages: int = 10, properties: str | None = None) -> Iterator[Attempt]:
+def task(url: str, *places: StagedDestination, messages: int = 10, properties: str | None = None) -> Iterator[Attempt]:
     """A task that has staged messages for each place; it prepares them when the block ends."""
     with psycopg.connect(url) as connection:
         attempt_id = runner(connection, "jmsql").run(begin_attempt("w"))
@@ -78,7 +78,7 @@ def task(url: str, *places: Place, messages: int = 10, properties: str | None = 
 def prepare(jmsql_clean_url: str, server: Server) -> Callable[..., Attempt]:
     """Run a task; all queues are there."""
 
-    def prepare(*places: Place, messages: int = 10, properties: str | None = None) -> Attempt:
+    def prepare(*places: StagedDestination, messages: int = 10, properties: str | None = None) -> Attempt:
         for place in places:
             if place.is_queue:
                 server.rows("insert into jmsql_internal.queue (name) values (%s) on conflict do nothing", place.name)
@@ -125,7 +125,7 @@ def test_what_is_decided_is_sent_once(
     finish(connection, *again)
     assert bodies(server) == 2 * TEN
     assert server.rows(LEFT) == [(0, 0, 0)]
-    assert server.rows("select sent from jmsql.traffic where destination = 'orders'") == [(20,)]
+    assert server.rows("select sent from jmsql.counters where destination = 'orders'") == [(20,)]
 
 
 def test_batch_that_comes_again_finishes_what_was_decided_and_sends_nothing_else(
@@ -186,7 +186,7 @@ def test_what_was_decided_cannot_be_given_up(
     assert bodies(server) == TEN
 
 
-def test_upkeep_commits_what_was_decided_and_rolls_back_what_nobody_knows(
+def test_maintenance_commits_what_was_decided_and_rolls_back_what_nobody_knows(
     server: Server,
     connection: psycopg.Connection,
     jmsql_factory: jmsql.ConnectionFactory,
@@ -216,22 +216,22 @@ def test_what_a_driver_has_not_decided_is_rolled_back_when_it_has_ended_and_not_
 ) -> None:
     attempt, of_nobody = prepare(ORDERS), prepare(ORDERS)
     server.rows("update jmsql_internal.spark_attempt set driver = %s where attempt_id = %s", DRIVER, attempt.attempt_id)
-    upkeep = runner(connection, "jmsql")
+    maintenance = runner(connection, "jmsql")
     transactions = PreparedTransactions(driver_grace=0.0)
 
     def look() -> int:
-        upkeep.run(transactions.give_up())
-        assert not upkeep.run(transactions.finish())
+        maintenance.run(transactions.give_up())
+        assert not maintenance.run(transactions.finish())
         return len(server.rows(PREPARED))
 
     with psycopg.connect(jmsql_clean_url) as driver:
         driver.execute("select pg_try_advisory_lock(%s::bigint)", (DRIVER,))
         driver.commit()
         assert look() == 2
-    wait_for(lambda: not upkeep.run(living_drivers([DRIVER])))
+    wait_for(lambda: not maintenance.run(living_drivers([DRIVER])))
     patient = PreparedTransactions(driver_grace=3600.0)  # the connection may have been lost
-    upkeep.run(patient.give_up())
-    upkeep.run(patient.finish())
+    maintenance.run(patient.give_up())
+    maintenance.run(patient.finish())
     assert len(server.rows(PREPARED)) == 2
     assert look() == 1
     with pytest.raises(JMSException, match="are gone"):
@@ -270,11 +270,11 @@ def test_lock_of_a_driver_is_held_until_it_ends(
 ) -> None:
     monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)
     planning = runner(connection, "jmsql")
-    driver = hold_driver_lock(planning, Database(), driver_process.pid)
+    driver = hold_driver_lock(planning, DatabaseReference(), driver_process.pid)
     assert driver is not None
     assert planning.run(living_drivers([driver])) == [driver]
     keepers = "select {} from pg_stat_activity where application_name = 'jmsql-spark-keeping-the-lock-of-a-driver'"
-    assert hold_driver_lock(planning, Database(), driver_process.pid) == driver
+    assert hold_driver_lock(planning, DatabaseReference(), driver_process.pid) == driver
     [former] = server.rows(keepers.format("pid"))
 
     # A connection that is lost is made again.
@@ -291,7 +291,7 @@ def test_lock_of_a_driver_is_held_until_it_ends(
 def test_driver_that_cannot_be_watched_does_not_write(
     connection: psycopg.Connection, driver_process: subprocess.Popen[str]
 ) -> None:
-    nowhere = Database(url="postgresql://nobody@127.0.0.1:1/none")
+    nowhere = DatabaseReference(url="postgresql://nobody@127.0.0.1:1/none")
     with pytest.raises(JMSException, match=r"The life of the driver cannot be shown to others: .*cannot be reached"):
         hold_driver_lock(runner(connection, "jmsql"), nowhere, driver_process.pid)
 
@@ -359,7 +359,7 @@ def test_topics_and_delayed_messages_are_written_as_by_any_send(
     jmsql_factory: jmsql.ConnectionFactory,
     prepare: Callable[..., Attempt],
 ) -> None:
-    prices = Place("topic://prices", is_delayed=False)
+    prices = StagedDestination("topic://prices", is_delayed=False)
     with jmsql_factory.create_context() as context:
         context.create_shared_durable_consumer(context.create_topic("prices"), "all").close()
         context.create_shared_durable_consumer(context.create_topic("prices"), "some", "color = 'blue'").close()
@@ -373,7 +373,7 @@ def test_topics_and_delayed_messages_are_written_as_by_any_send(
         late = context.create_consumer(context.create_queue("orders"))
         assert [late.receive_body(str, timeout=10) for _ in TEN] == TEN
     assert server.rows("select count(*) from jmsql.messages") == [(0,)]
-    assert server.rows("select kind, destination, sent from jmsql.traffic where sent > 0 order by kind") == [
+    assert server.rows("select kind, destination, sent from jmsql.counters where sent > 0 order by kind") == [
         ("queue", "orders", 10),
         ("topic", "prices", 20),
     ]

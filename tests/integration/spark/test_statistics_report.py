@@ -188,12 +188,12 @@ def test_destinations_beyond_the_busiest_are_one_series() -> None:
     results = make_results([f"queue://{number}" for number in range(5)], 4)
     shown = series(results, "throughput", "messages", ["queue://3"])
     assert shown.values == {"queue://3": [10.0] * 4, OTHERS: [40.0] * 4}
-    assert shown.peak() == (50.0, shown.moments[0])
+    assert shown.peak() == (50.0, shown.timestamps[0])
 
 
 def test_hours_without_messages_and_clocks_that_are_set_leave_no_gap() -> None:
     shown = series(make_results(["queue://orders"], 6), "throughput", "messages", ["queue://orders"])
-    assert [moment.hour for moment in shown.moments] == [23, 0, 1, 3, 4, 5]
+    assert [timestamp.hour for timestamp in shown.timestamps] == [23, 0, 1, 3, 4, 5]
     assert shown.values == {"queue://orders": [10.0] * 6}
 
 
@@ -201,8 +201,8 @@ def test_long_times_are_shown_by_day() -> None:
     shown = series(make_results(["queue://orders"], 24 * 15), "throughput", "messages", ["queue://orders"])
     assert shown.step == "day"
     assert sum(shown.values["queue://orders"]) == 24 * 15 * 10
-    assert all((moment.hour, moment.minute) == (0, 0) for moment in shown.moments)
-    assert len({moment.date() for moment in shown.moments}) == len(shown.moments) == 16
+    assert all((timestamp.hour, timestamp.minute) == (0, 0) for timestamp in shown.timestamps)
+    assert len({timestamp.date() for timestamp in shown.timestamps}) == len(shown.timestamps) == 16
 
 
 def test_what_did_not_happen_has_no_plot() -> None:

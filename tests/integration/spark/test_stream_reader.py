@@ -288,7 +288,7 @@ def test_what_is_acknowledged_is_counted(context: jmsql.JMSContext, server: Serv
         reader.partitions(first, second)
         reader.commit(second)
         reader.commit(second)
-    assert server.rows("select acknowledged, redelivered from jmsql.traffic where destination = 'orders'") == [(3, 1)]
+    assert server.rows("select acknowledged, redelivered from jmsql.counters where destination = 'orders'") == [(3, 1)]
 
 
 def test_history_is_kept(context: jmsql.JMSContext, server: Server) -> None:
@@ -340,7 +340,7 @@ def test_checkpoint_of_another_database_is_refused(context: jmsql.JMSContext) ->
         reader.latestOffset(unknown, ALL)
 
 
-def test_forgotten_read_gives_back_what_it_held(context: jmsql.JMSContext, server: Server) -> None:
+def test_forgotten_read_releases_what_it_held(context: jmsql.JMSContext, server: Server) -> None:
     send(context, "a")
     with driver() as reader:
         start = reader.initialOffset()

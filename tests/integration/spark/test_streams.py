@@ -1,4 +1,4 @@
-"""The batches of a streaming read in the database, beside the upkeep that all clients share."""
+"""The batches of a streaming read in the database, beside maintenance that all clients share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 import jmsql
-from jmsql.spark.streaming.queue_stream import Limits, SparkStream, Start, create_source
+from jmsql.spark.streaming.queue_stream import BatchLimits, SparkStream, Start, create_source
 from jmsql.store.lookup import queue_id
 from jmsql.store.redelivery import Release, lost_claims, release
 from jmsql.store.runner import Runner, runner
@@ -31,36 +31,36 @@ def stream(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[SparkStream]:
 
 
 @pytest.fixture
-def upkeep(jmsql_clean_url: str) -> Iterator[Runner]:
+def control(jmsql_clean_url: str) -> Iterator[Runner]:
     with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
         yield runner(connection, "jmsql")
 
 
 @pytest.fixture
-def releases(stream: SparkStream, upkeep: Runner) -> list[Release]:
-    """What upkeep is about to release of the stream's first batch, which a dead driver has claimed."""
-    assert stream.next_batch(0, Limits(), NOBODY, look_everywhere=True) == 1
-    releases = [Release(claim.key, claim.claim_id, 1) for claim in upkeep.run(lost_claims(100))]
+def releases(stream: SparkStream, control: Runner) -> list[Release]:
+    """What maintenance is about to release of the stream's first batch, which a dead driver has claimed."""
+    assert stream.next_batch(0, BatchLimits(), NOBODY, look_everywhere=True) == 1
+    releases = [Release(claim.key, claim.claim_id, 1) for claim in control.run(lost_claims(100))]
     assert len(releases) == 3
     return releases
 
 
 def test_batch_that_is_frozen_before_its_claims_are_released_stays_whole(
-    stream: SparkStream, upkeep: Runner, releases: list[Release]
+    stream: SparkStream, control: Runner, releases: list[Release]
 ) -> None:
     frozen = stream.freeze(1, 1)
     assert frozen is not None
     assert [part.messages for part in frozen.parts] == [3]
-    upkeep.run(release(releases))
+    control.run(release(releases))
     assert stream.freeze(1, 1) == frozen
-    assert upkeep.run(lost_claims(100)) == []
+    assert control.run(lost_claims(100)) == []
 
 
 def test_batch_that_is_frozen_later_has_the_claims_that_are_left(
-    stream: SparkStream, upkeep: Runner, releases: list[Release]
+    stream: SparkStream, control: Runner, releases: list[Release]
 ) -> None:
-    upkeep.run(release(releases[:2]))
+    control.run(release(releases[:2]))
     frozen = stream.freeze(1, 1)
     assert frozen is not None
     assert ([part.messages for part in frozen.parts], frozen.missing) == ([1], 0)
-    assert upkeep.run(lost_claims(100)) == []
+    assert control.run(lost_claims(100)) == []

@@ -9,11 +9,11 @@ import jmsql
 from jmsql import JMSException
 from jmsql.spark.writing.commit import send_once
 from jmsql.spark.writing.maintenance import request_maintenance
-from jmsql.spark.writing.staging import Attempt, Place, begin_attempt, forget_attempts
+from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt, forget_attempts
 from jmsql.store.runner import runner
 from jmsql.testing import wait_for
 
-ORDERS = Place("queue://orders", is_delayed=False)
+ORDERS = StagedDestination("queue://orders", is_delayed=False)
 
 
 def stage(connection: psycopg.Connection, messages: int, partition: int = 0) -> Attempt:
@@ -107,12 +107,12 @@ def test_what_is_sent_is_counted_by_destination(jmsql_factory: jmsql.ConnectionF
         )
         connection.execute("update jmsql_internal.spark_staging set jms_delivery_time = 1 where position = 1")
         first = first._replace(staged={ORDERS: 9, ORDERS._replace(is_delayed=True): 1})
-        prices = Place("topic://prices", is_delayed=False)
+        prices = StagedDestination("topic://prices", is_delayed=False)
         second = second._replace(staged={prices: 4, prices._replace(is_delayed=True): 1})
         for _ in range(2):  # the second time, the write is known
             with connection.transaction():
                 runner(connection, "jmsql").run(send_once([first, second], "w", 0, is_stream=False))
         counted = connection.execute(
-            "select kind, destination, sent from jmsql.traffic where sent > 0 order by sent"
+            "select kind, destination, sent from jmsql.counters where sent > 0 order by sent"
         ).fetchall()
         assert counted == [("topic", "prices", 5), ("queue", "orders", 10)]

@@ -28,15 +28,15 @@ def lock(client: Client, queue_id: int, selector: Selector | None = None) -> lis
     return client.run(receive.lock(queue_id, selector, FROM_THE_FRONT, 2))
 
 
-def take(client: Client, queue_id: int, selector: Selector | None = None) -> list[MessageRow]:
-    return client.run(RECIPIENT.take(queue_id, selector, FROM_THE_FRONT, 2))
+def dequeue(client: Client, queue_id: int, selector: Selector | None = None) -> list[MessageRow]:
+    return client.run(RECIPIENT.dequeue(queue_id, selector, FROM_THE_FRONT, 2))
 
 
 def claim(client: Client, queue_id: int, selector: Selector | None = None) -> list[MessageRow]:
     return client.run(receive.claim(queue_id, selector, FROM_THE_FRONT, 2, CONNECTION))
 
 
-every_way = pytest.mark.parametrize("fetch", [lock, take, claim])
+every_way = pytest.mark.parametrize("fetch", [lock, dequeue, claim])
 Fetch = Callable[..., list[MessageRow]]
 
 
@@ -67,7 +67,7 @@ def test_what_a_client_has_claimed_is_passed_over(fetch: Fetch, client: Client, 
 
 
 @every_way
-def test_what_a_transaction_gives_back_is_there_again(
+def test_what_a_transaction_releases_is_there_again(
     fetch: Fetch, client: Client, open_client: OpenClient, queue_id: int
 ) -> None:
     send(client, "first", "second")
@@ -80,7 +80,7 @@ def test_what_a_transaction_gives_back_is_there_again(
 
 
 @every_way
-def test_what_a_client_gives_back_is_there_again_and_counted(fetch: Fetch, client: Client, queue_id: int) -> None:
+def test_what_a_client_releases_is_there_again_and_counted(fetch: Fetch, client: Client, queue_id: int) -> None:
     send(client, "first", "second")
     claimed = claim(client, queue_id)
     delivered, prefetched = (Release(key(queue_id, row), row.handle) for row in claimed)
@@ -107,7 +107,7 @@ def test_a_message_that_waits_for_its_next_attempt_is_passed_over(fetch: Fetch, 
     ]
 
 
-@pytest.mark.parametrize("fetch", [lock, take])  # claims are made outside of transactions
+@pytest.mark.parametrize("fetch", [lock, dequeue])  # claims are made outside of transactions
 def test_a_transaction_does_not_receive_what_it_has_sent(fetch: Fetch, open_client: OpenClient, queue_id: int) -> None:
     sender = open_client(transactions=True)
     send(sender, "mine")
@@ -134,7 +134,7 @@ def gate_closed(keeper: Client) -> Iterator[None]:
 
 
 @every_way
-@pytest.mark.parametrize("winner", [take, claim])
+@pytest.mark.parametrize("winner", [dequeue, claim])
 def test_a_consumer_held_up_after_its_snapshot_does_not_get_what_another_got_meanwhile(
     fetch: Fetch, winner: Fetch, client: Client, open_client: OpenClient, queue_id: int
 ) -> None:
@@ -165,10 +165,10 @@ def test_consumers_at_once_share_a_queue_without_loss_or_duplicate(
         consumer.connection.rollback()  # it may have locked what it then found to be claimed
         return received
 
-    def by_takes(consumer: Client) -> list[str | None]:
+    def by_dequeues(consumer: Client) -> list[str | None]:
         received: list[str | None] = []
         start.wait()
-        while rows := take(consumer, queue_id):
+        while rows := dequeue(consumer, queue_id):
             received += bodies(rows)
         return received
 
@@ -183,13 +183,13 @@ def test_consumers_at_once_share_a_queue_without_loss_or_duplicate(
     with ThreadPoolExecutor() as executor:
         shares = [
             executor.submit(by_locks, open_client(transactions=True)),
-            executor.submit(by_takes, open_client()),
+            executor.submit(by_dequeues, open_client()),
             executor.submit(by_claims, open_client()),
         ]
         received = [body for share in shares for body in share.result()]
 
     # One that found all that is left in other hands went home; a later consumer finds what came back, if any.
-    received += bodies(client.run(RECIPIENT.take(queue_id, None, FROM_THE_FRONT, 1000)))
+    received += bodies(client.run(RECIPIENT.dequeue(queue_id, None, FROM_THE_FRONT, 1000)))
     assert len(received) == len(sent)
     assert set(received) == sent
 
@@ -216,7 +216,7 @@ class TestTheFence:
         assert client.run(RECIPIENT.acknowledge([(key(queue_id, lost), lost.handle)])) == 0
         assert client.run(RECIPIENT.acknowledge([(key(queue_id, current), current.handle)])) == 1
 
-    def test_a_lost_claim_does_not_give_back(self, client: Client, queue_id: int) -> None:
+    def test_a_lost_claim_does_not_release(self, client: Client, queue_id: int) -> None:
         send(client, "contested")
         lost = claim(client, queue_id)[0]
         client.run(RECIPIENT.release([Release(key(queue_id, lost), lost.handle, attempts=1)]))

@@ -25,9 +25,9 @@ from jmsql.store.message_key import MessageKey
 from jmsql.store.receive import (
     browse_statement,
     claim_statement,
+    dequeue_statement,
     highest_sequences,
     lock_statement,
-    take_statement,
 )
 from jmsql.store.redelivery import (
     ExtendedClaim,
@@ -157,7 +157,7 @@ CASES = {
     "send a batch": Case(
         text(insertion([OUTGOING, OUTGOING])), {name: [value] * BATCH for name, value in MESSAGE.items()}, 1000
     ),
-    "take one": Case(text(take_statement(None)), {**NEXT, "limit": 1}, 70, 10),
+    "dequeue one": Case(text(dequeue_statement(None)), {**NEXT, "limit": 1}, 70, 10),
     "lock one": Case(text(lock_statement(None)), {**NEXT, "limit": 1}, 70, 10),
     "lock a batch": Case(text(lock_statement(None)), {**NEXT, "limit": BATCH}, 1000),
     "lock by a selector": Case(
@@ -166,14 +166,14 @@ CASES = {
         1000,
     ),
     "claim a batch": Case(
-        text(claim_statement(None)), {**NEXT, "limit": BATCH, "connection_id": 1, "time_limit": None}, 2200
+        text(claim_statement(None)), {**NEXT, "limit": BATCH, "connection_id": 1, "visibility_timeout": None}, 2200
     ),
-    "take one of a group": Case(text(take_statement(None, grouped=True)), {**GROUPED, "limit": 1}, 200, 60),
+    "dequeue one of a group": Case(text(dequeue_statement(None, grouped=True)), {**GROUPED, "limit": 1}, 200, 60),
     # Each candidate is compared with the state of the groups' deliveries, eleven rows in memory.
     "lock a batch of groups": Case(text(lock_statement(None, grouped=True)), {**GROUPED, "limit": BATCH}, 3500, 1100),
     "claim a batch of groups": Case(
         text(claim_statement(None, grouped=True)),
-        {**GROUPED, "limit": BATCH, "connection_id": 1, "time_limit": None},
+        {**GROUPED, "limit": BATCH, "connection_id": 1, "visibility_timeout": None},
         4500,
         1100,
     ),
@@ -189,7 +189,7 @@ CASES = {
         text(delete_locked), {"addresses": [f"({page},1)" for page in range(200, 200 + BATCH)]}, 500
     ),
     "acknowledge": Case(text(acknowledge), CLAIMS, 1200),
-    "give back": Case(text(release_claimed([RELEASE])), CLAIMS | OUTCOMES, 1500),
+    "release": Case(text(release_claimed([RELEASE])), CLAIMS | OUTCOMES, 1500),
     "count deliveries": Case(text(record_attempts([RELEASE])), KEYS | OUTCOMES, 1500),
     "record deliveries": Case(text(record_deliveries([KEY], 1)), KEYS | {"connection_id": 1}, 1500),
     "extend claims": Case(
@@ -281,7 +281,7 @@ MOMENTS = {
     "while the queue is long": _planned_long,
     "after it was analyzed": _planned_analyzed,
     "while it is empty": _planned_empty,
-    "after VACUUM FULL and a run of the upkeep": _planned_after_vacuum_full,
+    "after VACUUM FULL and a run of maintenance": _planned_after_vacuum_full,
     "after it was analyzed when empty": _planned_after_a_burst,
     "when it is thought to have millions": _planned_for_millions,
     "with bloated indexes, vacuumed with few messages": _planned_with_bloated_indexes,

@@ -13,7 +13,7 @@ from psycopg import sql
 import jmsql
 from jmsql import AcknowledgeMode, ConnectionFactory, Queue, Topic
 from jmsql.admin import Administration
-from jmsql.spark.writing.staging import Attempt, Place, begin_attempt, remove_staged, send_staged
+from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt, remove_staged, send_staged
 from jmsql.store.history_partitions import HistoryPartitions
 from jmsql.store.runner import runner
 from jmsql.testing import wait_for
@@ -181,7 +181,7 @@ def test_what_tasks_of_spark_have_staged_is_sent(
         "message_type, text_body) select %s, 1, 5, 2, 'queue://orders', 'TextMessage', 'row'",
         (attempt_id,),
     )
-    attempt = Attempt(attempt_id, 0, {Place("queue://orders", is_delayed=False): 1})
+    attempt = Attempt(attempt_id, 0, {StagedDestination("queue://orders", is_delayed=False): 1})
     with database.transaction():
         driver.run(send_staged([attempt], create=False))
         driver.run(remove_staged([attempt]))

@@ -14,7 +14,7 @@ from tests.integration.store.conftest import Client, OpenClient, bodies, send
 
 @pytest.fixture
 def reader(queue_id: int) -> QueueReader:
-    return QueueReader(queue_id, None, Recipient().take, Timings().sweep_interval)
+    return QueueReader(queue_id, None, Recipient().dequeue, Timings().sweep_interval)
 
 
 def test_each_read_goes_on_where_the_last_one_ended(reader: QueueReader, client: Client) -> None:
@@ -54,7 +54,7 @@ def test_what_was_committed_late_is_found_behind_a_queue_that_never_ends(
 
 def test_a_consumer_with_a_selector_does_not_look_twice_at_what_does_not_match(client: Client, queue_id: int) -> None:
     send(client, "other", "other", "other")
-    reader = QueueReader(queue_id, Selector.parse("color = 'blue'"), Recipient().take, Timings().sweep_interval)
+    reader = QueueReader(queue_id, Selector.parse("color = 'blue'"), Recipient().dequeue, Timings().sweep_interval)
 
     assert client.run(reader.read(10)) == []
 
@@ -86,7 +86,7 @@ def test_groups_that_are_free_again_do_not_keep_the_scan_from_what_it_has_not_co
         )
         return [row[0] for row in rows]
 
-    reader = QueueReader(queue_id, None, Recipient().take, Timings().sweep_interval)
+    reader = QueueReader(queue_id, None, Recipient().dequeue, Timings().sweep_interval)
     insert(1000, 1, "'first'")
     assert len(client.run(reader.read(100))) == 1
     insert(2000, 200, "null")

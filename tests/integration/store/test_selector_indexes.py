@@ -16,7 +16,7 @@ import sqlalchemy
 from jmsql import InvalidDestinationException, InvalidSelectorException, JMSException
 from jmsql.selectors import Selector
 from jmsql.store.autocommit import AutocommitRunner, open_runner
-from jmsql.store.receive import claim_statement, lock_statement, take_statement
+from jmsql.store.receive import claim_statement, dequeue_statement, lock_statement
 from jmsql.store.selector_indexes import (
     IndexProgress,
     create_index,
@@ -80,10 +80,10 @@ def make(runner: AutocommitRunner, text: str) -> str:
 
 
 def plans(database: psycopg.Connection[Any], queue_id: int, text: str | None) -> dict[str, Plan]:
-    """The generic plans by which consumers take, claim and lock messages."""
+    """The generic plans by which consumers dequeue, claim and lock messages."""
     found = {}
     selector = Selector.parse(text)
-    for name, compose in (("take", take_statement), ("claim", claim_statement), ("lock", lock_statement)):
+    for name, compose in (("dequeue", dequeue_statement), ("claim", claim_statement), ("lock", lock_statement)):
         statement = compose(selector)
         planned = PlannedStatement(database, f"{name} {next(numbers)}", sql_of(statement, "jmsql"))
         found[name] = planned.run(
@@ -92,7 +92,7 @@ def plans(database: psycopg.Connection[Any], queue_id: int, text: str | None) ->
                 "lowest": [0] * 10,
                 "limit": 10,
                 "connection_id": 1,
-                "time_limit": None,
+                "visibility_timeout": None,
                 **statement.parameters,
             }
         )

@@ -10,7 +10,7 @@ from tests.integration.client.server import Server
 __all__ = ["count", "wait_until_empty"]
 
 _PATIENCE = 10.0
-"""Seconds. Upkeep runs once a second."""
+"""Seconds. Maintenance runs once a second."""
 
 
 def count(server: Server, table: LiteralString) -> int:
@@ -20,5 +20,5 @@ def count(server: Server, table: LiteralString) -> int:
 
 
 def wait_until_empty(server: Server, *tables: LiteralString) -> None:
-    """Wait until upkeep has removed all rows of some tables."""
+    """Wait until maintenance has removed all rows of some tables."""
     wait_for(lambda: all(count(server, table) == 0 for table in tables), timeout=_PATIENCE)

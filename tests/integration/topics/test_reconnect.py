@@ -59,7 +59,7 @@ def interrupt(server: Server) -> Interruption:
 
 
 @pytest.fixture
-def no_upkeep(server: Server) -> None:
+def no_maintenance(server: Server) -> None:
     """No client leads, so that nobody takes a client for gone in the moment between two connections."""
     server.rows(SUSPEND_MAINTENANCE)
 
@@ -74,7 +74,7 @@ def make_all(session: Session, topic: Topic) -> dict[str, MessageConsumer]:
     }
 
 
-@pytest.mark.usefixtures("no_upkeep")
+@pytest.mark.usefixtures("no_maintenance")
 def test_all_subscriptions_are_joined_again(
     reader: Connection, others: Session, topic: Topic, interrupt: Interruption
 ) -> None:
@@ -134,7 +134,7 @@ def test_no_local_goes_on(reader: Connection, others: Session, topic: Topic, int
     assert drain(consumer) == []
 
 
-@pytest.mark.usefixtures("no_upkeep")
+@pytest.mark.usefixtures("no_maintenance")
 def test_subscription_shared_by_consumers_of_one_connection_ends_with_the_last_of_them(
     reader: Connection, server: Server, topic: Topic, interrupt: Interruption
 ) -> None:
@@ -150,7 +150,7 @@ def test_subscription_shared_by_consumers_of_one_connection_ends_with_the_last_o
 def test_subscription_that_was_removed_meanwhile_is_made_anew(
     reader: Connection, others: Session, server: Server, topic: Topic, interrupt: Interruption
 ) -> None:
-    """As upkeep does for a client that is away for long."""
+    """As maintenance does for a client that is away for long."""
     consumers = make_all(reader.create_session(), topic)
     server.rows(
         "delete from jmsql_internal.subscription; update jmsql_internal.queue set deleted_at = now() where name is null"
@@ -219,7 +219,7 @@ def test_subscription_made_anew_ends_with_its_consumer(
 def test_temporary_destinations_are_bound_again(
     reader: Connection, others: Session, server: Server, interrupt: Interruption
 ) -> None:
-    """Or else upkeep would take them for those of a connection that is gone."""
+    """Or else maintenance would take them for those of a connection that is gone."""
     session = reader.create_session()
     queue, news = session.create_temporary_queue(), session.create_temporary_topic()
     consumers = [session.create_consumer(queue), session.create_consumer(news)]
@@ -234,12 +234,12 @@ def test_temporary_destinations_are_bound_again(
     wait_until_empty(server, "topic", "subscription", "queue")
 
 
-@pytest.mark.usefixtures("no_upkeep")
+@pytest.mark.usefixtures("no_maintenance")
 def test_consumer_that_closes_while_it_is_joined_again_leaves_nothing(
     reader: Connection, server: Server, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = reader.create_session().create_consumer(topic)
-    server.rows("delete from jmsql_internal.subscription")  # as upkeep does with a client that it takes for gone
+    server.rows("delete from jmsql_internal.subscription")  # as maintenance does with a client that it takes for gone
     destinations = reader._destinations
     join = destinations.join
     closing: list[Background[None]] = []

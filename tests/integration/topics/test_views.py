@@ -84,7 +84,7 @@ def test_definition_is_readable(reader: Connection, server: Server) -> None:
     assert shown == [("größe", "it's 100%", "s = 'a''b'")]
 
 
-def test_expired_messages_are_shown_as_such_until_upkeep_removes_them(
+def test_expired_messages_are_shown_as_such_until_maintenance_removes_them(
     reader: Connection, server: Server, topic: Topic
 ) -> None:
     session = reader.create_session()

@@ -147,7 +147,7 @@ def start_worker(tmp_path: Path, jmsql_clean_url: str, database: Any, write_appl
         worker.exit_code()
 
 
-class Database:
+class WorkerDatabase:
     """The database of the tests, seen from outside."""
 
     def __init__(self, url: str) -> None:
@@ -175,9 +175,9 @@ class Database:
 
 
 @pytest.fixture
-def database(jmsql_clean_url: str) -> Iterator[Database]:
+def database(jmsql_clean_url: str) -> Iterator[WorkerDatabase]:
     """The database, with the table that handlers write to."""
-    database = Database(jmsql_clean_url)
+    database = WorkerDatabase(jmsql_clean_url)
     with database.connection:
         yield database
         database.rows("drop table handled")

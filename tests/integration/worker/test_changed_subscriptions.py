@@ -8,7 +8,7 @@ import pytest
 
 from jmsql import ConnectionFactory, Topic
 from jmsql.testing import drain, wait_for
-from tests.integration.worker.conftest import PATIENCE, Database, StartWorker
+from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 
 SUBSCRIPTION = """
     select t.name, s.selector from jmsql_internal.subscription s join jmsql_internal.topic t using (topic_id)
@@ -32,7 +32,7 @@ def publish(factory: ConnectionFactory, *regions: str) -> None:
 
 
 @pytest.fixture
-def backlog(jmsql_factory: ConnectionFactory, database: Database) -> None:
+def backlog(jmsql_factory: ConnectionFactory, database: WorkerDatabase) -> None:
     """Two messages from the north, which the subscription of the former release has collected."""
     with jmsql_factory.create_context() as context:
         context.create_shared_durable_consumer(Topic("prices"), "desk", "region = 'north'").close()
@@ -58,7 +58,7 @@ def backlog(jmsql_factory: ConnectionFactory, database: Database) -> None:
 )
 @pytest.mark.usefixtures("backlog")
 def test_a_worker_that_would_drop_messages_does_not_start_and_names_the_ways_out(
-    start_worker: StartWorker, database: Database, source: str, options: list[str], difference: str
+    start_worker: StartWorker, database: WorkerDatabase, source: str, options: list[str], difference: str
 ) -> None:
     worker = start_worker(source, *options)
     assert worker.exit_code() == 3
@@ -74,7 +74,7 @@ def test_a_worker_that_would_drop_messages_does_not_start_and_names_the_ways_out
 
 @pytest.mark.usefixtures("backlog")
 def test_the_backlog_may_be_kept(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     """By two processes that start at once, too; the new selector decides from then on."""
     worker = start_worker(release("region = 'south'"), "--changed-subscriptions", "keep", "--processes", "2")
@@ -87,7 +87,7 @@ def test_the_backlog_may_be_kept(
 
 @pytest.mark.usefixtures("backlog")
 def test_the_backlog_may_be_dropped(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(release("region = 'south'"), "--changed-subscriptions", "drop")
     worker.wait_until_ready()
@@ -100,7 +100,7 @@ def test_the_backlog_may_be_dropped(
 
 @pytest.mark.parametrize("change", ["keep", "drop"])
 def test_a_release_does_not_change_the_subscription_while_another_consumes(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database, change: str
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, change: str
 ) -> None:
     with jmsql_factory.create_context() as former:
         consumer = former.create_shared_durable_consumer(Topic("prices"), "desk", "region = 'north'")
@@ -115,7 +115,7 @@ def test_a_release_does_not_change_the_subscription_while_another_consumes(
 def test_new_code_with_another_selector_does_not_take_the_places_of_the_old(
     start_worker: StartWorker,
     jmsql_factory: ConnectionFactory,
-    database: Database,
+    database: WorkerDatabase,
     write_application: object,
 ) -> None:
     worker = start_worker(release("region = 'north'"))

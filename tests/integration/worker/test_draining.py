@@ -9,7 +9,7 @@ import pytest
 
 from jmsql import ConnectionFactory, Topic
 from jmsql.testing import wait_for
-from tests.integration.worker.conftest import PATIENCE, Database, StartWorker, Worker
+from tests.integration.worker.conftest import PATIENCE, StartWorker, Worker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
 
 WAITING = """
@@ -44,7 +44,7 @@ def is_alive(process: int) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_what_runs_finish_and_takes_no_more(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database, number: signal.Signals
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, number: signal.Signals
 ) -> None:
     worker = start_worker(WAITING)
     send(jmsql_factory, "orders", "a", "b")
@@ -59,7 +59,7 @@ def test_a_signal_lets_what_runs_finish_and_takes_no_more(
 
 @pytest.mark.parametrize("source", [WAITING, IN_A_STATEMENT], ids=["in Python", "in a statement"])
 def test_what_runs_at_the_deadline_is_rolled_back_and_handled_elsewhere(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database, source: str
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, source: str
 ) -> None:
     worker = start_worker(source, "--drain-timeout", "0.5")
     send(jmsql_factory, "orders", "a")
@@ -77,7 +77,7 @@ def test_what_runs_at_the_deadline_is_rolled_back_and_handled_elsewhere(
 
 
 def test_a_second_signal_ends_it_at_once(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(WAITING, "--drain-timeout", "600")
     send(jmsql_factory, "orders", "a")
@@ -92,7 +92,7 @@ def test_a_second_signal_ends_it_at_once(
 
 
 def test_processes_end_in_order_when_their_supervisor_is_killed(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(WAITING)
     send(jmsql_factory, "orders", "a", "b")
@@ -110,7 +110,7 @@ def test_processes_end_in_order_when_their_supervisor_is_killed(
 
 
 def test_a_message_that_is_not_transacted_is_handled_to_its_end(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(
         """
@@ -129,7 +129,7 @@ def handle(message):
 
 
 def test_what_is_not_transacted_and_runs_at_the_deadline_is_handled_elsewhere(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     source = """
 @app.listener("orders", transacted=False)
@@ -149,7 +149,7 @@ def handle(message):
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_handler_of_a_subscription_finishes_too(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database, durable: bool
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, durable: bool
 ) -> None:
     worker = start_worker(
         f"""

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from jmsql import ConnectionFactory, Queue, Topic, register_type
 from jmsql.cli.application import app
 from jmsql.testing import drain, wait_for
-from tests.integration.worker.conftest import PATIENCE, Database, StartWorker
+from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 
 
 def send(factory: ConnectionFactory, queue: str, *bodies: object) -> None:
@@ -90,7 +90,7 @@ def news(message, database):
 
 
 def test_handlers_are_given_what_they_ask_for(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(HANDLERS, "--concurrency", "2")
     worker.wait_until_ready()
@@ -131,7 +131,7 @@ def test_a_handler_is_given_an_object_of_a_registered_class(
 
 
 def test_a_body_of_another_type_fails_and_stays(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(
         """
@@ -147,7 +147,7 @@ def bodies(body: dict):
 
 
 def test_json_from_the_command_and_from_sql_is_a_dict(
-    start_worker: StartWorker, database: Database, jmsql_clean_url: str
+    start_worker: StartWorker, database: WorkerDatabase, jmsql_clean_url: str
 ) -> None:
     worker = start_worker(
         """
@@ -168,7 +168,7 @@ def handle(body: dict, database):
 
 @pytest.mark.parametrize("options", [["--concurrency", "3"], ["--concurrency", "1"]])
 def test_so_many_messages_are_handled_at_a_time(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database, options: list[str]
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, options: list[str]
 ) -> None:
     own = "" if options[1] == "3" else ", concurrency=3"
     worker = start_worker(
@@ -190,7 +190,7 @@ def handle(message, database):
 
 
 def test_a_message_that_always_fails_does_not_spin(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(
         """

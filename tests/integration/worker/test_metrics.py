@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jmsql import ConnectionFactory
 from jmsql.testing import wait_for
-from tests.integration.worker.conftest import PATIENCE, Database, StartWorker, Worker
+from tests.integration.worker.conftest import PATIENCE, StartWorker, Worker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
 
 APPLICATION = """
@@ -39,7 +39,7 @@ def scrape(worker: Worker) -> dict[tuple[str, ...], float]:
 
 
 def test_the_work_of_all_processes_is_added_up(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(APPLICATION, "--health-port", "0", "--processes", "2")
     send(jmsql_factory, "orders", "a", "b", "bad")
@@ -64,7 +64,7 @@ def test_the_work_of_all_processes_is_added_up(
 
 
 def test_a_transaction_that_is_held_for_long_is_counted(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(
         """
@@ -87,7 +87,7 @@ def handle(message, database):
 def test_metrics_of_the_application_are_among_them(
     start_worker: StartWorker,
     jmsql_factory: ConnectionFactory,
-    database: Database,
+    database: WorkerDatabase,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -112,7 +112,7 @@ def handle(message):
 
 
 def test_each_message_is_logged_if_wanted(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(APPLICATION, "--log-format", "json", "--log-level", "debug")
     send(jmsql_factory, "orders", "bad")

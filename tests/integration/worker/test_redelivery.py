@@ -6,7 +6,7 @@ import pytest
 
 from jmsql import ConnectionFactory
 from jmsql.testing import wait_for
-from tests.integration.worker.conftest import PATIENCE, Database, StartWorker
+from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_handlers import send
 
 DEAD = "select original_destination, reason, deliveries, body from jmsql.dead_letters"
@@ -14,7 +14,7 @@ DEAD = "select original_destination, reason, deliveries, body from jmsql.dead_le
 
 @pytest.mark.parametrize("transacted", [True, False])
 def test_a_message_that_kills_its_process_ends_in_the_dead_letter_queue(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database, transacted: bool
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, transacted: bool
 ) -> None:
     worker = start_worker(
         f"""
@@ -38,7 +38,7 @@ def handle(message):
 
 
 def test_a_message_that_fails_waits_while_a_single_thread_goes_on_and_keeps_its_error(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(
         """

@@ -8,7 +8,7 @@ from typing import Any
 
 from jmsql import ConnectionFactory
 from jmsql.testing import wait_for
-from tests.integration.worker.conftest import PATIENCE, Database, StartWorker
+from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 from tests.integration.worker.test_draining import WAITING, is_alive, wait_until_begun
 from tests.integration.worker.test_handlers import send
 
@@ -24,7 +24,7 @@ def handle(message, database):
 
 
 def test_a_killed_process_is_replaced_and_loses_nothing(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(WAITING)
     send(jmsql_factory, "orders", "a", "b", "c")
@@ -39,7 +39,7 @@ def test_a_killed_process_is_replaced_and_loses_nothing(
 
 
 def test_a_hang_up_brings_new_code(
-    start_worker: StartWorker, write_application: Any, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, write_application: Any, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(stamping("the old"), "--processes", "2")
     send(jmsql_factory, "orders", "a")
@@ -55,7 +55,7 @@ def test_a_hang_up_brings_new_code(
 
 
 def test_what_runs_at_a_hang_up_finishes(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(WAITING)
     send(jmsql_factory, "orders", "a")
@@ -73,7 +73,7 @@ def test_what_runs_at_a_hang_up_finishes(
 
 
 def test_code_that_does_not_start_leaves_the_old_processes_at_work(
-    start_worker: StartWorker, write_application: Any, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, write_application: Any, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(stamping("the old"))
     worker.wait_until_ready()
@@ -86,7 +86,7 @@ def test_code_that_does_not_start_leaves_the_old_processes_at_work(
 
 
 def test_changed_files_bring_new_code_if_that_is_wanted(
-    start_worker: StartWorker, write_application: Any, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, write_application: Any, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(stamping("the old"), "--reload")
     worker.wait_until_ready()
@@ -100,7 +100,7 @@ def test_changed_files_bring_new_code_if_that_is_wanted(
 
 
 def test_handlers_go_on_when_the_server_has_cut_their_connections(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(stamping("the worker"))
     worker.wait_until_ready()

@@ -8,7 +8,7 @@ from typing import Any
 
 import jmsql
 from jmsql.testing import wait_for
-from tests.integration.worker.conftest import PATIENCE, Database, StartWorker
+from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 
 TRACING = """
 import asyncio
@@ -44,7 +44,7 @@ def spans(directory: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_handlers_have_spans(
-    start_worker: StartWorker, jmsql_factory: jmsql.ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: jmsql.ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(TRACING)
     worker.wait_until_ready()

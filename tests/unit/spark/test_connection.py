@@ -7,31 +7,34 @@ from types import ModuleType
 import pytest
 
 from jmsql import JMSException, ResourceAllocationException
-from jmsql.spark.connection import Database
+from jmsql.spark.connection import DatabaseReference
 
 
 def test_variable_of_the_process_names_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JMSQL_URL", "postgresql://app:secret@db/shop")
-    url = Database().libpq_url("reading")
+    url = DatabaseReference().libpq_url("reading")
     assert url.startswith("postgresql://app:secret@db/shop?application_name=reading&")
     assert "tcp_user_timeout=20000" in url
 
 
 def test_named_connection_is_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JMSQL_CONNECTION_SHOP_EU", "postgresql://app@eu/shop")
-    assert Database(connection="shop-eu").resolve().host == "eu"
+    assert DatabaseReference(connection="shop-eu").resolve().host == "eu"
 
 
 def test_named_connection_is_a_service_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JMSQL_CONNECTION_SHOP", raising=False)
-    assert Database(connection="shop").libpq_url("reading") == "postgresql://?application_name=reading&service=shop"
+    assert (
+        DatabaseReference(connection="shop").libpq_url("reading")
+        == "postgresql://?application_name=reading&service=shop"
+    )
 
 
 def test_named_connection_is_a_function_of_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("vault")
     module.url = lambda: "postgresql://app:secret@db/shop"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vault", module)
-    assert Database(connection="vault:url").resolve().password == "secret"
+    assert DatabaseReference(connection="vault:url").resolve().password == "secret"
 
 
 def test_function_that_fails_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +47,7 @@ def test_function_that_fails_shows_no_secret(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(
         JMSException, match="Option 'connection': vault:url gave no URL; it raised RuntimeError"
     ) as error:
-        Database(connection="vault:url").resolve()
+        DatabaseReference(connection="vault:url").resolve()
     assert error.value.__cause__ is None
     assert "hidden" not in str(error.value)
 
@@ -52,7 +55,7 @@ def test_function_that_fails_shows_no_secret(monkeypatch: pytest.MonkeyPatch) ->
 def test_nothing_named_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JMSQL_URL", raising=False)
     with pytest.raises(JMSException, match="JMSQL_URL"):
-        Database().resolve()
+        DatabaseReference().resolve()
 
 
 def test_unknown_service_names_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +63,7 @@ def test_unknown_service_names_the_option(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("PGSERVICEFILE", "/nonexistent")
     with (
         pytest.raises(JMSException, match="Option 'connection': 'shop' is neither a variable JMSQL_CONNECTION_SHOP"),
-        Database(connection="shop").connect("reading"),
+        DatabaseReference(connection="shop").connect("reading"),
     ):
         pass
 
@@ -80,21 +83,24 @@ def test_unknown_service_names_the_option(monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_url_with_a_password_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(JMSException, match="Option 'url'") as error:
-        Database(url=url)
+        DatabaseReference(url=url)
     assert "marker" not in "".join(traceback.format_exception(error.value))
 
 
 def test_url_of_the_environment_that_cannot_be_read_is_named_and_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JMSQL_URL", "postgresql://app:marker@db:port/shop")
     monkeypatch.setenv("JMSQL_CONNECTION_SHOP", "app:marker@db")
-    for database, source in ((Database(), "JMSQL_URL"), (Database(connection="shop"), "JMSQL_CONNECTION_SHOP")):
+    for database, source in (
+        (DatabaseReference(), "JMSQL_URL"),
+        (DatabaseReference(connection="shop"), "JMSQL_CONNECTION_SHOP"),
+    ):
         with pytest.raises(JMSException, match=f"variable {source}: The database URL cannot be read") as error:
             database.resolve()
         assert "marker" not in "".join(traceback.format_exception(error.value))
 
 
 def test_server_that_cannot_be_reached_is_told_alike_by_both_connections() -> None:
-    database = Database(url="postgresql://app@127.0.0.1:1/shop")
+    database = DatabaseReference(url="postgresql://app@127.0.0.1:1/shop")
     for connect in (database.connect, database.connect_arrow):
         with (
             pytest.raises(ResourceAllocationException, match="reading: the server cannot be reached"),

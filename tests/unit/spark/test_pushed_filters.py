@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNotNull, IsNull, LessThanOrEqual, Not
 
-from jmsql.spark.reading.columns import Comparison
+from jmsql.spark.reading.columns import ColumnComparison
 from jmsql.spark.reading.pushed_filters import comparison_of
 
 NOON = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
@@ -14,18 +14,18 @@ NOON = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 @pytest.mark.parametrize(
     ("condition", "comparison"),
     [
-        (EqualTo(("jms_type",), "greeting"), Comparison("jms_type", "=", "greeting")),
-        (EqualTo(("text_body",), "a NUL: \0"), Comparison("text_body", "=", "a NUL: \ufffe0")),
-        (GreaterThan(("priority",), 4), Comparison("priority", ">", 4)),
-        (LessThanOrEqual(("sent_at",), NOON), Comparison("sent_at", "<=", NOON)),
-        (In(("outcome",), ("expired", "purged")), Comparison("outcome", "= any", ["expired", "purged"])),
-        (IsNull(("jms_type",)), Comparison("jms_type", "is null")),
-        (IsNotNull(("jms_type",)), Comparison("jms_type", "is null", negated=True)),
-        (Not(EqualTo(("sequence",), 3)), Comparison("sequence", "=", 3, negated=True)),
-        (Not(IsNotNull(("jms_type",))), Comparison("jms_type", "is null")),
+        (EqualTo(("jms_type",), "greeting"), ColumnComparison("jms_type", "=", "greeting")),
+        (EqualTo(("text_body",), "a NUL: \0"), ColumnComparison("text_body", "=", "a NUL: \ufffe0")),
+        (GreaterThan(("priority",), 4), ColumnComparison("priority", ">", 4)),
+        (LessThanOrEqual(("sent_at",), NOON), ColumnComparison("sent_at", "<=", NOON)),
+        (In(("outcome",), ("expired", "purged")), ColumnComparison("outcome", "= any", ["expired", "purged"])),
+        (IsNull(("jms_type",)), ColumnComparison("jms_type", "is null")),
+        (IsNotNull(("jms_type",)), ColumnComparison("jms_type", "is null", negated=True)),
+        (Not(EqualTo(("sequence",), 3)), ColumnComparison("sequence", "=", 3, negated=True)),
+        (Not(IsNotNull(("jms_type",))), ColumnComparison("jms_type", "is null")),
     ],
 )
-def test_condition_that_postgresql_checks_as_spark_does(condition: Filter, comparison: Comparison) -> None:
+def test_condition_that_postgresql_checks_as_spark_does(condition: Filter, comparison: ColumnComparison) -> None:
     assert comparison_of(condition) == comparison
 
 

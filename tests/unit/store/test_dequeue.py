@@ -43,7 +43,7 @@ class TestScanBounds:
 
         assert bounds.lowest[5] == 10
 
-    def test_a_message_given_back_is_looked_for(self, clock: Clock) -> None:
+    def test_a_message_released_is_looked_for(self, clock: Clock) -> None:
         bounds = ScanBounds(1.0, clock)
         bounds.passed([(5, 9), (6, 9)])
 

@@ -61,6 +61,6 @@ def test_what_no_client_writes_is_ignored(payload: str) -> None:
 
 def test_many_groups_are_told_of_by_their_queues() -> None:
     groups = {Notification(queue, GroupKey(queue, group)) for queue in (1, 2) for group in range(11)}
-    given_back = Notification(3, MessageKey(3, 5, 99))
-    assert set(combine(groups | {given_back})) == {Notification(1), Notification(2), given_back}
-    assert set(combine([given_back, given_back, *list(groups)[:20]])) == {given_back, *list(groups)[:20]}
+    released = Notification(3, MessageKey(3, 5, 99))
+    assert set(combine(groups | {released})) == {Notification(1), Notification(2), released}
+    assert set(combine([released, released, *list(groups)[:20]])) == {released, *list(groups)[:20]}

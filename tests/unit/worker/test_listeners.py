@@ -28,7 +28,7 @@ from jmsql import (
 )
 from jmsql.client.jms_producer import message_of
 from jmsql.worker import Application
-from jmsql.worker.parameters import Delivery
+from jmsql.worker.parameters import HandlerCall
 
 
 class Unregistered:
@@ -173,7 +173,7 @@ def arguments_for(handler: Callable[..., object], message: Message) -> dict[str,
     """What the handler would be called with, in a session that it does not ask for."""
     application = Application()
     application.listener("orders")(handler)
-    delivery = Delivery(message, session=None, exits=ExitStack())  # type: ignore[arg-type]
+    delivery = HandlerCall(message, session=None, exits=ExitStack())  # type: ignore[arg-type]
     return {parameter.name: parameter.value(delivery) for parameter in application.listeners[0].parameters}
 
 

@@ -6,16 +6,16 @@ import threading
 
 from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic
 from jmsql.public_names import set_module
-from jmsql.store.traffic import Counts, meters
+from jmsql.store.counters import Counts, meters
 
-__all__ = ["Tally"]
+__all__ = ["ProcessCounters"]
 
 _TEMPORARY = "temporary"
 """What all temporary destinations are called: their names are as many as there are clients."""
 
 
 @set_module("jmsql.metrics")
-class Tally:
+class ProcessCounters:
     """Counts until it is closed."""
 
     def __init__(self) -> None:

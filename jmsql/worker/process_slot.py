@@ -1,4 +1,4 @@
-"""A place for one process of a worker: there is always one in it, or about to be."""
+"""A slot for one process of a worker: there is always one in it, or about to be."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from jmsql.worker.child_process import ChildProcess
 from jmsql.worker.timings import WorkerTimings
 
-__all__ = ["Place"]
+__all__ = ["ProcessSlot"]
 
 logger = logging.getLogger("jmsql.worker")
 
 
-class Place:
+class ProcessSlot:
     """Keeps a process running from `begin` on: starts it again when it dies, and has it succeeded by a new one.
 
     Args:
@@ -41,11 +41,11 @@ class Place:
         self.current = self._start()
 
     def succeed(self) -> None:
-        """Start a process that takes the place when it is ready."""
+        """Start a process that takes the slot when it is ready."""
         self.successor = self._start()
 
     def hand_over(self) -> ChildProcess | None:
-        """Let the successor take the place if it is ready; return the process that had it."""
+        """Let the successor take the slot if it is ready; return the process that had it."""
         if self.successor is None or not self.successor.is_ready:
             return None
         former, self.current, self.successor = self.current, self.successor, None

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import typer
 
-__all__ = ["read_moment"]
+__all__ = ["read_timestamp"]
 
 _AGO = re.compile(r"(\d+)\s*(s|min|h|d)")
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
 
 
-def read_moment(text: str | None) -> datetime | None:
+def read_timestamp(text: str | None) -> datetime | None:
     """Read a date, a date with a time, or how long ago it was.
 
     Args:

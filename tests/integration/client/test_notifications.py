@@ -49,7 +49,7 @@ def test_send_wakes_a_listener(mode_session: Session, others: Session, queue: Qu
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT])
-def test_message_given_back_wakes_a_waiting_receive(
+def test_message_released_wakes_a_waiting_receive(
     mode_session: Session, others: Session, queue: Queue, mode: AcknowledgeMode
 ) -> None:
     send_texts(others, queue, "a")

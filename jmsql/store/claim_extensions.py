@@ -1,4 +1,4 @@
-"""Claims with a time limit that are extended, since those who hold them are at work."""
+"""Claims with a visibility timeout that are extended, since those who hold them are at work."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from jmsql.store.redelivery import ExtendedClaim, extend_claims
 from jmsql.store.runner import Runner
 
-__all__ = ["KeptClaims"]
+__all__ = ["ClaimExtensions"]
 
-_EXTENSIONS_IN_A_LIMIT = 3
+_EXTENSIONS_IN_A_TIMEOUT = 3
 
 
-class KeptClaims:
-    """The claims that one connection keeps extending, three times within their time limits."""
+class ClaimExtensions:
+    """The claims that one connection keeps extending, three times within their visibility timeouts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,4 +59,4 @@ class KeptClaims:
 
 
 def _pause(claims: Sequence[ExtendedClaim]) -> float:
-    return min(claim.seconds for claim in claims) / _EXTENSIONS_IN_A_LIMIT
+    return min(claim.seconds for claim in claims) / _EXTENSIONS_IN_A_TIMEOUT

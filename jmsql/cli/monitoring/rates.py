@@ -1,4 +1,4 @@
-"""What moved between two looks at a store."""
+"""The rates of messages between two looks at a store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from jmsql.store.measurement import DestinationMeasurement, StoreMeasurement
 
-__all__ = ["Look", "Movement", "Movements", "Order"]
+__all__ = ["DestinationRates", "Look", "Order", "Rates"]
 
 _Name: TypeAlias = tuple[str, str, str, str]
 
@@ -32,8 +32,8 @@ class Order(StrEnum):
     name = "name"
 
 
-class Movement(NamedTuple):
-    """A destination, and how many messages a second came in, went out and were given back since the look before.
+class DestinationRates(NamedTuple):
+    """A destination, and how many messages a second came in, went out and were released since the look before.
 
     None stands for what a first look cannot tell.
     """
@@ -53,8 +53,8 @@ class Movement(NamedTuple):
         }
 
 
-class Movements:
-    """What moves in a store, look by look.
+class Rates:
+    """The rates of messages in a store, look by look.
 
     What was sent inside applications' own transactions, or by SQL, nobody counts: it shows in what is there. What
     clients count is written down a moment after it shows there. So what has come in is the most that was seen to have
@@ -65,35 +65,37 @@ class Movements:
         self._before: Look | None = None
         self._now: Look | None = None
         self._arrivals: dict[_Name, _Arrivals] = {}
-        self._moved: list[Movement] = []
+        self._destinations: list[DestinationRates] = []
 
     def see(self, now: Look) -> None:
         """Take in a look."""
         self._before, self._now = self._now, now
         known = {} if self._before is None else {_name(each): each for each in self._before.destinations}
         seconds = 0.0 if self._before is None else now.store.server_time - self._before.store.server_time
-        self._moved = []
+        self._destinations = []
         for each in now.destinations:
             arrivals = self._arrivals.setdefault(_name(each), _Arrivals(each, now.store.server_time))
             arrived = arrivals.since_last(each, now.store.server_time)
             before = known.get(_name(each))
-            self._moved.append(
-                Movement(each) if before is None or seconds <= 0 else _movement(before, each, arrived, seconds)
+            self._destinations.append(
+                DestinationRates(each)
+                if before is None or seconds <= 0
+                else _rates_between(before, each, arrived, seconds)
             )
 
-    def sorted(self, order: Order) -> list[Movement]:
+    def sorted(self, order: Order) -> list[DestinationRates]:
         """Return the destinations as they were at the last look, those first that the order says."""
         match order:
             case Order.busy:
                 return sorted(
-                    self._moved, key=lambda each: (-(each.in_rate or 0) - (each.out_rate or 0), -each.now.depth)
+                    self._destinations, key=lambda each: (-(each.in_rate or 0) - (each.out_rate or 0), -each.now.depth)
                 )
             case Order.depth:
-                return sorted(self._moved, key=lambda each: -each.now.depth)
+                return sorted(self._destinations, key=lambda each: -each.now.depth)
             case Order.age:
-                return sorted(self._moved, key=lambda each: -(each.now.oldest_seconds or 0.0))
+                return sorted(self._destinations, key=lambda each: -(each.now.oldest_seconds or 0.0))
             case Order.name:
-                return sorted(self._moved, key=lambda each: _name(each.now)[1:])
+                return sorted(self._destinations, key=lambda each: _name(each.now)[1:])
 
 
 class _Arrivals:
@@ -121,10 +123,12 @@ class _Arrivals:
         return more
 
 
-def _movement(before: DestinationMeasurement, now: DestinationMeasurement, arrived: int, seconds: float) -> Movement:
+def _rates_between(
+    before: DestinationMeasurement, now: DestinationMeasurement, arrived: int, seconds: float
+) -> DestinationRates:
     acknowledged = max(0, now.acknowledged - before.acknowledged)
     rolled_back = max(0, now.rolled_back - before.rolled_back)
-    return Movement(now, arrived / seconds, acknowledged / seconds, rolled_back / seconds)
+    return DestinationRates(now, arrived / seconds, acknowledged / seconds, rolled_back / seconds)
 
 
 def _name(each: DestinationMeasurement) -> _Name:

@@ -1,4 +1,4 @@
-"""What moved between two looks."""
+"""The rates of messages between two looks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jmsql.cli.monitoring.movement import Look, Movement, Movements, Order
+from jmsql.cli.monitoring.rates import DestinationRates, Look, Order, Rates
 from jmsql.store.measurement import DestinationMeasurement, StoreMeasurement
 
 EMPTY = DestinationMeasurement("queue", "orders", None, None, 0, 0, 0, 0, 0, 0, None, None, 0, 0, 0, 0, 0)
@@ -16,9 +16,9 @@ def look(time: float, *destinations: DestinationMeasurement) -> Look:
     return Look(StoreMeasurement(time, 0, 0, 0, 0.0, 0, 0.0, 0.0, 0), destinations)
 
 
-def moved_between(*looks: Look, order: Order = Order.busy) -> list[Movement]:
-    """What moved between the last two looks."""
-    seen = Movements()
+def rates_between(*looks: Look, order: Order = Order.busy) -> list[DestinationRates]:
+    """The rates between the last two looks."""
+    seen = Rates()
     for each in looks:
         seen.see(each)
     return seen.sorted(order)
@@ -46,12 +46,12 @@ def moved_between(*looks: Look, order: Order = Order.busy) -> list[Movement]:
     ],
 )
 def test_rates(before: dict[str, Any], now: dict[str, Any], rates: tuple[float, float, float]) -> None:
-    [moved] = moved_between(look(100.0, EMPTY._replace(**before)), look(102.0, EMPTY._replace(**now)))
+    [moved] = rates_between(look(100.0, EMPTY._replace(**before)), look(102.0, EMPTY._replace(**now)))
     assert (moved.in_rate, moved.out_rate, moved.rolled_back_rate) == rates
 
 
 def test_a_first_look_tells_no_rates() -> None:
-    [moved] = moved_between(look(1.0, EMPTY))
+    [moved] = rates_between(look(1.0, EMPTY))
     assert (moved.in_rate, moved.out_rate, moved.rolled_back_rate) == (None, None, None)
 
 
@@ -60,7 +60,7 @@ def test_orders() -> None:
     b = EMPTY._replace(destination="b", ready=9, oldest_seconds=1.0)
     c = EMPTY._replace(destination="c")
     before, now = look(1.0, a, b, c), look(2.0, a, c._replace(acknowledged=7), b)
-    names = {order: [each.now.destination for each in moved_between(before, now, order=order)] for order in Order}
+    names = {order: [each.now.destination for each in rates_between(before, now, order=order)] for order in Order}
     assert names == {
         Order.busy: ["c", "b", "a"],
         Order.depth: ["b", "a", "c"],
@@ -75,7 +75,7 @@ def arrivals(*states: dict[str, Any], interval: float = 1.0) -> list[float | Non
     return [
         None if moved.in_rate is None else moved.in_rate * interval
         for number in range(2, len(looks) + 1)
-        for moved in moved_between(*looks[:number])
+        for moved in rates_between(*looks[:number])
     ]
 
 

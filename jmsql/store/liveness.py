@@ -13,7 +13,7 @@ from jmsql.store.runner import Runner
 from jmsql.store.statement import Query, SqlFile, row_count, value
 from jmsql.timings import Timings
 
-__all__ = ["AdvisoryLock", "ClientForgottenError", "Heartbeats", "SignOfLife", "is_connected"]
+__all__ = ["AdvisoryLock", "ClientForgottenError", "Heartbeats", "Liveness", "is_connected"]
 
 _sql = SqlFile("control")
 _connect = _sql.statement("connect", "connecting", value(int))
@@ -26,7 +26,7 @@ class ClientForgottenError(Exception):
     """The other clients took this one for dead; what it had is theirs."""
 
 
-class SignOfLife(Protocol):
+class Liveness(Protocol):
     """Makes a client known to the others on its control connection, and keeps it so."""
 
     certain_until: float

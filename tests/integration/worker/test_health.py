@@ -10,7 +10,7 @@ from typing import Any
 
 from jmsql import ConnectionFactory
 from jmsql.testing import wait_for
-from tests.integration.worker.conftest import PATIENCE, Database, StartWorker, Worker
+from tests.integration.worker.conftest import PATIENCE, StartWorker, Worker, WorkerDatabase
 from tests.integration.worker.test_draining import WAITING, wait_until_begun
 from tests.integration.worker.test_handlers import send
 
@@ -28,7 +28,7 @@ def ask(worker: Worker, question: str) -> tuple[int, Any]:
 
 
 def test_the_health_endpoint_tells_of_the_processes(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(WAITING, "--health-port", "0", "--processes", "2")
     wait_for(lambda: ask(worker, "ready")[0] == 200, PATIENCE)
@@ -54,7 +54,7 @@ def running(worker: Worker) -> list[int]:
 
 
 def test_a_worker_that_drains_is_healthy_and_not_ready(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(WAITING, "--health-port", "0")
     send(jmsql_factory, "orders", "a")
@@ -69,7 +69,7 @@ def test_a_worker_that_drains_is_healthy_and_not_ready(
 
 
 def test_the_log_is_json_if_wanted_and_names_long_transactions(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: Database
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(
         """

@@ -1,4 +1,4 @@
-"""Claims with a time limit: who is at work keeps them, who hangs loses them."""
+"""Claims with a visibility timeout: who is at work keeps them, who hangs loses them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_message_that_is_held_for_too_long_goes_to_another_and_cannot_be_ackno
     connection: Connection, other_connection: Connection, others: Session, queue: Queue, server: Server
 ) -> None:
     consumer = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT).create_consumer(queue)
-    consumer.claim_time_limit = LIMIT
+    consumer.visibility_timeout = LIMIT
     send_texts(others, queue, "a", "b")
     first = receive(consumer)
 
@@ -34,9 +34,9 @@ def test_a_message_that_is_held_for_too_long_goes_to_another_and_cannot_be_ackno
         messages[message.get_body(str)] = message
     assert messages["a"].get_int_property("JMSXDeliveryCount") == 2
     assert server.rows("select last_error from jmsql.messages where body = 'a'") == [
-        ("the client held the message for longer than the time limit for claims",)
+        ("the client held the message for longer than its visibility timeout",)
     ]
-    with pytest.raises(JMSException, match=r"could not be acknowledged.*held for longer than the time limit"):
+    with pytest.raises(JMSException, match=r"could not be acknowledged.*held for longer than their visibility timeout"):
         first.acknowledge()
     messages["a"].acknowledge()
     taking.close()
@@ -53,7 +53,7 @@ def test_a_listener_keeps_its_message_for_as_long_as_it_runs_and_no_transaction_
     administration: Administration,
     server: Server,
 ) -> None:
-    administration.create_queue(queue.name, claim_time_limit=LIMIT)
+    administration.create_queue(queue.name, visibility_timeout=LIMIT)
     is_enough = threading.Event()
     heard: list[int] = []
 
@@ -78,11 +78,11 @@ def test_a_listener_keeps_its_message_for_as_long_as_it_runs_and_no_transaction_
 def test_a_program_that_receives_can_keep_its_claims_too(
     connection: Connection, others: Session, queue: Queue, administration: Administration, server: Server
 ) -> None:
-    administration.create_queue(queue.name, claim_time_limit=LIMIT)
+    administration.create_queue(queue.name, visibility_timeout=LIMIT)
     session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
     send_texts(others, queue, "a")
     message = receive(session.create_consumer(queue))
-    with session.keeping_claims():
+    with session.extend_claims():
         extended = "select claim_expires_at > claimed_at + interval '3 seconds' from jmsql_internal.delivery"
         wait_for(lambda: server.rows(extended) == [(True,)], PATIENCE)
     message.acknowledge()
@@ -92,7 +92,7 @@ def test_a_program_that_receives_can_keep_its_claims_too(
 def test_a_process_that_hangs_loses_its_message_to_another(
     jmsql_clean_url: str, others: Session, queue: Queue, administration: Administration, server: Server
 ) -> None:
-    administration.create_queue(queue.name, claim_time_limit=LIMIT)
+    administration.create_queue(queue.name, visibility_timeout=LIMIT)
     send_texts(others, queue, "a")
     order = Order(queue.name, AcknowledgeMode.AUTO.name, receives=1, listens=True)
     with client_process(jmsql_clean_url, order) as client:
@@ -107,10 +107,10 @@ def test_a_process_that_hangs_loses_its_message_to_another(
     assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
 
 
-def test_with_a_time_limit_messages_are_claimed_one_at_a_time(
+def test_with_a_visibility_timeout_messages_are_claimed_one_at_a_time(
     connection: Connection, others: Session, queue: Queue, administration: Administration, server: Server
 ) -> None:
-    administration.create_queue(queue.name, claim_time_limit=3600)
+    administration.create_queue(queue.name, visibility_timeout=3600)
     texts = [f"{number}" for number in range(20)]
     send_texts(others, queue, *texts)
     consumer = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT).create_consumer(queue)
@@ -120,14 +120,14 @@ def test_with_a_time_limit_messages_are_claimed_one_at_a_time(
     messages[-1].acknowledge()
 
 
-def test_time_limits_are_checked(connection: Connection, queue: Queue, administration: Administration) -> None:
+def test_visibility_timeouts_are_checked(connection: Connection, queue: Queue, administration: Administration) -> None:
     consumer = connection.create_session().create_consumer(queue)
     with pytest.raises(ValueError, match=r"at least 1 s, not 0\.5 s"):
-        consumer.claim_time_limit = 0.5
-    with pytest.raises(JMSException, match="claim_time_limit"):
-        administration.create_queue(queue.name, claim_time_limit=0.5)
-    consumer.claim_time_limit = 5
-    assert consumer.claim_time_limit == 5.0
+        consumer.visibility_timeout = 0.5
+    with pytest.raises(JMSException, match="visibility_timeout"):
+        administration.create_queue(queue.name, visibility_timeout=0.5)
+    consumer.visibility_timeout = 5
+    assert consumer.visibility_timeout == 5.0
     consumer.close()
     with pytest.raises(IllegalStateException):
-        consumer.claim_time_limit = 5
+        consumer.visibility_timeout = 5

@@ -13,16 +13,16 @@ from jmsql.store.subscriptions import SubscriptionChange
 if TYPE_CHECKING:
     from jmsql.client.connection_destinations import ConnectionDestinations
     from jmsql.client.consumer_state import ConsumerState
-    from jmsql.client.inbox import Inbox
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.store.control import ControlConnection
     from jmsql.store.subscriptions import SubscriptionDefinition
 
-__all__ = ["Memberships"]
+__all__ = ["SubscriptionRegistry"]
 
 logger = logging.getLogger("jmsql")
 
 
-class Memberships:
+class SubscriptionRegistry:
     """Joins and leaves subscriptions, one at a time; its methods may be called from any thread.
 
     Args:
@@ -58,11 +58,11 @@ class Memberships:
     def leave(self, consumer: ConsumerState) -> None:
         """Wake a consumer no more, and leave its subscription if it has one."""
         with self._lock:
-            for channel in consumer.inbox.channels:
-                self._control.unsubscribe(channel, consumer.inbox.wake_up)
+            for channel in consumer.buffer.channels:
+                self._control.unsubscribe(channel, consumer.buffer.notify)
             if consumer.subscription is not None:
                 try:
-                    self._destinations.leave(consumer.inbox.source)
+                    self._destinations.leave(consumer.buffer.source)
                 except JMSException as error:
                     logger.warning("Closing %r: %s", consumer, error)
 
@@ -77,22 +77,22 @@ class Memberships:
             self._destinations.create_temporary_again()
             kept = self._destinations.join_again(former_ids)
             for subscriber in subscribers():
-                if subscriber.subscription is not None and subscriber.inbox.source not in kept:
+                if subscriber.subscription is not None and subscriber.buffer.source not in kept:
                     self._join_anew(subscriber, subscriber.subscription)
 
     def _join_anew(self, subscriber: ConsumerState, subscription: SubscriptionDefinition) -> None:
-        inbox = subscriber.inbox
+        buffer = subscriber.buffer
         # What others have made of the name meanwhile, and have collected, is theirs.
         definition = subscription._replace(if_changed=SubscriptionChange.REFUSE)
         try:
-            inbox.move(self._destinations.join(definition))
+            buffer.move(self._destinations.join(definition))
         except IllegalStateException as error:  # somebody else has the name now, and wants something else
             logger.warning("%r receives nothing any more: %s", subscriber, error)
             self._on_lost(error)
-        self.listen(inbox)
+        self.listen(buffer)
 
-    def listen(self, inbox: Inbox) -> None:
-        """Wake a consumer when there is something new for its inbox, wherever that takes messages from."""
-        inbox.on_move = self.listen
-        for channel in inbox.channels:
-            self._control.subscribe(channel, inbox.wake_up)
+    def listen(self, buffer: PrefetchBuffer) -> None:
+        """Wake a consumer when there is something new for its prefetch buffer, wherever that fetches messages from."""
+        buffer.on_move = self.listen
+        for channel in buffer.channels:
+            self._control.subscribe(channel, buffer.notify)

@@ -14,7 +14,7 @@ from jmsql.destinations import Destination
 from jmsql.store.rows import array_literal
 from jmsql.store.statement import Query, SqlFile, nothing
 
-__all__ = ["Counts", "Meter", "Traffic", "add_traffic", "measure", "meters"]
+__all__ = ["Counts", "DestinationCounters", "Meter", "add_counters", "measure", "meters"]
 
 
 class Counts(NamedTuple):
@@ -51,8 +51,8 @@ def measure(destination: Destination, counts: Counts) -> None:
         meter(destination, counts)
 
 
-class Traffic:
-    """The traffic of one connection, until it is written down. Any thread may count."""
+class DestinationCounters:
+    """What one connection counts, until it is written down. Any thread may count."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -72,7 +72,7 @@ class Traffic:
         with self._lock:
             self._add(number, counts)
 
-    def take(self) -> dict[int, Counts]:
+    def drain(self) -> dict[int, Counts]:
         """Return what was counted since the last time."""
         if not self._counts:
             return {}
@@ -97,10 +97,10 @@ class Traffic:
         known[3] += counts[3]
 
 
-_add = SqlFile("control").statement("add_traffic", "counting what goes through", nothing)
+_add = SqlFile("control").statement("add_counters", "counting what goes through", nothing)
 
 
-def add_traffic(counted: Mapping[int, Counts]) -> Query[None]:
+def add_counters(counted: Mapping[int, Counts]) -> Query[None]:
     """Add to what is written down; the statement is to commit by itself.
 
     Args:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from jmsql.messages import Message
     from jmsql.store.rows import OutgoingMessage
 
-__all__ = ["Observer", "SessionFacts", "observe", "observer", "processing", "sending", "settling"]
+__all__ = ["Instrumentation", "SessionFacts", "active", "install", "processing", "sending", "settling"]
 
 
 @dataclass(frozen=True, eq=False)
 class SessionFacts:
-    """What an observer is told of a session. Each session has its own, which tells it from others.
+    """What the instrumentation is told of a session. Each session has its own, which tells it from others.
 
     Args:
         acknowledge_mode: How it acknowledges; None: that is the business of the caller, whose transaction it is in.
@@ -33,7 +33,7 @@ class SessionFacts:
     client_id: Callable[[], str | None] = lambda: None
 
 
-class Observer(Protocol):
+class Instrumentation(Protocol):
     """What is told where a message is on its way. Its methods are called in the thread that has the message."""
 
     def sending(
@@ -46,9 +46,9 @@ class Observer(Protocol):
         session: SessionFacts,
         destination: Destination,
         subscription: str | None,
-        take: Callable[[], Message | None],
+        call: Callable[[], Message | None],
     ) -> Message | None:
-        """Follow a call of a consumer's `receive`, which is `take`, from a destination or a named subscription."""
+        """Follow a call of a consumer's `receive`, which is `call`, from a destination or a named subscription."""
 
     def processing(self, session: SessionFacts, message: Message) -> AbstractContextManager[object]:
         """Follow the call of a listener."""
@@ -57,27 +57,27 @@ class Observer(Protocol):
         """Follow the acknowledgement of what the session has received, or whatever else becomes of it."""
 
 
-observer: Observer | None = None
+active: Instrumentation | None = None
 
 
-def observe(new: Observer | None) -> None:
+def install(new: Instrumentation | None) -> None:
     """Have messages followed from now on; None: no more."""
-    global observer
-    observer = new
+    global active
+    active = new
 
 
 def processing(session: SessionFacts, message: Message) -> AbstractContextManager[object]:
     """Follow the call of a listener, if anybody follows messages."""
-    return nullcontext() if observer is None else observer.processing(session, message)
+    return nullcontext() if active is None else active.processing(session, message)
 
 
 def sending(
     session: SessionFacts, destination: Destination, message: OutgoingMessage
 ) -> AbstractContextManager[OutgoingMessage]:
     """Follow a send, if anybody follows messages, and give the message that is to be sent."""
-    return nullcontext(message) if observer is None else observer.sending(session, destination, message)
+    return nullcontext(message) if active is None else active.sending(session, destination, message)
 
 
 def settling(session: SessionFacts, operation: str) -> AbstractContextManager[object]:
     """Follow what becomes of the messages that a session has received, if anybody follows messages."""
-    return nullcontext() if observer is None else observer.settling(session, operation)
+    return nullcontext() if active is None else active.settling(session, operation)

@@ -1,4 +1,4 @@
-"""What the upkeep does for the history: little at a time, and only what can be done at once."""
+"""What maintenance does for the history: little at a time, and only what can be done at once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from jmsql.store.history_partitions import HistoryPartitions, held_message
 from jmsql.store.runner import Runner
 from jmsql.timings import Timings
 
-__all__ = ["HistoryUpkeep"]
+__all__ = ["HistoryMaintenance"]
 
 logger = logging.getLogger("jmsql")
 
 
-class HistoryUpkeep:
+class HistoryMaintenance:
     """Makes partitions ahead, and removes what no destination keeps any longer.
 
     Args:

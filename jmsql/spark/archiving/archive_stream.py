@@ -15,7 +15,7 @@ from jmsql.spark.archiving.lock import ArchiveLock
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.session import spark_errors
 
-__all__ = ["HistoryStream", "place"]
+__all__ = ["ArchiveStream", "place"]
 
 logger = logging.getLogger("jmsql")
 
@@ -42,7 +42,7 @@ def place(rows: DataFrame, batch: int, *, gather: bool) -> DataFrame:
     return placed.sortWithinPartitions(*PARTITIONS, "transaction_id", "sequence")
 
 
-class HistoryStream:
+class ArchiveStream:
     """Reads the history from where the last run has stopped.
 
     Args:

@@ -1,4 +1,4 @@
-"""What upkeep removes, in small steps, and what it leaves alone until it may."""
+"""What maintenance removes, in small steps, and what it leaves alone until it may."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ GIVEN_UP = "delete from jmsql_internal.subscriber"
 
 
 @pytest.fixture
-def upkeep(jmsql_clean_url: str) -> Iterator[psycopg.Connection]:
-    """A connection that does the upkeep, when a test says so; no client does it."""
+def maintenance(jmsql_clean_url: str) -> Iterator[psycopg.Connection]:
+    """A connection that does the maintenance, when a test says so; no client does it."""
     with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
         connection.execute(SUSPEND_MAINTENANCE)
         yield connection
 
 
-def run(upkeep: psycopg.Connection) -> None:
-    maintain(runner(upkeep, "jmsql"))
+def run(maintenance: psycopg.Connection) -> None:
+    maintain(runner(maintenance, "jmsql"))
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.CLIENT, AcknowledgeMode.TRANSACTED])
 def test_message_that_is_held_goes_when_it_is_let_go(
-    upkeep: psycopg.Connection, reader: Connection, server: Server, mode: AcknowledgeMode
+    maintenance: psycopg.Connection, reader: Connection, server: Server, mode: AcknowledgeMode
 ) -> None:
     session = reader.create_session()
     queue = session.create_temporary_queue()
@@ -47,19 +47,19 @@ def test_message_that_is_held_goes_when_it_is_let_go(
     with holding.create_consumer(queue) as consumer:
         message = receive(consumer)
     queue.delete()
-    run(upkeep)
+    run(maintenance)
     assert server.rows("select text_body from jmsql_internal.message") == [("a",)]
     assert count(server, "queue") == 1
     if mode is AcknowledgeMode.CLIENT:
         message.acknowledge()
     else:
         holding.rollback()
-    run(upkeep)
+    run(maintenance)
     assert [count(server, table) for table in ("message", "delivery", "queue")] == [0, 0, 0]
 
 
 def test_many_messages_are_purged_in_steps(
-    upkeep: psycopg.Connection, reader: Connection, server: Server, topic: Topic
+    maintenance: psycopg.Connection, reader: Connection, server: Server, topic: Topic
 ) -> None:
     session = reader.create_session()
     session.create_durable_consumer(topic, NAME).close()
@@ -72,14 +72,14 @@ def test_many_messages_are_purged_in_steps(
     session.unsubscribe(NAME)
     left = []
     for _ in range(3):
-        run(upkeep)
+        run(maintenance)
         left.append(count(server, "message"))
     assert left == [7000, 2000, 0]
     assert count(server, "queue") == 0
 
 
 def test_other_messages_are_left_alone(
-    upkeep: psycopg.Connection, reader: Connection, server: Server, topic: Topic
+    maintenance: psycopg.Connection, reader: Connection, server: Server, topic: Topic
 ) -> None:
     session = reader.create_session()
     queue = session.create_queue("orders")
@@ -88,21 +88,21 @@ def test_other_messages_are_left_alone(
     send_texts(session, topic, "a")
     send_texts(session, queue, "b")
     session.unsubscribe(NAME)
-    run(upkeep)
+    run(maintenance)
     assert texts_of(drain(kept)) == ["a"]
     assert texts_of(drain(session.create_consumer(queue))) == ["b"]
     assert server.rows("select count(*) from jmsql_internal.queue where name is null") == [(1,)]
 
 
 def test_subscription_that_is_joined_at_the_same_moment_stays(
-    upkeep: psycopg.Connection, connection: Connection, server: Server, blocker: psycopg.Connection, topic: Topic
+    maintenance: psycopg.Connection, connection: Connection, server: Server, blocker: psycopg.Connection, topic: Topic
 ) -> None:
     """The administrator's transaction does what that of a client does that joins a subscription nobody has."""
     consumer = connection.create_session().create_shared_consumer(topic, NAME)
     server.rows(GIVEN_UP)
     blocker.execute("select from jmsql_internal.subscription for update")
     blocker.execute(JOIN)
-    running = Background(lambda: run(upkeep))
+    running = Background(lambda: run(maintenance))
     wait_for(lambda: not running.is_running or server.rows(WAITING) != [(0,)])
     blocker.commit()
     running.result()
@@ -112,7 +112,7 @@ def test_subscription_that_is_joined_at_the_same_moment_stays(
 
 
 def test_transaction_that_published_as_the_subscription_ended_leaves_nothing(
-    upkeep: psycopg.Connection, connection: Connection, server: Server, blocker: psycopg.Connection, topic: Topic
+    maintenance: psycopg.Connection, connection: Connection, server: Server, blocker: psycopg.Connection, topic: Topic
 ) -> None:
     """It begins after the statement that ends the subscription, and before that statement's commit."""
     session, publishing = connection.create_session(), connection.create_session(transacted=True)
@@ -122,10 +122,10 @@ def test_transaction_that_published_as_the_subscription_ended_leaves_nothing(
     publishing.create_producer(topic).send(publishing.create_text_message("a"))
     assert publishing.database is not None  # sends what waits
     blocker.commit()
-    run(upkeep)
+    run(maintenance)
     publishing.commit()
     for _ in range(2):  # it finds the queue's number first, and then removes what is in it
-        run(upkeep)
+        run(maintenance)
     assert [count(server, table) for table in ("message", "queue")] == [0, 0]
 
 

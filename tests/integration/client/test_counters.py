@@ -9,14 +9,14 @@ import pytest
 import sqlalchemy
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session, Topic, enlist
-from jmsql.store.traffic import Counts, meters
+from jmsql.store.counters import Counts, meters
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 
 
-def traffic(server: Server, destination: str, subscription: str | None = None) -> Counts | None:
+def counters(server: Server, destination: str, subscription: str | None = None) -> Counts | None:
     rows = server.rows(
-        "select sent, acknowledged, rolled_back, redelivered from jmsql.traffic "
+        "select sent, acknowledged, rolled_back, redelivered from jmsql.counters "
         "where destination = %s and subscription is not distinct from %s",
         destination,
         subscription,
@@ -38,7 +38,7 @@ def test_sends_count_with_their_commit(connection: Connection, queue: Queue, ser
     send(transacted, queue, 5)
     transacted.rollback()
     connection.close()
-    assert traffic(server, "orders") == Counts(sent=5)
+    assert counters(server, "orders") == Counts(sent=5)
 
 
 def test_asynchronous_sends_count(connection: Connection, queue: Queue, server: Server) -> None:
@@ -47,12 +47,12 @@ def test_asynchronous_sends_count(connection: Connection, queue: Queue, server: 
     for _ in range(10):
         producer.send(session.create_message(), completion_listener=lambda message, error: None)
     connection.close()
-    assert traffic(server, "orders") == Counts(sent=10)
+    assert counters(server, "orders") == Counts(sent=10)
 
 
 def test_it_is_written_down_while_the_client_lives(session: Session, queue: Queue, server: Server) -> None:
     send(session, queue, 1)
-    assert wait_for(lambda: traffic(server, "orders")) == Counts(sent=1)
+    assert wait_for(lambda: counters(server, "orders")) == Counts(sent=1)
 
 
 def test_a_transaction_that_is_rolled_back_and_done_again(connection: Connection, queue: Queue, server: Server) -> None:
@@ -65,7 +65,7 @@ def test_a_transaction_that_is_rolled_back_and_done_again(connection: Connection
     assert len(drain(consumer)) == 2
     session.commit()
     connection.close()
-    assert traffic(server, "orders") == Counts(sent=2, acknowledged=2, rolled_back=2, redelivered=2)
+    assert counters(server, "orders") == Counts(sent=2, acknowledged=2, rolled_back=2, redelivered=2)
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.DUPS_OK])
@@ -76,7 +76,7 @@ def test_acknowledgements_count(
     messages = drain(mode_session.create_consumer(queue))
     messages[-1].acknowledge()
     connection.close()
-    assert traffic(server, "orders") == Counts(sent=3, acknowledged=3)
+    assert counters(server, "orders") == Counts(sent=3, acknowledged=3)
 
 
 def test_what_is_recovered_counts_as_rolled_back(connection: Connection, queue: Queue, server: Server) -> None:
@@ -89,7 +89,7 @@ def test_what_is_recovered_counts_as_rolled_back(connection: Connection, queue: 
     assert message is not None
     message.acknowledge()
     connection.close()
-    assert traffic(server, "orders") == Counts(sent=1, acknowledged=1, rolled_back=1, redelivered=1)
+    assert counters(server, "orders") == Counts(sent=1, acknowledged=1, rolled_back=1, redelivered=1)
 
 
 def test_a_topic_counts_what_is_published_and_each_subscription_what_is_received(
@@ -101,13 +101,13 @@ def test_a_topic_counts_what_is_published_and_each_subscription_what_is_received
         consumers = [session.create_shared_durable_consumer(Topic("prices"), name) for name in ("audit", "desk")]
         send(session, Topic("prices"), 2)
         assert [len(drain(consumer)) for consumer in consumers] == [2, 2]
-    assert traffic(server, "prices") == Counts(sent=2)
-    assert traffic(server, "prices", "audit") == traffic(server, "prices", "desk") == Counts(acknowledged=2)
+    assert counters(server, "prices") == Counts(sent=2)
+    assert counters(server, "prices", "audit") == counters(server, "prices", "desk") == Counts(acknowledged=2)
     with factory.create_connection() as connection:
         for name in ("audit", "desk"):
             connection.create_session().unsubscribe(name)
         # A client that is connected removes the queues.
-        wait_for(lambda: server.rows("select count(*) from jmsql_internal.destination_traffic") == [(1,)])
+        wait_for(lambda: server.rows("select count(*) from jmsql_internal.destination_counters") == [(1,)])
 
 
 def test_what_cannot_be_written_down_is_kept(
@@ -115,14 +115,14 @@ def test_what_cannot_be_written_down_is_kept(
 ) -> None:
     session = connection.create_session()
     send(session, queue, 1)
-    wait_for(lambda: traffic(server, "orders"))
-    server.rows("alter table jmsql_internal.destination_traffic rename to elsewhere")
+    wait_for(lambda: counters(server, "orders"))
+    server.rows("alter table jmsql_internal.destination_counters rename to elsewhere")
     try:
         send(session, queue, 1)
         wait_for(lambda: "What goes through is written down" in caplog.text, 10.0)
     finally:
-        server.rows("alter table jmsql_internal.elsewhere rename to destination_traffic")
-    wait_for(lambda: traffic(server, "orders") == Counts(sent=2), timeout=10.0)
+        server.rows("alter table jmsql_internal.elsewhere rename to destination_counters")
+    wait_for(lambda: counters(server, "orders") == Counts(sent=2), timeout=10.0)
 
 
 def test_a_meter_sees_what_enlisted_sessions_send(jmsql_clean_url: str) -> None:

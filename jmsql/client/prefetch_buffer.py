@@ -19,12 +19,12 @@ from jmsql.store.statement import Steps
 
 if TYPE_CHECKING:
     from jmsql.selectors import Selector
+    from jmsql.store.counters import Counts, DestinationCounters
     from jmsql.store.redelivery import Rules
     from jmsql.store.server_clock import ServerClock
-    from jmsql.store.traffic import Counts, Traffic
     from jmsql.timings import Timings
 
-__all__ = ["ConsumerPolicy", "Inbox"]
+__all__ = ["ConsumerPolicy", "PrefetchBuffer"]
 
 
 @dataclass
@@ -34,12 +34,12 @@ class ConsumerPolicy:
     Args:
         rules: What holds for failed deliveries, whatever is set for the destination.
         default: What holds if nothing else does.
-        claim_time_limit: For how many seconds it claims messages, whatever is set for the destination.
+        visibility_timeout: For how many seconds it claims messages, whatever is set for the destination.
     """
 
     rules: Rules | None = None
     default: Rules | None = None
-    claim_time_limit: float | None = None
+    visibility_timeout: float | None = None
 
 
 class QueueChanges:
@@ -49,17 +49,17 @@ class QueueChanges:
         self.count = 0
 
 
-class Inbox:
+class PrefetchBuffer:
     """The messages on their way to one consumer.
 
     Args:
         queue_id: The queue that they come from.
         selector: Which of the queue's messages are wanted; None: all.
-        fetch: How they are taken from the store.
-        on_wake_up: Called, from any thread, when it is worth looking at the queue again.
+        fetch: How they are fetched from the store.
+        on_notification: Called, from any thread, when it is worth looking at the queue again.
         destination: The queue or topic, by name.
         topic: The number of the topic, if the queue is that of a subscription.
-        traffic: Where it is counted what became of the messages; None: it is not.
+        counters: Where it is counted what became of the messages; None: it is not.
         clock: Tells when they expire.
         timings: How often the queue is looked at from its front, and how much is fetched ahead.
     """
@@ -69,10 +69,10 @@ class Inbox:
         queue_id: int,
         selector: Selector | None,
         fetch: Fetch,
-        on_wake_up: Callable[[], None],
+        on_notification: Callable[[], None],
         destination: Destination,
         topic: int | None = None,
-        traffic: Traffic | None = None,
+        counters: DestinationCounters | None = None,
         *,
         clock: ServerClock,
         timings: Timings,
@@ -83,15 +83,15 @@ class Inbox:
         self.claimed_for: float | None = None
         self.prefetch = Prefetch(timings.prefetch_duration)
         self.destination = destination
-        self._traffic = traffic
+        self._counters = counters
         self._clock = clock
         self._timings = timings
-        self.on_move: Callable[[Inbox], None] = lambda _: None
-        """Called when it takes messages from another queue than before, whose channel is new."""
+        self.on_move: Callable[[PrefetchBuffer], None] = lambda _: None
+        """Called when it fetches messages from another queue than before, whose channel is new."""
         self._moved_to: int | None = None
         self._may_be_removed = False
         self._selector = selector
-        self._on_wake_up = on_wake_up
+        self._on_notification = on_notification
         self.fetch_by(fetch)
         self._changes = QueueChanges()
         self._changes_seen = 0
@@ -103,19 +103,19 @@ class Inbox:
         return len(self._rows)
 
     def fetch_by(self, fetch: Fetch) -> None:
-        """Take messages from the store in another way from now on."""
+        """Fetch messages from the store in another way from now on."""
         self._reader = QueueReader(self.queue_id, self._selector, fetch, self._timings.sweep_interval)
 
-    def copy(self, fetch: Fetch) -> Inbox:
-        """Make an inbox for the same messages, which takes them in another way and is not woken."""
-        copy = Inbox(
+    def copy(self, fetch: Fetch) -> PrefetchBuffer:
+        """Make a prefetch buffer for the same messages, which fetches them in another way and is not notified."""
+        copy = PrefetchBuffer(
             self.queue_id,
             self._selector,
             fetch,
             lambda: None,
             self.destination,
             None,
-            self._traffic,
+            self._counters,
             clock=self._clock,
             timings=self._timings,
         )
@@ -124,13 +124,13 @@ class Inbox:
         return copy
 
     def move(self, queue_id: int) -> None:
-        """Take messages from another queue from the next fetch on; may be called from any thread."""
+        """Fetch messages from another queue from the next fetch on; may be called from any thread."""
         self.channels = (*self.channels, queue_id)
         self._moved_to = queue_id
 
     @property
     def source(self) -> int:
-        """The queue that the next fetch takes messages from."""
+        """The queue of the next fetch."""
         return self.queue_id if self._moved_to is None else self._moved_to
 
     def fetch(self, limit: int, own_claims: Collection[int] = ()) -> Steps[list[MessageRow]]:
@@ -234,7 +234,7 @@ class Inbox:
         return rows
 
     def returned(self, key: MessageKey | GroupKey) -> None:
-        """Look again from a message that was given back, or at a group that nobody holds any more."""
+        """Look again from a message that was released, or at a group that nobody holds any more."""
         if key.group_hash is not None:
             self._reader.freed(key.group_hash)
         elif isinstance(key, MessageKey):
@@ -242,10 +242,10 @@ class Inbox:
 
     def count(self, counts: Counts) -> None:
         """Count what became of messages."""
-        if self._traffic is not None:
-            self._traffic.count(self.queue_id, self.destination, counts)
+        if self._counters is not None:
+            self._counters.count(self.queue_id, self.destination, counts)
 
-    def wake_up(self, key: MessageKey | GroupKey | None) -> None:
+    def notify(self, key: MessageKey | GroupKey | None) -> None:
         """Note, from any thread, that a message or a group is free again, or that something new is there.
 
         Args:
@@ -255,7 +255,7 @@ class Inbox:
             self._changes.count += 1
         elif key is not None:
             self._returned.append(key)
-        self._on_wake_up()
+        self._on_notification()
 
     def _begins_anew(self) -> bool:
         """Look at the queue from its front if it has changed, and return whether it has."""

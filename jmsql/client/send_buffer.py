@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from jmsql.store.send import Publisher
     from jmsql.store.statement import Steps
 
-__all__ = ["News", "Outbox"]
+__all__ = ["News", "SendBuffer"]
 
 _MOST_MESSAGES = 500
 _MOST_BYTES = 4 * 1024 * 1024
@@ -30,7 +30,7 @@ class News(NamedTuple):
     delayed: bool
 
 
-class Outbox:
+class SendBuffer:
     """Collects a transaction's messages, so that they travel in batches."""
 
     def __init__(self) -> None:

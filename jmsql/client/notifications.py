@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["WakeUps"]
+__all__ = ["Notifications"]
 
 
-class WakeUps:
+class Notifications:
     """Wakes the threads that wait for news of a session; none is missed that comes after `count` was read."""
 
     def __init__(self) -> None:
@@ -15,7 +15,7 @@ class WakeUps:
         self.count = 0
         """How many there have been."""
 
-    def wake(self) -> None:
+    def notify(self) -> None:
         """Have the threads that wait look again."""
         with self._changed:
             self.count += 1

@@ -5,14 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-__all__ = ["DURATION_BOUNDS", "Work"]
+__all__ = ["DURATION_BOUNDS", "HandlerCounters"]
 
 DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Seconds at which the histogram of the handler's calls is divided."""
 
 
 @dataclass
-class Work:
+class HandlerCounters:
     """The calls of a handler, with their commits, that have ended; `calls` is how many took how long.
 
     `long_transactions` is how many held a transaction for longer than the worker is told to warn of.
@@ -33,7 +33,7 @@ class Work:
         self.seconds += seconds
         self.calls[bisect_left(DURATION_BOUNDS, seconds)] += 1
 
-    def add(self, other: Work) -> None:
+    def add(self, other: HandlerCounters) -> None:
         """Add up."""
         self.handled += other.handled
         self.failed += other.failed

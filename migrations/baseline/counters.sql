@@ -1,0 +1,28 @@
+-- How much has gone through destinations.
+
+create table jmsql_internal.destination_counters (
+    destination_id integer primary key,
+    sent           bigint not null default 0,
+    acknowledged   bigint not null default 0,
+    rolled_back    bigint not null default 0,
+    redelivered    bigint not null default 0
+) with (fillfactor = 50, vacuum_truncate = off);
+comment on table jmsql_internal.destination_counters is
+    'What went through a queue, or a topic (minus its number), as the clients count it: once a second.';
+
+create function jmsql_internal.forget_counters() returns trigger
+    language plpgsql
+as $$
+begin
+    if tg_argv[0] = 'queue' then
+        delete from jmsql_internal.destination_counters t using removed q where t.destination_id = q.queue_id;
+    else
+        delete from jmsql_internal.destination_counters t using removed o where t.destination_id = -o.topic_id;
+    end if;
+    return null;
+end
+$$;
+create trigger counters_go_with_their_queue after delete on jmsql_internal.queue
+    referencing old table as removed for each statement execute function jmsql_internal.forget_counters('queue');
+create trigger counters_go_with_their_topic after delete on jmsql_internal.topic
+    referencing old table as removed for each statement execute function jmsql_internal.forget_counters('topic');
