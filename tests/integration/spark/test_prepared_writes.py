@@ -273,13 +273,14 @@ def test_lock_of_a_driver_is_held_until_it_ends(
     driver = hold_driver_lock(planning, DatabaseReference(), driver_process.pid)
     assert driver is not None
     assert planning.run(living_drivers([driver])) == [driver]
-    keepers = "select {} from pg_stat_activity where application_name = 'jmsql-spark-keeping-the-lock-of-a-driver'"
+    holder = f"""select {{}} from pg_locks
+        where locktype = 'advisory' and (classid::bigint << 32 | objid::bigint) = {driver}"""
     assert hold_driver_lock(planning, DatabaseReference(), driver_process.pid) == driver
-    [former] = server.rows(keepers.format("pid"))
+    [former] = server.rows(holder.format("pid"))
 
     # A connection that is lost is made again.
-    server.rows(keepers.format("pg_terminate_backend(pid)"))
-    wait_for(lambda: server.rows(keepers.format("pid")) not in ([], [former]))
+    server.rows(holder.format("pg_terminate_backend(pid)"))
+    wait_for(lambda: server.rows(holder.format("pid")) not in ([], [former]))
     wait_for(lambda: planning.run(living_drivers([driver])) == [driver])
 
     assert driver_process.stdin is not None
