@@ -108,8 +108,8 @@ forgotten as (
 delete from jmsql_internal.message where ctid = any(array(select address from candidate));
 
 -- name: forget_deleted
--- A transaction that is older than the deletion may still send to the queue. It is not always to be seen: see
--- `find_lost`.
+-- A transaction that is older than the deletion may still send to the queue, unless it is autovacuum's. It is not always
+-- to be seen: see `find_lost`.
 delete from jmsql_internal.queue q
 where q.deleted_at is not null
   and (select m.sequence from jmsql_internal.message m where m.queue_id = q.queue_id
@@ -117,7 +117,7 @@ where q.deleted_at is not null
   and not exists (select from jmsql_internal.delayed_message d where d.queue_id = q.queue_id)
   and not exists (select from pg_catalog.pg_stat_activity a
                   where a.datname = current_database() and a.xact_start <= q.deleted_at
-                    and a.pid <> pg_backend_pid());
+                    and a.backend_type <> 'autovacuum worker' and a.pid <> pg_backend_pid());
 
 -- name: find_lost
 -- What was sent by a transaction that saw the queue, and committed after the queue was forgotten. The queues' numbers

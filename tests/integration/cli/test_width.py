@@ -9,7 +9,9 @@ import pytest
 from rich.cells import cell_len
 
 import jmsql as library
+from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command
+from tests.integration.client.server import Server
 
 QUEUE = "orders-of-the-northern-warehouse"
 SUBSCRIPTION = "audit-of-all-prices"
@@ -30,8 +32,8 @@ LISTINGS = {
 
 
 @pytest.fixture
-def _filled(jmsql: Command, jmsql_factory: library.ConnectionFactory) -> Iterator[None]:
-    """Something in every listing."""
+def _filled(jmsql: Command, jmsql_factory: library.ConnectionFactory, server: Server) -> Iterator[None]:
+    """Something in every listing, which stays as it is."""
     jmsql("destination", "create", QUEUE)
     jmsql("destination", "set", QUEUE, "--history", "--maximum-deliveries", "1")
     jmsql("send", QUEUE, "x", "--count", "3", "-p", "color=blue", "-p", "weight:int=2600")
@@ -44,6 +46,7 @@ def _filled(jmsql: Command, jmsql_factory: library.ConnectionFactory) -> Iterato
         assert session.create_consumer(library.Queue(QUEUE)).receive(timeout=5) is not None
         session.rollback()
         assert session.create_consumer(library.Queue(QUEUE)).receive(timeout=0) is not None  # the other is buried
+        wait_for(lambda: server.rows("select sum(consumers) from jmsql.consumers") == [(2,)])
         yield
 
 
