@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from jmsql import domains as domains
     from jmsql import types as types
     from jmsql import xa as xa
+    from jmsql.client._sync.administration.administered_objects import lookup
+    from jmsql.client._sync.connection.connection import Connection
+    from jmsql.client._sync.connection.context import JMSContext
+    from jmsql.client._sync.connection.factory import ConnectionFactory
+    from jmsql.client._sync.enlistment.enlistment import enlist
+    from jmsql.client._sync.exchange.browser import QueueBrowser
+    from jmsql.client._sync.exchange.consumer import MessageConsumer
+    from jmsql.client._sync.exchange.jms_consumer import JMSConsumer
+    from jmsql.client._sync.exchange.jms_producer import JMSProducer
+    from jmsql.client._sync.exchange.producer import MessageProducer
+    from jmsql.client._sync.session.session import Session
     from jmsql.client.acknowledge_mode import AcknowledgeMode
-    from jmsql.client.administered_objects import lookup
-    from jmsql.client.browser import QueueBrowser
-    from jmsql.client.connection import Connection
-    from jmsql.client.consumer import MessageConsumer
-    from jmsql.client.context import JMSContext
-    from jmsql.client.enlistment import enlist
-    from jmsql.client.factory import ConnectionFactory
-    from jmsql.client.jms_consumer import JMSConsumer
-    from jmsql.client.jms_producer import JMSProducer
-    from jmsql.client.producer import MessageProducer
-    from jmsql.client.session import Session
     from jmsql.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
     from jmsql.exceptions import (
         IllegalStateException,
@@ -116,35 +116,35 @@ __all__ = [
 _PLACES = {
     "AcknowledgeMode": "jmsql.client.acknowledge_mode",
     "BytesMessage": "jmsql.messages",
-    "Connection": "jmsql.client.connection",
-    "ConnectionFactory": "jmsql.client.factory",
+    "Connection": "jmsql.client._sync.connection.connection",
+    "ConnectionFactory": "jmsql.client._sync.connection.factory",
     "DeliveryMode": "jmsql.messages",
     "Destination": "jmsql.destinations",
     "IllegalStateException": "jmsql.exceptions",
     "InvalidClientIDException": "jmsql.exceptions",
     "InvalidDestinationException": "jmsql.exceptions",
     "InvalidSelectorException": "jmsql.exceptions",
-    "JMSConsumer": "jmsql.client.jms_consumer",
-    "JMSContext": "jmsql.client.context",
+    "JMSConsumer": "jmsql.client._sync.exchange.jms_consumer",
+    "JMSContext": "jmsql.client._sync.connection.context",
     "JMSException": "jmsql.exceptions",
-    "JMSProducer": "jmsql.client.jms_producer",
+    "JMSProducer": "jmsql.client._sync.exchange.jms_producer",
     "JMSSecurityException": "jmsql.exceptions",
     "MapMessage": "jmsql.messages",
     "Message": "jmsql.messages",
-    "MessageConsumer": "jmsql.client.consumer",
+    "MessageConsumer": "jmsql.client._sync.exchange.consumer",
     "MessageEOFException": "jmsql.exceptions",
     "MessageFormatException": "jmsql.exceptions",
     "MessageNotReadableException": "jmsql.exceptions",
     "MessageNotWriteableException": "jmsql.exceptions",
-    "MessageProducer": "jmsql.client.producer",
+    "MessageProducer": "jmsql.client._sync.exchange.producer",
     "NullValueError": "jmsql.exceptions",
     "NumberFormatException": "jmsql.exceptions",
     "ObjectMessage": "jmsql.messages",
     "Queue": "jmsql.destinations",
-    "QueueBrowser": "jmsql.client.browser",
+    "QueueBrowser": "jmsql.client._sync.exchange.browser",
     "RedeliveryPolicy": "jmsql.policies",
     "ResourceAllocationException": "jmsql.exceptions",
-    "Session": "jmsql.client.session",
+    "Session": "jmsql.client._sync.session.session",
     "StreamMessage": "jmsql.messages",
     "TemporaryQueue": "jmsql.destinations",
     "TemporaryTopic": "jmsql.destinations",
@@ -154,8 +154,8 @@ _PLACES = {
     "TransactionInProgressException": "jmsql.exceptions",
     "TransactionRolledBackException": "jmsql.exceptions",
     "UnsupportedOperationException": "jmsql.exceptions",
-    "enlist": "jmsql.client.enlistment",
-    "lookup": "jmsql.client.administered_objects",
+    "enlist": "jmsql.client._sync.enlistment.enlistment",
+    "lookup": "jmsql.client._sync.administration.administered_objects",
     "migrate": "jmsql.store.migration",
     "register_codec": "jmsql.messages",
     "register_pickled_type": "jmsql.messages.pickled_types",

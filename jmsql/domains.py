@@ -3,10 +3,15 @@
 New programs use [`ConnectionFactory`][jmsql.ConnectionFactory] or [`JMSContext`][jmsql.JMSContext], which serve both.
 """
 
-from jmsql.client.consumer import QueueReceiver, TopicSubscriber
-from jmsql.client.point_to_point import QueueConnection, QueueConnectionFactory, QueueSender, QueueSession
-from jmsql.client.publish_subscribe import TopicConnection, TopicConnectionFactory, TopicPublisher, TopicSession
-from jmsql.client.requestor import QueueRequestor, TopicRequestor
+from jmsql.client._sync.domains.point_to_point import QueueConnection, QueueConnectionFactory, QueueSender, QueueSession
+from jmsql.client._sync.domains.publish_subscribe import (
+    TopicConnection,
+    TopicConnectionFactory,
+    TopicPublisher,
+    TopicSession,
+)
+from jmsql.client._sync.domains.requestor import QueueRequestor, TopicRequestor
+from jmsql.client._sync.exchange.consumer import QueueReceiver, TopicSubscriber
 
 __all__ = [
     "QueueConnection",

@@ -1,8 +1,8 @@
 """Two-phase commit: sessions whose transactions an external transaction manager commits (JMS 1.1, chapter 8.6)."""
 
-from jmsql.client.xa import XAConnection, XASession
-from jmsql.client.xa_context import XAJMSContext
-from jmsql.client.xa_domains import (
+from jmsql.client._sync.xa.xa import XAConnection, XASession
+from jmsql.client._sync.xa.xa_context import XAJMSContext
+from jmsql.client._sync.xa.xa_domains import (
     XAQueueConnection,
     XAQueueConnectionFactory,
     XAQueueSession,
@@ -10,7 +10,7 @@ from jmsql.client.xa_domains import (
     XATopicConnectionFactory,
     XATopicSession,
 )
-from jmsql.client.xa_factory import XAConnectionFactory
+from jmsql.client._sync.xa.xa_factory import XAConnectionFactory
 from jmsql.store.global_transactions import Xid
 
 __all__ = [

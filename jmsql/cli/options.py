@@ -15,8 +15,8 @@ from jmsql.exceptions import InvalidDestinationException
 
 # What connects is loaded where it is used: `--help` and a mistaken option need none of it.
 if TYPE_CHECKING:
-    from jmsql.client.administration import Administration
-    from jmsql.client.factory import ConnectionFactory
+    from jmsql.client._sync.administration.administration import Administration
+    from jmsql.client._sync.connection.factory import ConnectionFactory
 
 __all__ = [
     "DatabaseAddress",
@@ -127,13 +127,13 @@ class DatabaseAddress(NamedTuple):
 
     def factory(self) -> ConnectionFactory:
         """Return what makes JMS connections to it."""
-        from jmsql.client.factory import ConnectionFactory
+        from jmsql.client._sync.connection.factory import ConnectionFactory
 
         return ConnectionFactory(self.url, schema=self.schema)
 
     def administration(self) -> Administration:
         """Return what looks at it, and after it."""
-        from jmsql.client.administration import Administration
+        from jmsql.client._sync.administration.administration import Administration
 
         return Administration(self.url, schema=self.schema)
 

@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Sequence
 
+from jmsql.store._sync.runner import Runner
 from jmsql.store.redelivery import ExtendedClaim, extend_claims
-from jmsql.store.runner import Runner
 
 __all__ = ["ClaimExtensions"]
 

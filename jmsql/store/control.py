@@ -23,6 +23,7 @@ import psycopg
 
 from jmsql.exceptions import InvalidClientIDException, JMSException, JMSSecurityException
 from jmsql.postgresql_text import to_postgresql
+from jmsql.store._sync.runner import PsycopgRunner, Runner, runner
 from jmsql.store.claim_extensions import ClaimExtensions
 from jmsql.store.consumers import Consumption, replace_consumers
 from jmsql.store.counters import DestinationCounters, add_counters
@@ -35,7 +36,6 @@ from jmsql.store.notification import DELAYED_CHANNEL, Notification, combine, not
 from jmsql.store.pooler import require_same_database
 from jmsql.store.queues_with_history import QueuesWithHistory
 from jmsql.store.redelivery import ExtendedClaim
-from jmsql.store.runner import PsycopgRunner, Runner, runner
 from jmsql.store.server import Server, look_at_server
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.statement import SqlFile, nothing

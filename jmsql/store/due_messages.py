@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from jmsql.store._sync.runner import Runner
 from jmsql.store.candidates import LAST_SEQUENCE
 from jmsql.store.columns import DELAYED_COLUMNS
-from jmsql.store.runner import Runner
 from jmsql.store.statement import Query, Result, SqlFile, optional_value, row_count
 from jmsql.timings import Timings
 

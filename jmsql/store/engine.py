@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import time
 from collections.abc import Hashable, Sequence
 from functools import cache, cached_property, lru_cache, partial
@@ -20,13 +19,11 @@ from jmsql.exceptions import JMSException
 from jmsql.store.errors import jms_errors
 from jmsql.store.keepalives import keepalive_parameters, keepalive_settings
 from jmsql.store.pooler import begin_connection, keeps_prepared_statements
-from jmsql.store.watched_connection import WatchedConnection
 from jmsql.timings import Timings
 
 __all__ = [
     "LENT",
     "POOLED",
-    "ConnectionPool",
     "Endpoint",
     "connect",
     "endpoint",
@@ -167,7 +164,7 @@ class Endpoint:
         self._connecting.forget()
         return connection, is_pooled
 
-    def open_engine(self, facts: Hashable) -> Engine:
+    def open_engine(self, facts: Hashable, connection_class: type[psycopg.Connection[Any]]) -> Engine:
         """Make an engine for a client's sessions; nothing is connected yet. Its pool is its own.
 
         Making one, and what SQLAlchemy asks the server on an engine's first connection, takes longer than connecting.
@@ -175,11 +172,18 @@ class Endpoint:
 
         Args:
             facts: What the dialect depends on, as the server says now.
+            connection_class: What its connections are.
         """
         if self._template is not None and self._template[0] == facts:
             return _like(self._template[1])
         engine = _open_engine(
-            self.url, self._connecting, self._timings, pool_size=5, max_overflow=-1, pool_pre_ping=True
+            self.url,
+            self._connecting,
+            self._timings,
+            connection_class,
+            pool_size=5,
+            max_overflow=-1,
+            pool_pre_ping=True,
         )
 
         def keep(_: object, __: object) -> None:  # called after SQLAlchemy has asked what it wants to know
@@ -195,39 +199,6 @@ class Endpoint:
         parsed, arguments = _connect_arguments(self.url, self._timings)
         positional, parameters = _dialect().create_connect_args(parsed)
         return positional, {**parameters, **arguments, "autocommit": True}
-
-
-class ConnectionPool:
-    """The connections of a client's sessions. Its engine is made when the first of them is wanted.
-
-    Args:
-        endpoint: Where they lead.
-        facts: What SQLAlchemy's dialect depends on, as the server says now.
-    """
-
-    def __init__(self, endpoint: Endpoint, facts: Hashable) -> None:
-        self.url = endpoint.url
-        self._endpoint = endpoint
-        self._facts = facts
-        self._lock = threading.Lock()
-        self._engine: Engine | None = None
-
-    def connect(self) -> sqlalchemy.Connection:
-        """Take a connection from the pool, or make one.
-
-        Raises:
-            JMSException: The server cannot be reached, or refuses.
-        """
-        with self._lock:
-            if self._engine is None:
-                self._engine = self._endpoint.open_engine(self._facts)
-        with jms_errors("connecting"):
-            return self._engine.connect()
-
-    def close(self) -> None:
-        """End the connections of the pool."""
-        if self._engine is not None:
-            self._engine.dispose()
 
 
 def connect(url: str, *, autocommit: bool, timings: Timings = Timings()) -> psycopg.Connection[Any]:
@@ -267,14 +238,19 @@ class _Connecting:
         self._failed_at = -math.inf
 
     def connect(
-        self, _: Dialect, __: ConnectionPoolEntry, arguments: tuple[Any, ...], parameters: dict[str, Any]
+        self,
+        connection_class: type[psycopg.Connection[Any]],
+        _: Dialect,
+        __: ConnectionPoolEntry,
+        arguments: tuple[Any, ...],
+        parameters: dict[str, Any],
     ) -> Any:
         """Connect for an engine's pool."""
         started = time.monotonic()
         if started - self._failed_at < self._retry_delay:
             raise psycopg.OperationalError(self._failure)
         try:
-            return WatchedConnection.connect(*arguments, **parameters)
+            return connection_class.connect(*arguments, **parameters)
         except psycopg.OperationalError as error:
             if time.monotonic() - started > self._retry_delay:
                 self._failure, self._failed_at = str(error), time.monotonic()
@@ -289,12 +265,18 @@ def _dialect() -> Dialect:
     return PGDialect_psycopg()  # type: ignore[no-untyped-call]
 
 
-def _open_engine(url: URL, connecting: _Connecting, timings: Timings, **options: Any) -> Engine:
+def _open_engine(
+    url: URL,
+    connecting: _Connecting,
+    timings: Timings,
+    connection_class: type[psycopg.Connection[Any]] = psycopg.Connection,
+    **options: Any,
+) -> Engine:
     parsed, arguments = _connect_arguments(url, timings)
     engine = sqlalchemy.create_engine(
         parsed, hide_parameters=True, connect_args=arguments, isolation_level="READ COMMITTED", **options
     )
-    sqlalchemy.event.listen(engine, "do_connect", connecting.connect)
+    sqlalchemy.event.listen(engine, "do_connect", partial(connecting.connect, connection_class))
     sqlalchemy.event.listen(engine, "connect", partial(_prepare, timings=timings))
     sqlalchemy.event.listen(engine, "checkin", _close_if_lent)
     return engine

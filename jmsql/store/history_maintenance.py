@@ -6,8 +6,8 @@ import logging
 from datetime import date
 
 from jmsql.exceptions import JMSException
+from jmsql.store._sync.runner import Runner
 from jmsql.store.history_partitions import HistoryPartitions, held_message
-from jmsql.store.runner import Runner
 from jmsql.timings import Timings
 
 __all__ = ["HistoryMaintenance"]

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
-from jmsql.store.runner import Runner
+from jmsql.store._sync.runner import Runner
 from jmsql.store.statement import (
     Result,
     SqlFile,

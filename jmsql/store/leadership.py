@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jmsql.duration import as_setting
-from jmsql.store.runner import Runner
+from jmsql.store._sync.runner import Runner
 from jmsql.store.statement import Result, SqlFile, value
 from jmsql.timings import Timings
 

@@ -9,7 +9,7 @@ import time
 from typing import Protocol
 
 from jmsql.duration import as_setting
-from jmsql.store.runner import Runner
+from jmsql.store._sync.runner import Runner
 from jmsql.store.statement import Query, SqlFile, row_count, value
 from jmsql.timings import Timings
 

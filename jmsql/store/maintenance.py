@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from jmsql.duration import as_setting
+from jmsql.store._sync.runner import Runner
 from jmsql.store.candidates import by_key
 from jmsql.store.columns import SEND_COLUMNS
 from jmsql.store.due_messages import DueMessages
@@ -19,7 +20,6 @@ from jmsql.store.leadership import LeadershipLostError, Lease, leading
 from jmsql.store.maintenance_task import MaintenanceTask, load_task
 from jmsql.store.message_key import MessageKey
 from jmsql.store.redelivery import LostClaim, Release, bury, lost_claims, release
-from jmsql.store.runner import Runner
 from jmsql.store.statement import SqlFile, Steps, column, in_transaction, nothing, row_count, rows, value
 from jmsql.store.subscriptions import end_if_abandoned
 from jmsql.timings import Timings

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
-from jmsql.store.runner import Runner
+from jmsql.store._sync.runner import Runner
 from jmsql.store.statement import Query, SqlFile, nothing
 
 __all__ = ["MaintenanceTask", "load_task", "register_task", "request_tasks"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jmsql.selectors import Selector
+from jmsql.store._sync.runner import Runner
 from jmsql.store.candidates import by_key
 from jmsql.store.lookup import existing_queue, last_sequence
-from jmsql.store.runner import Runner
 from jmsql.store.selection import and_chosen
 from jmsql.store.statement import SqlFile, Statement, fill, value
 

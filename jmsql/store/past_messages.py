@@ -9,10 +9,10 @@ from jmsql.destinations import Destination, Queue, Topic
 from jmsql.messages import Message
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector, SelectorSQL
+from jmsql.store._sync.runner import Runner
 from jmsql.store.columns import message_columns
 from jmsql.store.lookup import existing_queue
 from jmsql.store.rows import MessageRow
-from jmsql.store.runner import Runner
 from jmsql.store.selection import and_chosen
 from jmsql.store.statement import (
     Query,

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Collection
 
-from jmsql.store.runner import Runner
+from jmsql.store._sync.runner import Runner
 from jmsql.store.statement import SqlFile, column
 
 __all__ = ["QueuesWithHistory"]

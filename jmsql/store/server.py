@@ -8,9 +8,9 @@ from typing import NamedTuple
 from sqlalchemy import URL
 
 from jmsql.exceptions import JMSException
-from jmsql.store.autocommit import open_runner
+from jmsql.store._sync.autocommit import open_runner
+from jmsql.store._sync.runner import Runner
 from jmsql.store.migration import check_version
-from jmsql.store.runner import Runner
 from jmsql.store.statement import SqlFile, rows
 
 __all__ = ["Server", "look_at_server"]

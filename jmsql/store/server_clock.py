@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from jmsql.store.runner import Runner
+from jmsql.store._sync.runner import Runner
 from jmsql.store.statement import SqlFile, value
 from jmsql.timings import Timings
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
-from jmsql.client.consumer import MessageConsumer
-from jmsql.client.factory import ConnectionFactory
-from jmsql.client.session import Session
+from jmsql.client._sync.connection.factory import ConnectionFactory
+from jmsql.client._sync.exchange.consumer import MessageConsumer
+from jmsql.client._sync.session.session import Session
 from jmsql.destinations import Destination, Queue, Topic, require_destination
 from jmsql.exceptions import InvalidSelectorException
 from jmsql.policies import RedeliveryPolicy, claim_duration

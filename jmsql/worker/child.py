@@ -12,7 +12,7 @@ import threading
 import time
 from typing import NoReturn
 
-from jmsql.client.connection import Connection
+from jmsql.client._sync.connection.connection import Connection
 from jmsql.client.process_counters import ProcessCounters
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store.subscriptions import ChangeRefusedException

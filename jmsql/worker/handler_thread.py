@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import psycopg
 import sqlalchemy
 
+from jmsql.client._sync.connection.connection import Connection
+from jmsql.client._sync.session.handler_session import HandlerSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.connection import Connection
-from jmsql.client.handler_session import HandlerSession
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message
 from jmsql.policies import RedeliveryPolicy

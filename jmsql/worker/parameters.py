@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy
 
-from jmsql.client.context import JMSContext
-from jmsql.client.session import Session
+from jmsql.client._sync.connection.context import JMSContext
+from jmsql.client._sync.session.session import Session
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages import BytesMessage, MapMessage, Message, TextMessage
 from jmsql.messages.codecs import codec_of

@@ -11,7 +11,7 @@ from jmsql.worker.logs import LogFormat, LogLevel
 from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:
-    from jmsql.client.factory import ConnectionFactory
+    from jmsql.client._sync.connection.factory import ConnectionFactory
 
 __all__ = ["Settings"]
 
@@ -68,7 +68,7 @@ class Settings:
         Args:
             of_application: The application's own factory, if it has one.
         """
-        from jmsql.client.factory import ConnectionFactory
+        from jmsql.client._sync.connection.factory import ConnectionFactory
 
         factory = of_application or ConnectionFactory()
         if self.database_named:

@@ -20,7 +20,7 @@ EFFECTS = {
     *("execute", "scalar", "run", "start", "sleep", "wait"),
 }
 """What connects, runs statements, starts threads or waits. Strings join, so `join` is not there."""
-SUGAR = {"client/session.py:Session.database"}
+SUGAR = {"client/_sync/session/session.py:Session.database"}
 """Properties of the public interface that do no more than call the method of the same name: `get_database`. What sets
 properties as JMS does, such as `client_id`, calls methods too: `set_client_id`."""
 

@@ -10,8 +10,8 @@ from jmsql.cli.output import counted
 from jmsql.selectors import Selector
 from jmsql.spark.diagnosis import PreparedWrite, prepared_writes, waiting_streams
 from jmsql.store import holders
+from jmsql.store._sync.runner import Runner
 from jmsql.store.holders import PreparedTransaction
-from jmsql.store.runner import Runner
 from jmsql.store.selector_indexes import selector_indexes, serving
 
 __all__ = ["Thresholds", "examine_clock", "examine_messages", "finishing_advice", "transactions_in_doubt"]

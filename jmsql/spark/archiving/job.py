@@ -8,7 +8,7 @@ from datetime import date
 
 from pyspark.sql import SparkSession
 
-from jmsql.client.administration import Administration
+from jmsql.client._sync.administration.administration import Administration
 from jmsql.destinations import Destination
 from jmsql.exceptions import IllegalStateException
 from jmsql.spark.archiving.archive_format import ArchiveFormat
@@ -22,7 +22,7 @@ from jmsql.spark.archiving.report import ArchiveReport
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
 from jmsql.spark.connection import DatabaseReference
-from jmsql.store.runner import runner
+from jmsql.store._sync.runner import runner
 
 __all__ = ["archive"]
 

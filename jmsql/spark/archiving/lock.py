@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jmsql.store.runner import Runner
+from jmsql.store._sync.runner import Runner
 from jmsql.store.statement import SqlFile, nothing, value
 
 __all__ = ["ArchiveLock"]

@@ -20,7 +20,7 @@ from jmsql.spark.options import Options
 from jmsql.spark.reading.browse import find_queue, read_queue, sequence_range, source_of
 from jmsql.spark.reading.columns import ColumnComparison
 from jmsql.spark.reading.snapshot import BEGIN_SNAPSHOT, keep_snapshot, reader_name
-from jmsql.store.runner import runner
+from jmsql.store._sync.runner import runner
 
 __all__ = ["BatchReader"]
 

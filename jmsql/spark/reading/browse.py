@@ -12,8 +12,8 @@ from jmsql.spark.database import check_database
 from jmsql.spark.options import Options
 from jmsql.spark.reading.columns import MESSAGE_EXPRESSIONS, ColumnComparison, filter_condition, select_list
 from jmsql.store import lookup
+from jmsql.store._sync.runner import Runner
 from jmsql.store.candidates import by_key, has_not_expired
-from jmsql.store.runner import Runner
 from jmsql.store.selection import and_chosen
 from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, fill, optional_value, rows
 

@@ -20,7 +20,7 @@ from jmsql.spark.reading.columns import (
     filter_condition,
     select_list,
 )
-from jmsql.store.runner import Runner
+from jmsql.store._sync.runner import Runner
 from jmsql.store.selection import and_chosen
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, fill, nothing, rows, value
 

@@ -15,7 +15,7 @@ from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader
 from jmsql.spark.reading.columns import Condition
 from jmsql.spark.reading.history import HistorySpan, divide_history, find_origin, read_history
-from jmsql.store.runner import runner
+from jmsql.store._sync.runner import runner
 
 __all__ = ["HistoryReader"]
 

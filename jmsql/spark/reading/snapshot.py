@@ -13,7 +13,7 @@ import time
 from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.keeper import is_running, start_keeper
 from jmsql.spark.reading.history import hold_history
-from jmsql.store.runner import runner
+from jmsql.store._sync.runner import runner
 from jmsql.store.statement import SqlFile, first_value, nothing, value
 
 __all__ = ["BEGIN_SNAPSHOT", "keep_snapshot", "reader_name"]

@@ -14,8 +14,8 @@ from jmsql.destinations import Destination, Queue
 from jmsql.exceptions import JMSException
 from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.schema import COLUMNS
+from jmsql.store._sync.runner import runner
 from jmsql.store.dead_letters import dead_letter_queues
-from jmsql.store.runner import runner
 
 __all__ = ["Source", "read_dead_letters", "read_messages"]
 

@@ -15,7 +15,7 @@ from jmsql.spark.reading.columns import HISTORY_EXPRESSIONS, select_list
 from jmsql.spark.reading.history import HistoryOrigin
 from jmsql.spark.streaming.fence import check_epoch
 from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits
-from jmsql.store.runner import Runner
+from jmsql.store._sync.runner import Runner
 from jmsql.store.selection import and_chosen
 from jmsql.store.statement import (
     Query,

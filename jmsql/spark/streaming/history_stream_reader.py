@@ -23,7 +23,7 @@ from jmsql.spark.options import Options
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
 from jmsql.spark.streaming.history_stream import HistoryPosition, HistoryStream, Lost, create_cursor, end_of_history
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader
-from jmsql.store.runner import Runner, runner
+from jmsql.store._sync.runner import Runner, runner
 
 __all__ = ["HistoryStreamReader"]
 

@@ -11,11 +11,11 @@ from jmsql.selectors import Selector
 from jmsql.spark.offset_options import read_timestamp
 from jmsql.spark.reading.columns import MESSAGE_EXPRESSIONS, select_list
 from jmsql.spark.streaming.fence import check_epoch
+from jmsql.store._sync.runner import Runner
 from jmsql.store.candidates import by_key
 from jmsql.store.counters import Counts
 from jmsql.store.dequeue import PRIORITIES, ScanBounds
 from jmsql.store.receive import claim_batch, has_groups
-from jmsql.store.runner import Runner
 from jmsql.store.statement import (
     Query,
     Result,

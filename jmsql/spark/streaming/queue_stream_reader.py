@@ -29,13 +29,13 @@ from jmsql.spark.streaming.queue_stream import (
     read_claim,
 )
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader
+from jmsql.store._sync.runner import runner
 from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.counters import DestinationCounters
 from jmsql.store.engine import Endpoint
 from jmsql.store.errors import jms_errors
 from jmsql.store.message_key import GroupKey, MessageKey
-from jmsql.store.runner import runner
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.statement import Steps, in_transaction
 from jmsql.store.subscriptions import occupy, rejoin

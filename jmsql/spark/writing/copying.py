@@ -14,8 +14,8 @@ from pgpq.schema import Jsonb
 
 from jmsql.spark.writing.outgoing import STAGED_SCHEMA
 from jmsql.spark.writing.staging import MESSAGE_COLUMNS, StagedDestination, missing_queues, stage
+from jmsql.store._sync.runner import runner
 from jmsql.store.lookup import queue_id
-from jmsql.store.runner import runner
 from jmsql.store.statement import SqlFile, Statement, nothing, value
 
 __all__ = ["QueueCopy", "binary_encoder", "stage_batches"]

@@ -17,8 +17,8 @@ from jmsql.exceptions import JMSException
 from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.keeper import is_running, start_keeper
 from jmsql.spark.writing.prepared import living_drivers
+from jmsql.store._sync.runner import Runner, runner
 from jmsql.store.pooler import begin_connection
-from jmsql.store.runner import Runner, runner
 from jmsql.store.statement import SqlFile, nothing, value
 
 __all__ = ["hold_driver_lock"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jmsql.spark.writing.prepared import PreparedTransactions
+from jmsql.store._sync.runner import Runner
 from jmsql.store.maintenance_task import MaintenanceTask, request_tasks
-from jmsql.store.runner import Runner
 from jmsql.store.statement import Query, SqlFile, rows
 
 __all__ = ["attempts_task", "prepared_task", "request_maintenance"]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from jmsql.exceptions import JMSException, ResourceAllocationException
 from jmsql.spark.writing.staging import Attempt, notify_places, remove_staged, send_staged, total
-from jmsql.store.runner import Runner
+from jmsql.store._sync.runner import Runner
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, first_value, nothing, records, rows
 
 __all__ = [

@@ -28,9 +28,9 @@ from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.outgoing import Staging, count_destinations
 from jmsql.spark.writing.prepared import finish_transactions, prepare
 from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt, forget_attempts, missing_queues
+from jmsql.store._sync.runner import runner
 from jmsql.store.global_transactions import require_prepared_transactions
 from jmsql.store.lookup import queue_id
-from jmsql.store.runner import runner
 
 __all__ = ["BatchWriter", "StreamWriter", "check_target", "watched_driver"]
 

@@ -18,7 +18,7 @@ import jmsql as library
 from jmsql.spark.writing.commit import decide, forget_write
 from jmsql.spark.writing.prepared import prepare
 from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt
-from jmsql.store.runner import runner
+from jmsql.store._sync.runner import runner
 from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command, Outcome
 

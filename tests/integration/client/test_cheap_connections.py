@@ -93,7 +93,7 @@ def test_what_was_known_of_another_server_is_not_used(jmsql_url: str) -> None:
     endpoint = Endpoint(parse_url(jmsql_url))
     engines: list[sqlalchemy.Engine] = []
     for started in ("today", "today", "since it was upgraded"):
-        engine = endpoint.open_engine((started,))
+        engine = endpoint.open_engine((started,), psycopg.Connection)
         engine.connect().close()
         engine.dispose()
         engines.append(engine)

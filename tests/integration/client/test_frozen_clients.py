@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from jmsql import Connection, Queue, Session, Timings
+from jmsql.store._sync.runner import runner
 from jmsql.store.liveness import AdvisoryLock
-from jmsql.store.runner import runner
 from jmsql.testing import FAST_TIMINGS, wait_for
 from tests.integration.client.server import Server
 from tests.leadership import LEADER

@@ -13,7 +13,7 @@ from jmsql.spark.options import Options
 from jmsql.spark.writing.prepared import prepare
 from jmsql.spark.writing.staging import Attempt
 from jmsql.spark.writing.writer import check_target
-from jmsql.store.runner import runner
+from jmsql.store._sync.runner import runner
 from jmsql.xa import XAConnectionFactory, Xid
 from tests.integration.embedded.server_processes import kill_server
 from tests.texts import messages_left, send_texts

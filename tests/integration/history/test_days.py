@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 import jmsql
+from jmsql.store._sync.runner import runner
 from jmsql.store.history_partitions import HistoryPartitions
-from jmsql.store.runner import runner
 from jmsql.testing import wait_for
 from tests.integration.history.conftest import SetClock, dequeue, send
 from tests.leadership import maintain

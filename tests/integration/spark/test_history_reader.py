@@ -19,7 +19,7 @@ from jmsql.spark.reading.columns import Condition
 from jmsql.spark.reading.history import HistoryOrigin, HistorySpan, divide_history
 from jmsql.spark.reading.history_reader import HistoryReader
 from jmsql.spark.schema import HISTORY_COLUMNS
-from jmsql.store.runner import runner
+from jmsql.store._sync.runner import runner
 from tests.integration.client.server import Server, with_parameters
 from tests.integration.store.plans import Plan
 

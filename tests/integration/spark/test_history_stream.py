@@ -17,8 +17,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 import jmsql
 from jmsql.spark.options import Options
 from jmsql.spark.streaming.history_stream_reader import HistoryStreamReader
+from jmsql.store._sync.runner import runner
 from jmsql.store.history_partitions import HistoryPartitions
-from jmsql.store.runner import runner
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 from tests.leadership import SUSPEND_MAINTENANCE

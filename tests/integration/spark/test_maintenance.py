@@ -16,9 +16,9 @@ from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.prepared import prepare
 from jmsql.spark.writing.staging import Attempt, begin_attempt
 from jmsql.spark.writing.writer import check_target
+from jmsql.store._sync.runner import runner
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.maintenance_task import MaintenanceTask, register_task, request_tasks
-from jmsql.store.runner import runner
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
 from tests.leadership import LEADER

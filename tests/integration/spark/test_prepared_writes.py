@@ -26,9 +26,9 @@ from jmsql.spark.writing.prepared import PreparedTransactions, finish_transactio
 from jmsql.spark.writing.prepared import prepare as prepare_attempt
 from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt, missing_queues
 from jmsql.spark.writing.writer import BatchWriter
+from jmsql.store._sync.runner import runner
 from jmsql.store.identifier import Schema
 from jmsql.store.lookup import queue_id
-from jmsql.store.runner import runner
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 

@@ -13,8 +13,8 @@ import pytest
 import jmsql
 from jmsql.spark.writing.copying import QueueCopy
 from jmsql.spark.writing.outgoing import Staging
+from jmsql.store._sync.runner import runner
 from jmsql.store.lookup import queue_id
-from jmsql.store.runner import runner
 from tests.integration.client.server import Server, with_parameters
 
 SCHEMA = pa.schema(

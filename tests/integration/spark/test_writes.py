@@ -10,7 +10,7 @@ from jmsql import JMSException
 from jmsql.spark.writing.commit import send_once
 from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt, forget_attempts
-from jmsql.store.runner import runner
+from jmsql.store._sync.runner import runner
 from jmsql.testing import wait_for
 
 ORDERS = StagedDestination("queue://orders", is_delayed=False)

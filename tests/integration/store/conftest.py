@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from jmsql.store import lookup
+from jmsql.store._sync.runner import Runner, runner
 from jmsql.store.message_key import MessageKey
 from jmsql.store.rows import MessageRow, OutgoingMessage
-from jmsql.store.runner import Runner, runner
 from jmsql.store.send import send as store_send
 from jmsql.store.statement import Query, Steps
 

@@ -12,10 +12,10 @@ import pytest
 from psycopg import sql
 
 import jmsql
-from jmsql.store.autocommit import open_runner
+from jmsql.store._sync.autocommit import open_runner
+from jmsql.store._sync.runner import runner
 from jmsql.store.diagnosis import tables_without_pages
 from jmsql.store.maintenance import Maintenance
-from jmsql.store.runner import runner
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
 from tests.integration.store.plans import bloat_indexes

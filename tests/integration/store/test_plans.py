@@ -17,6 +17,7 @@ import pytest
 import jmsql
 from jmsql.selectors import Selector
 from jmsql.store import due_messages
+from jmsql.store._sync.runner import runner
 from jmsql.store.acknowledge import acknowledge, delete_locked, forget_deliveries
 from jmsql.store.candidates import first_of_groups_statement
 from jmsql.store.columns import SEND_COLUMNS
@@ -40,7 +41,6 @@ from jmsql.store.redelivery import (
     release_claimed,
 )
 from jmsql.store.rows import OutgoingMessage
-from jmsql.store.runner import runner
 from jmsql.store.send import insertion
 from jmsql.store.statement import Query, Statement
 from jmsql.timings import Timings

@@ -14,8 +14,8 @@ import jmsql
 from jmsql import AcknowledgeMode, ConnectionFactory, Queue, Topic
 from jmsql.admin import Administration
 from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt, remove_staged, send_staged
+from jmsql.store._sync.runner import runner
 from jmsql.store.history_partitions import HistoryPartitions
-from jmsql.store.runner import runner
 from jmsql.testing import wait_for
 
 ORDERS = Queue("orders")

@@ -22,7 +22,7 @@ from jmsql import (
 )
 from jmsql.admin import Administration
 from jmsql.embedded import start_server
-from jmsql.store.runner import runner
+from jmsql.store._sync.runner import runner
 from jmsql.store.subscriptions import SubscriptionDefinition, attach
 from jmsql.testing import drain
 from tests.background import Background

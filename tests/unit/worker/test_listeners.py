@@ -26,7 +26,7 @@ from jmsql import (
     TextMessage,
     Topic,
 )
-from jmsql.client.jms_producer import message_of
+from jmsql.client._sync.exchange.jms_producer import message_of
 from jmsql.worker import Application
 from jmsql.worker.parameters import HandlerCall
 

@@ -1,0 +1,1 @@
+"""Administration: destinations, messages, access, administered objects and history."""

@@ -1,0 +1,473 @@
+"""Administration from Python: destinations, messages, subscriptions, access, administered objects and history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self, Unpack
+
+from sqlalchemy import Engine
+
+from jmsql.client._sync.administration.administered_objects import AdministeredObject, AdministeredObjects
+from jmsql.client._sync.administration.history import History
+from jmsql.client._sync.connection.factory import ConnectionFactory, default_url
+from jmsql.destinations import Destination, Queue, Topic, named_destination, require_topic
+from jmsql.exceptions import IllegalStateException
+from jmsql.public_names import set_module
+from jmsql.selectors import Selector
+from jmsql.store import access, destination_settings, inspection
+from jmsql.store._sync.autocommit import LazyRunner, open_runner
+from jmsql.store.access import AccessSummary, Action
+from jmsql.store.automatic_creation import automatic_creation, set_automatic_creation
+from jmsql.store.dead_letters import DeadLetter, Retry, first_dead_letters, retry
+from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
+from jmsql.store.engine import parse_url, without_secrets
+from jmsql.store.inspection import (
+    BrowsedMessage,
+    ClientSummary,
+    FoundMessage,
+    QueueSummary,
+    SubscriptionSummary,
+)
+from jmsql.store.migration import DEFAULT_SCHEMA
+from jmsql.store.move import move
+from jmsql.store.purge import purge
+from jmsql.store.statement import in_transaction
+from jmsql.store.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
+from jmsql.timings import Timings
+
+__all__ = ["Administration"]
+
+
+@set_module("jmsql.admin")
+class Administration:
+    """Inspects and changes destinations and their messages. Each change commits by itself. A context manager.
+
+    It connects when it is entered, else at its first use. A destination is given as an object, or as text: a queue's
+    name, ``queue://NAME`` or ``topic://NAME``.
+
+    Args:
+        database: A URL, a connection factory, or a SQLAlchemy engine that uses psycopg. None: what the environment
+            variable ``JMSQL_URL`` says, else the embedded server.
+        schema: The PostgreSQL schema of jmsql's tables; None: the factory's, else ``jmsql``.
+
+    Raises:
+        JMSException: The URL cannot be read.
+    """
+
+    def __init__(self, database: str | ConnectionFactory | Engine | None = None, *, schema: str | None = None) -> None:
+        timings = Timings()
+        if isinstance(database, ConnectionFactory):
+            timings = database.timings
+            schema = schema or database.schema
+            database = database.url
+        name, url_or_engine = schema or DEFAULT_SCHEMA, database
+        self._where = _shown(url_or_engine)
+        self._runner = LazyRunner(lambda: open_runner(url_or_engine or default_url(name), name, timings), name)
+        self._objects = AdministeredObjects(self._runner)
+        self._history = History(self._runner, timings.prune_lock_timeout)
+
+    def connect(self) -> None:
+        """Connect, unless it is connected.
+
+        Raises:
+            IllegalStateException: It is closed.
+            JMSException: The database cannot be reached, or the schema is missing or of another version.
+        """
+        self._runner.connect()
+
+    # Destinations
+
+    def create(self, destination: Destination | str, **settings: Unpack[DestinationSettings]) -> bool:
+        """Make a queue or topic if it is not there, and change the settings that are given.
+
+        Returns:
+            Whether it was made.
+
+        Raises:
+            InvalidDestinationException: It is not a destination, or a queue that a setting names is not there.
+            JMSException: A setting cannot have the value.
+        """
+        return self._runner.run(destination_settings.create(named_destination(destination), settings))
+
+    def create_queue(self, name: str, **settings: Unpack[DestinationSettings]) -> Queue:
+        """Make a queue if it is not there, change the settings that are given, and return it; raises as `create`."""
+        queue = Queue(name)
+        self._runner.run(destination_settings.create(queue, settings))
+        return queue
+
+    def create_topic(self, name: str, **settings: Unpack[DestinationSettings]) -> Topic:
+        """Make a topic if it is not there, change the settings that are given, and return it; raises as `create`."""
+        topic = Topic(name)
+        self._runner.run(destination_settings.create(topic, settings))
+        return topic
+
+    def alter(self, destination: Destination | str, **settings: Unpack[DestinationSettings]) -> None:
+        """Change settings of a queue, or of a topic and all its subscriptions.
+
+        Raises:
+            InvalidDestinationException: There is no such destination, or no queue that a setting names.
+            JMSException: A setting cannot have the value.
+        """
+        self._runner.run(destination_settings.alter(named_destination(destination), settings))
+
+    def reset(self, destination: Destination | str, *settings: str) -> None:
+        """Change settings, given by their names, to what they are by default.
+
+        Raises:
+            InvalidDestinationException: There is no such destination.
+            JMSException: There is no such setting.
+        """
+        self._runner.run(destination_settings.reset(named_destination(destination), settings))
+
+    def pause(self, destination: Destination | str) -> None:
+        """Stop the delivery of messages from a queue, or from all subscriptions of a topic; they still collect.
+
+        Nobody gets a message any more, also of those that consumers have fetched and not delivered. What was delivered
+        can be acknowledged, committed or rolled back. Browsers see the messages, and those that expire go.
+
+        Raises:
+            InvalidDestinationException: There is no such destination.
+        """
+        self.alter(destination, paused=True)
+
+    def resume(self, destination: Destination | str) -> None:
+        """Go on with the delivery of messages, and wake the consumers that wait for one.
+
+        Raises:
+            InvalidDestinationException: There is no such destination.
+        """
+        self.alter(destination, paused=False)
+
+    def delete(self, destination: Destination | str, *, force: bool = False) -> None:
+        """Delete a queue with its messages, or a topic with its subscriptions and their messages.
+
+        Args:
+            destination: The queue or topic.
+            force: Delete it also while clients receive from it. Their consumers then wait for one of the same name to
+                be made; what they have received and not acknowledged goes when they let go of it.
+
+        Raises:
+            InvalidDestinationException: There is no such destination.
+            IllegalStateException: A client receives from it.
+        """
+        self._runner.run(destination_settings.delete(named_destination(destination), force=force))
+
+    def automatic_creation(self) -> bool:
+        """Return whether the first use of a queue or topic makes it, by all clients. It does by default."""
+        return self._runner.run(automatic_creation())
+
+    def set_automatic_creation(self, *, enabled: bool) -> None:
+        """Say whether the first use of a queue or topic makes it, by all clients."""
+        self._runner.run(set_automatic_creation(enabled=enabled))
+
+    def destinations(self) -> list[DestinationSummary]:
+        """Return all destinations, with what is set for them: queues first, by name."""
+        return self._runner.run(destination_settings.destinations())
+
+    def destination(self, destination: Destination | str) -> DestinationSummary:
+        """Return a destination, with what is set for it.
+
+        Raises:
+            InvalidDestinationException: There is no such destination.
+        """
+        return self._runner.run(destination_settings.destination_summary(named_destination(destination)))
+
+    # Inspection
+
+    def queues(self) -> list[QueueSummary]:
+        """Return all queues, by name, with the number of their messages."""
+        return self._runner.run(inspection.queues())
+
+    def subscriptions(self) -> list[SubscriptionSummary]:
+        """Return all subscriptions, by topic and name, with the number of their messages."""
+        return self._runner.run(inspection.subscriptions())
+
+    def clients(self) -> list[ClientSummary]:
+        """Return the connections of clients, the oldest first."""
+        return self._runner.run(inspection.clients())
+
+    def count(self, queue: Queue | str, selector: str | None = None) -> int:
+        """Return how many messages a queue holds that match a selector, whatever their state.
+
+        Raises:
+            InvalidDestinationException: There is no such queue.
+            InvalidSelectorException: The selector has an error; the message shows where.
+        """
+        return self._runner.run(inspection.count(_queue_name(queue), Selector.parse(selector)))
+
+    def browse(self, queue: Queue | str, selector: str | None = None, *, limit: int = 100) -> Iterator[BrowsedMessage]:
+        """Return the first messages of a queue in their order, whatever their state; those that are delayed come last.
+
+        Raises:
+            InvalidDestinationException: There is no such queue.
+            InvalidSelectorException: The selector has an error; the message shows where.
+        """
+        return inspection.browse(self._runner, _queue_name(queue), Selector.parse(selector), limit)
+
+    def browse_subscription(
+        self, name: str, selector: str | None = None, *, client_id: str | None = None, limit: int = 100
+    ) -> Iterator[BrowsedMessage]:
+        """Return the first messages that a durable subscription has collected, as `browse` does those of a queue.
+
+        Raises:
+            InvalidDestinationException: There is no subscription of that name for the client identifier.
+            InvalidSelectorException: The selector has an error; the message shows where.
+        """
+        return inspection.browse_subscription(self._runner, name, client_id, Selector.parse(selector), limit)
+
+    def message(self, message_id: str) -> list[FoundMessage]:
+        """Return a message, once for each queue and subscription that holds it, whatever its state.
+
+        All messages are read for it. What has left its destination is in the `history`, if that is kept.
+
+        Args:
+            message_id: Its JMSMessageID, with or without ``ID:``.
+        """
+        return self._runner.run(inspection.message(message_id))
+
+    def subscription(self, name: str, client_id: str | None = None) -> SubscriptionSummary | None:
+        """Return a durable subscription, or None if there is none of that name for the client identifier."""
+        return self._runner.run(inspection.subscription(name, client_id))
+
+    @property
+    def history(self) -> History:
+        """What has left the destinations that keep history."""
+        return self._history
+
+    # Messages and subscriptions
+
+    def purge(self, queue: Queue | str, selector: str | None = None) -> Iterator[int]:
+        """Delete the messages that are in a queue now, but for those that a session holds.
+
+        Yields:
+            How many were deleted, after each step. Each step commits.
+
+        Raises:
+            InvalidDestinationException: There is no such queue.
+            InvalidSelectorException: The selector has an error; the message shows where.
+        """
+        return purge(self._runner, _queue_name(queue), Selector.parse(selector))
+
+    def subscribe(
+        self,
+        topic: Topic | str,
+        name: str,
+        selector: str | None = None,
+        *,
+        client_id: str | None = None,
+        shared: bool = False,
+        no_local: bool = False,
+    ) -> bool:
+        """Make a durable subscription if it is not there: it collects messages before its first consumer comes.
+
+        Args:
+            topic: The topic, which is made if need be.
+            name: The subscription's name.
+            selector: Which of the topic's messages are wanted; None or "": all.
+            client_id: The client identifier that it belongs to; None: it is shared, and belongs to none.
+            shared: Whether its consumers share it; see `Session.create_shared_durable_consumer`.
+            no_local: Whether to leave out what that client publishes.
+
+        Returns:
+            Whether it was made.
+
+        Raises:
+            IllegalStateException: There is another of that name, with another topic, selector or `no_local`, which is
+                left as it is; or it is neither shared nor given a client identifier.
+            InvalidDestinationException: It is not a topic.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            ValueError: The name is empty.
+        """
+        target = require_topic(
+            Topic(topic) if isinstance(topic, str) and "://" not in topic else named_destination(topic)
+        )
+        if not name:
+            raise ValueError("A subscription's name has at least one character.")
+        if client_id is None and not shared:
+            raise IllegalStateException(
+                "A durable subscription belongs to a client identifier, unless it is shared; give one of the two."
+            )
+        definition = SubscriptionDefinition(
+            target.name, Selector.parse(selector), name, client_id, durable=True, shared=shared, no_local=no_local
+        )
+        return self._runner.run(in_transaction(create_durable(definition)))
+
+    def dead_letters(
+        self, queue: Queue | str | None = None, selector: str | None = None, *, limit: int = 100
+    ) -> list[DeadLetter]:
+        """Return the dead letters, those that died last first: where they come from, and why they are dead.
+
+        Args:
+            queue: Those in this queue; None: in all queues.
+            selector: Which of them; their properties ``JMS_jmsql_…`` may be compared as well. None: all.
+            limit: At most so many.
+
+        Raises:
+            InvalidDestinationException: There is no such queue.
+            InvalidSelectorException: The selector has an error; the message shows where.
+        """
+        return self._runner.run(
+            first_dead_letters(None if queue is None else _queue_name(queue), Selector.parse(selector), limit)
+        )
+
+    def retry(self, queue: Queue | str = "DLQ", selector: str | None = None, *, limit: int | None = None) -> Retry:
+        """Move the dead letters in a queue back to where they come from, in one transaction.
+
+        They keep their identifiers, headers, properties and bodies, and count as never delivered. They queue up behind
+        what is there. Those that a session holds stay, and those whose queue or subscription is gone.
+
+        Args:
+            queue: Where they are now.
+            selector: Which of them; None: all.
+            limit: The first so many; None: all.
+
+        Raises:
+            InvalidDestinationException: There is no such queue.
+            InvalidSelectorException: The selector has an error; the message shows where.
+        """
+        return self._runner.run(retry(_queue_name(queue), Selector.parse(selector), limit))
+
+    def move(
+        self, source: Queue | str, target: Queue | str, selector: str | None = None, *, limit: int | None = None
+    ) -> Iterator[int]:
+        """Move the messages that are in a queue now to another queue, but for those that a session holds.
+
+        They keep their headers, and come after those that are in the target already. Doing it again moves what is left.
+
+        Yields:
+            How many were moved, after each step. Each step is one transaction, of 5,000 messages at the most.
+
+        Raises:
+            InvalidDestinationException: One of the queues is not there.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            JMSException: The two queues are the same.
+        """
+        return move(self._runner, _queue_name(source), _queue_name(target), Selector.parse(selector), limit)
+
+    def unsubscribe(self, name: str, client_id: str | None = None) -> None:
+        """End a durable subscription, with its messages.
+
+        Raises:
+            InvalidDestinationException: There is none of that name for the client identifier.
+            IllegalStateException: It has a consumer, or messages that a session has not acknowledged.
+        """
+        self._runner.run(in_transaction(unsubscribe(name, client_id)))
+
+    # Access
+
+    def create_roles(self) -> list[str]:
+        """Make the roles ``jmsql_producer``, ``jmsql_consumer``, ``jmsql_browser`` and ``jmsql_admin``.
+
+        Their members may do with all destinations what the roles are called after. Roles are the server's, not the
+        database's: those that are there already are given the rights in this schema.
+
+        Returns:
+            Those that were not there.
+
+        Raises:
+            JMSSecurityException: The role that has connected may not make roles, or does not own the schema.
+        """
+        return self._runner.run(access.create_roles())
+
+    def grant(
+        self,
+        destination: Destination | str,
+        role: str,
+        *,
+        send: bool = False,
+        receive: bool = False,
+        browse: bool = False,
+    ) -> None:
+        """Let a role of PostgreSQL send to a destination, receive from it, or browse it.
+
+        The first grant switches PostgreSQL's row security on. From then on, only the owner of the schema and those
+        who were given access do anything with destinations.
+
+        Raises:
+            InvalidDestinationException: There is no such destination.
+            JMSSecurityException: The role that has connected does not administer the schema.
+            JMSException: There is no such role.
+        """
+        self._runner.run(access.grant(named_destination(destination), role, _actions(send, receive, browse)))
+
+    def revoke(
+        self,
+        destination: Destination | str,
+        role: str,
+        *,
+        send: bool = False,
+        receive: bool = False,
+        browse: bool = False,
+    ) -> None:
+        """Take back what `grant` has given; raises as `grant`."""
+        self._runner.run(access.revoke(named_destination(destination), role, _actions(send, receive, browse)))
+
+    def grants(self, destination: Destination | str | None = None) -> list[AccessSummary]:
+        """Return which roles have access, to a destination or, with None, to any; those with access to all come first.
+
+        Raises:
+            JMSException: The server could not be asked.
+        """
+        named = None if destination is None else named_destination(destination)
+        return self._runner.run(access.access_summaries(named))
+
+    # Administered objects
+
+    def bind(self, name: str, administered: ConnectionFactory | Destination) -> None:
+        """Keep a connection factory, queue or topic in the database, for [`lookup`][jmsql.lookup].
+
+        What was bound to the name is replaced. No password is stored: let it come from ``PGPASSWORD``, ``~/.pgpass``
+        or a service file where the factory is used, or give it to `create_connection`.
+
+        Args:
+            name: Such as ``jms/orders``.
+            administered: The object.
+
+        Raises:
+            JMSException: It is no such object, or a temporary destination; or the name is empty or too long.
+        """
+        self._objects.bind(name, administered)
+
+    def unbind(self, name: str) -> None:
+        """Forget what is bound to a name.
+
+        Raises:
+            JMSException: Nothing is.
+        """
+        self._objects.unbind(name)
+
+    def bindings(self) -> dict[str, AdministeredObject]:
+        """Return the administered objects that are bound, by name."""
+        return self._objects.all()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._runner.close()
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._where}>"
+
+
+def _shown(database: str | Engine | None) -> str:
+    if database is None:
+        return "of the environment"
+    return without_secrets(database.url if isinstance(database, Engine) else parse_url(database))
+
+
+def _queue_name(queue: Queue | str) -> str:
+    return queue.name if isinstance(queue, Queue) else queue
+
+
+def _actions(send: bool, receive: bool, browse: bool) -> list[Action]:
+    wanted: dict[Action, bool] = {"send": send, "receive": receive, "browse": browse}
+    return [action for action, is_wanted in wanted.items() if is_wanted]

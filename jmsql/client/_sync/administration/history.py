@@ -1,0 +1,200 @@
+"""The history of destinations that keep one: a look at it, its way back to a queue, and its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime
+
+from jmsql.destinations import Destination, Queue, named_destination
+from jmsql.public_names import set_module
+from jmsql.selectors import Selector
+from jmsql.store import past_messages
+from jmsql.store._sync.runner import Runner
+from jmsql.store.history_partitions import HistoryDay, HistoryPartitions, PruneStep, held_message
+from jmsql.store.past_messages import HistoryRange, PastMessage
+
+__all__ = ["OUTCOMES", "History"]
+
+logger = logging.getLogger("jmsql")
+
+OUTCOMES = ("acknowledged", "expired", "dead-lettered", "purged")
+"""How a message leaves its destination."""
+
+
+@set_module("jmsql.admin")
+class History:
+    """The messages that have left destinations which keep history.
+
+    Made by [`Administration.history`][jmsql.admin.Administration.history]. Times are those at which messages left.
+    Without a time zone they are this computer's.
+
+    Args:
+        runner: The administration's.
+        prune_lock_timeout: How many seconds `prune` waits for those who read the history.
+    """
+
+    def __init__(self, runner: Runner, prune_lock_timeout: float) -> None:
+        self._runner = runner
+        self._partitions = HistoryPartitions(
+            self._runner,
+            patience=prune_lock_timeout,
+            on_held=lambda day, sources: logger.warning(held_message(day, sources)),
+        )
+
+    def messages(
+        self,
+        destination: Destination | str | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        selector: str | None = None,
+        outcomes: Sequence[str] | None = None,
+        subscription: str | None = None,
+        limit: int = 100,
+    ) -> Iterator[PastMessage]:
+        """Return the messages that were the last to leave, the very last one first.
+
+        Args:
+            destination: Where they were; None: anywhere.
+            since: They left then or later.
+            until: They left before.
+            selector: What they match.
+            outcomes: How they left: "acknowledged", "expired", "dead-lettered", "purged"; None: in any way.
+            subscription: The name of the subscription to the topic; None: any.
+            limit: The most to return.
+
+        Raises:
+            InvalidSelectorException: The selector has an error; the message shows where.
+            ValueError: An outcome is none.
+        """
+        which = _range(destination, since, until, selector, outcomes, subscription)
+        return past_messages.read(self._runner, which, limit)
+
+    def message(self, message_id: str) -> list[PastMessage]:
+        """Return all entries for a message: one for each destination or subscription that it has left, the last first.
+
+        All of the history is read for it.
+        """
+        return list(past_messages.read(self._runner, HistoryRange(message_id=message_id), limit=1000))
+
+    def count(
+        self,
+        destination: Destination | str | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        selector: str | None = None,
+        outcomes: Sequence[str] | None = None,
+        subscription: str | None = None,
+    ) -> int:
+        """Return how many messages there are; the arguments are those of `messages`."""
+        return self._runner.run(
+            past_messages.count(_range(destination, since, until, selector, outcomes, subscription))
+        )
+
+    def replay(
+        self,
+        source: Destination | str,
+        target: Queue | str,
+        *,
+        since: datetime,
+        until: datetime | None = None,
+        selector: str | None = None,
+        outcomes: Sequence[str] = ("acknowledged",),
+        subscription: str | None = None,
+        keep_ids: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> int:
+        """Send what left a destination to a queue again, in the order in which it was first sent.
+
+        All of it is one transaction: when it fails, nothing was sent. What is repeated is sent twice. A message that
+        several subscriptions of a topic have had is sent once. Messages do not expire, and go without their delay; the
+        properties ``JMS_jmsql_ReplayedFrom`` and ``JMS_jmsql_ReplayedMessageID`` say what they were.
+
+        Args:
+            source: The queue or topic.
+            target: The queue.
+            since: What left then or later.
+            until: What left before; None: all that has left by now.
+            selector: Which of the messages; None: all.
+            outcomes: How they left, as in `messages`.
+            subscription: The name of the subscription whose messages they are; None: any.
+            keep_ids: Whether they keep their JMSMessageID and JMSTimestamp, instead of new ones.
+            progress: Called now and then with how many were sent and how many there are.
+
+        Returns:
+            How many were sent.
+
+        Raises:
+            InvalidDestinationException: There is no such queue.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            ValueError: An outcome is none.
+        """
+        which = _range(source, since, until, selector, outcomes, subscription)
+        name = target.name if isinstance(target, Queue) else target
+        return self._runner.run(past_messages.replay(which, name, keep_ids=keep_ids, progress=progress))
+
+    def days(self) -> list[HistoryDay]:
+        """Return the days in UTC that have a partition, the first one first."""
+        return self._partitions.days()
+
+    def readers(self, day: HistoryDay, destinations: Sequence[Destination] = ()) -> list[str]:
+        """Return the streaming reads of Spark that have not passed a day, by their numbers in ``spark_sources``.
+
+        Args:
+            day: The day.
+            destinations: Whose history of that day is meant; none named: all.
+        """
+        names = [destination.name for destination in destinations] or None
+        return self._partitions.cursors_before(day, names)
+
+    def today(self) -> date:
+        """Return the day in UTC to whose partition goes what leaves its destination now."""
+        return self._partitions.today()
+
+    def prune(self, *, before: date | None = None, destination: Destination | str | None = None) -> Iterator[PruneStep]:
+        """Remove what destinations keep no longer (`history_days`), or all that is older than a day.
+
+        Clients do the former by themselves. It takes the rights of the schema's owner, and waits for those who read the
+        history, for a minute at most, unless the factory's `timings` say otherwise; those who acknowledge messages do
+        not wait for it. What streaming reads of Spark have not passed stays, which is logged as a warning; with
+        `before` it goes, and those reads are told.
+
+        Yields:
+            What was removed, after each step. Each step commits.
+
+        Raises:
+            IllegalStateException: A transaction that is still open has acknowledged something in one of the days.
+            ValueError: A destination is given, and no day.
+        """
+        if before is None:
+            if destination is not None:
+                raise ValueError("Whose messages go is a question only together with a day.")
+            return self._partitions.apply_retention()
+        return self._partitions.remove(before, None if destination is None else named_destination(destination))
+
+
+def _range(
+    destination: Destination | str | None,
+    since: datetime | None,
+    until: datetime | None,
+    selector: str | None,
+    outcomes: Sequence[str] | None,
+    subscription: str | None,
+) -> HistoryRange:
+    for outcome in outcomes or ():
+        if outcome not in OUTCOMES:
+            raise ValueError(f"{outcome!r} is no outcome; there are {', '.join(OUTCOMES)}.")
+    return HistoryRange(
+        None if destination is None else named_destination(destination),
+        _timestamp(since),
+        _timestamp(until),
+        Selector.parse(selector),
+        outcomes,
+        subscription,
+    )
+
+
+def _timestamp(time: datetime | None) -> datetime | None:
+    return None if time is None else time.astimezone(UTC)

@@ -1,0 +1,368 @@
+"""The runner of a session: on one connection at a time, in one transaction at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import psycopg
+import sqlalchemy
+from psycopg.pq import TransactionStatus
+from sqlalchemy import Connection, event
+
+from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
+from jmsql.store._sync.pool import ConnectionPool
+from jmsql.store._sync.runner import PsycopgRunner, Runner
+from jmsql.store._sync.watched_connection import StatementListener, WatchedConnection
+from jmsql.store.acknowledge import Client, Recipient
+from jmsql.store.engine import LENT
+from jmsql.store.errors import is_connection_lost, translate
+from jmsql.store.savepoints import SavepointStep
+from jmsql.store.statement import Query, Result, Statement, Steps, nothing
+
+__all__ = ["SessionRunner"]
+
+T = TypeVar("T")
+
+logger = logging.getLogger("jmsql")
+
+_set_savepoint = Statement("set_savepoint", "savepoint jmsql_own", "setting a savepoint", nothing)
+_undo_savepoint = Statement("undo_savepoint", "rollback to savepoint jmsql_own", "rolling back to a savepoint", nothing)
+_release_savepoint = Statement("release_savepoint", "release savepoint jmsql_own", "releasing a savepoint", nothing)
+
+
+class SessionRunner(Runner):
+    """Takes a connection when it is first needed, and another one when that is lost.
+
+    Args:
+        pool: Where connections come from.
+        schema: The name of the schema.
+        transacted: Whether statements run in a transaction that lasts until commit or rollback; else each commits.
+        client: Who receives messages through it.
+        restricted: Whether policies hide something from the role.
+    """
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        schema: str,
+        *,
+        transacted: bool,
+        client: Client | None = None,
+        restricted: bool = False,
+    ) -> None:
+        super().__init__(schema)
+        self._pool = pool
+        self._transacted = transacted
+        self.recipient = Recipient(client, restricted=restricted)
+        """Who receives messages through it."""
+        self._closed = False
+        self._connection: sqlalchemy.Connection | None = None
+        self._runner: PsycopgRunner | None = None
+        self._driver_connection: psycopg.Connection[Any] | None = None
+        self.is_lent = False
+        """Whether the application has the connection. It may keep it for later transactions, and set savepoints."""
+        self.is_ours = False
+        """Whether the session has begun the open transaction, and the application has not been seen to do anything."""
+        self.was_committed = False
+        """Whether the application has committed the transaction, which is for the session to do."""
+        self._is_in_use = False
+        self._has_worked = False
+        self._was_rolled_back = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection that was in use is gone, and with it the transaction."""
+        return self._driver_connection is not None and self._driver_connection.closed
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a transaction is open at the server."""
+        return not self.is_idle
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a statement of the open transaction has failed, so that only a rollback can follow."""
+        connection = self._driver_connection
+        return connection is not None and connection.pgconn.transaction_status == TransactionStatus.INERROR
+
+    def begin(self) -> sqlalchemy.Connection:
+        """Connect, begin the transaction if there is to be one, and return the SQLAlchemy connection.
+
+        Raises:
+            IllegalStateException: It was closed, by another thread that did not wait for this one.
+            TransactionRolledBackException: The application has closed it, or rolled its transaction back.
+        """
+        if self._closed:
+            raise IllegalStateException("The session is closed.")
+        if self.is_lost and not self._is_in_use:
+            self.discard()
+        self._require_whole()
+        if self._connection is None:
+            connection = self._pool.connect()
+            if not self._transacted:
+                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            driver_connection = connection.connection.driver_connection
+            assert isinstance(driver_connection, psycopg.Connection)
+            self._connection, self._driver_connection = connection, driver_connection
+            self._runner = PsycopgRunner(driver_connection, self.schema)
+        if self._transacted:
+            self._is_in_use = True
+            if not self._connection.in_transaction():
+                self._connection.begin()
+        return self._connection
+
+    def run(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements in the transaction, which begins if none is open."""
+        self._begin_work()
+        assert self._runner is not None
+        return self._runner.run(work)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._runner is None or self._runner.is_idle
+
+    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        assert self._runner is not None
+        return self._runner.execute(statement, parameters)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def _begin_work(self) -> Connection:
+        connection = self.begin()
+        if self._transacted and not self.has_begun:
+            self.is_ours = True
+        self._has_worked = True
+        return connection
+
+    def lend(self, before_statement: StatementListener) -> Connection:
+        """Return the connection for the application to use in the transaction.
+
+        What the application sets on it (a role, a time limit) is not for others: its pool will close it.
+
+        Args:
+            before_statement: Called before each statement that the application runs, through SQLAlchemy or the driver.
+        """
+        connection = self.begin()
+        if not self.is_lent:
+            self.is_lent = True
+            connection.info[LENT] = True
+
+            def heed(step: SavepointStep | None) -> None:
+                self.is_ours = False
+                before_statement(step)
+
+            def note_commit(_: object) -> None:
+                self.was_committed = True
+
+            def note_rollback(_: object) -> None:
+                self._was_rolled_back = self._has_worked
+
+            assert isinstance(self._driver_connection, WatchedConnection)
+            self._driver_connection.watch(heed)
+            event.listen(connection, "commit", note_commit)
+            event.listen(connection, "rollback", note_rollback)
+        return connection
+
+    @contextlib.contextmanager
+    def savepoint(self) -> Iterator[Callable[[], None]]:
+        """Run statements in a savepoint, which an exception undoes. Yields a callable that undoes it, too."""
+        self.run(_set_savepoint.bind())
+        try:
+            yield lambda: self.run(_undo_savepoint.bind())
+        except BaseException as error:
+            if not is_connection_lost(error):
+                self.run(_undo_savepoint.bind())
+            raise
+        self.run(_release_savepoint.bind())
+
+    def require_transaction(self) -> None:
+        """Make sure that what the session did in the transaction is there to be committed.
+
+        Raises:
+            TransactionRolledBackException: The connection was lost, or the application has closed it or rolled its
+                transaction back.
+            JMSException: The application has ended the transaction, and nobody knows how.
+        """
+        if self.is_lost:
+            self._require_whole()
+            raise TransactionRolledBackException(
+                "The connection to PostgreSQL was lost, and with it the transaction. Do it again.", "08006"
+            )
+        self._require_whole()
+        if self.is_lent and self._has_worked and not (self.has_begun or self.was_committed):
+            raise JMSException(
+                "The session's transaction was ended through session.database, and whether it took effect is not "
+                "known. Leave its end to the session.",
+                "08007",
+            )
+
+    def _require_whole(self) -> None:
+        if self._connection is not None and self._connection.closed:
+            raise TransactionRolledBackException(
+                "session.database was closed, which rolled the transaction back. Leave closing it to the session; "
+                "call rollback(), and do the work again."
+            )
+        if self._was_rolled_back:
+            raise TransactionRolledBackException(
+                "session.database was rolled back, and with it what the session had done. Leave rolling back to the "
+                "session; call rollback(), and do the work again."
+            )
+
+    def _ended(self) -> None:
+        self._is_in_use = self._has_worked = self._was_rolled_back = self.was_committed = self.is_ours = False
+
+    def commit(self) -> None:
+        """Commit the transaction, if one is open.
+
+        Raises:
+            TransactionRolledBackException: It was lost: an earlier statement failed, or PostgreSQL refused to commit.
+            JMSException: The connection was cut while it committed, and nobody knows the outcome.
+        """
+        if self._connection is not None:
+            self._end(
+                "committing", self._connection.commit, "Look for the transaction's effects before doing it again."
+            )
+
+    def prepare(self, identifier: str) -> None:
+        """Prepare the transaction, so that any client can commit it or roll it back, and have none open then.
+
+        Args:
+            identifier: What PostgreSQL is to call it: digits, letters, and _+/= alone.
+
+        Raises:
+            TransactionRolledBackException: It was lost: an earlier statement failed, or PostgreSQL refused to prepare.
+            JMSException: The connection was cut meanwhile, and nobody knows the outcome.
+        """
+        connection = self.begin()
+
+        def prepare() -> None:
+            connection.exec_driver_sql(f"prepare transaction '{identifier}'")
+            connection.rollback()  # does nothing on the server, which has no transaction open now
+
+        self._end("preparing", prepare, "If tpc_recover() returns the transaction, it is prepared.")
+
+    def _end(self, doing: str, end: Callable[[], None], advice: str) -> None:
+        assert self._driver_connection is not None
+        if self._driver_connection.info.transaction_status == TransactionStatus.INERROR:
+            self.rollback()
+            raise TransactionRolledBackException(
+                "The transaction was rolled back: one of its statements had failed before. Do it again.", "25P02"
+            )
+        try:
+            end()
+        except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
+            if is_connection_lost(error):
+                self.discard()
+                raise JMSException(
+                    f"The connection was cut while {doing}; whether it took effect is not known. {advice}", "08007"
+                ) from error
+            failure = translate(error, doing)
+            self.rollback()
+            raise TransactionRolledBackException(str(failure), failure.error_code) from error
+        self._ended()
+
+    def rollback(self) -> None:
+        """Roll the transaction back, if one is open; a lost connection has done so already."""
+        if self._connection is None:
+            return
+        try:
+            self._connection.rollback()
+        except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
+            logger.info("%s", translate(error, "rolling back"))
+            self.discard()
+        if self._connection is not None and self._connection.closed:
+            self.discard()
+        self._ended()
+
+    def end_unused(self) -> None:
+        """End the transaction, which has changed nothing, if one is open.
+
+        By a commit where one can be: after a rollback psycopg prepares all statements again, and planning the next
+        fetch takes longer than the fetch.
+        """
+        if self._connection is None or self._driver_connection is None:
+            return
+        if self._driver_connection.info.transaction_status == TransactionStatus.INTRANS:
+            try:
+                self._connection.commit()
+            except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
+                logger.info("%s", translate(error, "ending a transaction"))
+                self.discard()
+            self._ended()
+        else:
+            self.rollback()
+
+    @contextlib.contextmanager
+    def receiving(self) -> Iterator[Callable[[], None]]:
+        """Run statements in a transaction of their own, whose commit may fail unnoticed once something was received.
+
+        Yields a callable that notes that a message was received. If the connection breaks in the commit after that,
+        nobody knows whether it took effect, and the message is better delivered twice than lost. If the block raises
+        an exception after that, nothing was received.
+        """
+        received = False
+
+        def note() -> None:
+            nonlocal received
+            received = True
+
+        self.begin()
+        assert self._driver_connection is not None
+        try:
+            # What a pipeline sends is one transaction, and its end commits. So the message is here before the commit
+            # is asked for, and yet there are but two round trips.
+            with self._driver_connection.pipeline():
+                try:
+                    yield note
+                except BaseException:
+                    if received:
+                        received = False
+                        self._undo_in_pipeline(self._driver_connection)
+                    raise
+        except psycopg.Error as error:
+            failure = translate(error, "receiving")
+            if not (received and is_connection_lost(error)):
+                raise failure from error
+            logger.warning("%s The message is delivered, and may come again.", failure)
+
+    @staticmethod
+    def _undo_in_pipeline(connection: psycopg.Connection[Any]) -> None:
+        """Roll back what a pipeline has done so far, whose end would commit it otherwise."""
+        # Else psycopg, on seeing the rollback, would have the server forget its prepared statements, which in a
+        # pipeline it does too late: after it has prepared the next one.
+        threshold, connection.prepare_threshold = connection.prepare_threshold, None
+        try:
+            with contextlib.suppress(psycopg.Error):  # a connection that is lost has rolled back
+                connection.execute("begin")  # makes the transaction one that can be ended
+                connection.execute("rollback")
+        finally:
+            connection.prepare_threshold = threshold
+
+    def discard(self) -> None:
+        """Give the connection up; the next use takes another one."""
+        connection = self._connection
+        self._forget_connection()
+        if connection is not None and not connection.closed:
+            connection.invalidate()
+            connection.close()
+
+    def close(self) -> None:
+        """Roll back and release the connection to its pool, for good."""
+        self._closed = True
+        if self.is_lost:
+            self.discard()
+            return
+        self.rollback()
+        if self._connection is not None:
+            self._connection.close()
+        self._forget_connection()
+
+    def _forget_connection(self) -> None:
+        self._connection = self._runner = self._driver_connection = None
+        self.is_lent = False
+        self._ended()
