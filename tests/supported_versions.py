@@ -36,7 +36,38 @@ CORE = (
     "tests/integration/enlistment/test_sqlalchemy.py",
     "tests/integration/store/test_migration.py",
 )
-"""What is run: what uses psycopg, SQLAlchemy, Alembic and Lark."""
+"""What is run with another Python: what uses psycopg, SQLAlchemy, Alembic and Lark."""
+
+INTERFACES = (
+    *(
+        f"tests/unit/selectors/test_syntax.py::{name}"
+        for name in (
+            "test_blank_tab_form_feed_and_line_ends_separate",
+            "test_errors_say_where_and_why",
+            "test_other_names_are_refused",
+            "test_precedence",
+        )
+    ),
+    "tests/compliance/test_client_acknowledge.py::test_acknowledging_the_last_message_covers_all",
+    "tests/compliance/test_commit.py::test_commit_after_a_statement_failed_is_a_rollback",
+    "tests/compliance/test_commit.py::test_commit_that_ends_in_a_rollback_says_so",
+    "tests/integration/enlistment/test_psycopg.py",
+    "tests/integration/enlistment/test_sqlalchemy.py",
+    "tests/integration/store/test_migration.py::test_it_joins_the_alembic_of_an_application",
+    "tests/integration/store/test_migration.py::test_newer_schema_is_refused_in_a_sentence",
+    "tests/integration/two_phase_commit/test_context.py::test_what_it_receives_and_sends_is_prepared_together",
+    *(
+        f"tests/integration/two_phase_commit/test_in_doubt.py::{name}"
+        for name in (
+            "test_refused_preparation_rolls_back_and_frees_the_session",
+            "test_cut_connection_costs_the_transaction_that_is_not_prepared",
+        )
+    ),
+)
+"""What is run with other packages alone: each function and method of theirs that jmsql calls is called at least once.
+
+Found by `sys.setprofile` around each test of `CORE` and of two-phase commits.
+"""
 
 TEST_PACKAGES = (
     *("hypothesis", "msgspec", "pydantic", "pytest", "pytest-asyncio", "pytest-randomly", "pytest-timeout"),
@@ -82,16 +113,16 @@ def versions(interpreter: Path) -> str:
     return _uv("pip", "freeze", "--python", str(interpreter))
 
 
-def run_core_tests(interpreter: Path, server_url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the core's tests, on a database of their own.
+def run_tests(interpreter: Path, server_url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run tests of the core, on a database of their own.
 
     Args:
         interpreter: That of the environment.
         server_url: The server on which to make the database.
-        arguments: What pytest is given beside the tests.
+        arguments: The tests, and what else pytest is given.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
-    command = [str(interpreter), "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, *CORE]
+    command = [str(interpreter), "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     return subprocess.run(
         command,
         cwd=ROOT,
@@ -133,7 +164,7 @@ def main(pythons: Iterable[str]) -> int:
             for resolution in ("highest", "lowest-direct"):
                 with tempfile.TemporaryDirectory(prefix="jmsql-python-") as directory:
                     interpreter = make_environment(Path(directory), python, resolution)
-                    ran = run_core_tests(interpreter, server_url)
+                    ran = run_tests(interpreter, server_url, *CORE)
                 summary = ran.stdout.rstrip().rpartition("\n")[2]
                 print(f"{python}, {resolution}: {summary}", flush=True)
                 if ran.returncode:

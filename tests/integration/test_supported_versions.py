@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.supported_versions import ROOT, RegistryUnreachableError, make_environment, run_core_tests, versions
+from tests.supported_versions import (
+    INTERFACES,
+    ROOT,
+    RegistryUnreachableError,
+    make_environment,
+    run_tests,
+    versions,
+)
 
 
 @pytest.mark.timeout(600)
@@ -21,5 +28,5 @@ def test_the_core_works_with_the_oldest_packages_that_it_admits(jmsql_server_url
     declared = (ROOT / "pyproject.toml").read_text().partition("\ndependencies = [")[2].partition("\n]")[0]
     for name, oldest in re.findall(r'"(\w+)>=([\d.]+)', declared):
         assert re.search(rf"^{name}=={re.escape(oldest)}(\.0)*$", installed, re.MULTILINE), (name, installed)
-    ran = run_core_tests(interpreter, jmsql_server_url, "--numprocesses", "0")
+    ran = run_tests(interpreter, jmsql_server_url, "--numprocesses", "0", "--route", "direct", *INTERFACES)
     assert ran.returncode == 0, ran.stdout + ran.stderr
