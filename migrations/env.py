@@ -10,7 +10,8 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import Connection
 
-from jmsql.store.migration import DEFAULT_SCHEMA, VERSION_TABLE, create_schemas
+from jmsql.store.migration import create_schemas
+from jmsql.store.schema_version import DEFAULT_SCHEMA, VERSION_TABLE
 
 
 def run() -> None:

@@ -47,7 +47,7 @@ def advice_for(context: typer.Context, text: str) -> str:
         context: The command's, or one around it.
         text: The text, with commands in backticks.
     """
-    from jmsql.store.migration import DEFAULT_SCHEMA
+    from jmsql.store.schema_version import DEFAULT_SCHEMA
 
     schema: str = context.meta.get(_SCHEMA, DEFAULT_SCHEMA)
     if schema == DEFAULT_SCHEMA:
@@ -60,7 +60,7 @@ def _without_password(context: typer.Context, parameter: typer.CallbackParam, ur
     source = context.get_parameter_source(parameter.name or "")
     if url is None or source is None or source.name != "COMMANDLINE":
         return url
-    from jmsql.store.engine import parse_url
+    from jmsql.store.database_url import parse_url
 
     if parse_url(url).password is not None:
         raise typer.BadParameter(

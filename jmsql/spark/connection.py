@@ -15,10 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from sqlalchemy import URL
 
 from jmsql.exceptions import JMSException
-from jmsql.store.engine import connect, parse_url
+from jmsql.store.database_url import DatabaseUrl, parse_url
+from jmsql.store.engine import connect
 from jmsql.store.errors import from_sqlstate, jms_errors, translate
 from jmsql.store.keepalives import keepalive_parameters, reader_settings
 from jmsql.store.statement import Query
@@ -41,7 +41,7 @@ def _variable(name: str) -> str:
     return _VARIABLE_PREFIX + re.sub(r"\W", "_", name).upper()
 
 
-def _parse(url: str, source: str) -> URL:
+def _parse(url: str, source: str) -> DatabaseUrl:
     try:
         return parse_url(url)
     except JMSException as error:
@@ -76,7 +76,7 @@ class DatabaseReference:
                     "it in PostgreSQL's password file (PGPASSFILE) on each worker, or use option 'connection'."
                 )
 
-    def resolve(self) -> URL:
+    def resolve(self) -> DatabaseUrl:
         """Find the URL, as this process sees it.
 
         Raises:
@@ -98,7 +98,7 @@ class DatabaseReference:
         found = os.environ.get(variable)
         if found is not None:
             return _parse(found, f"Option 'connection', the environment variable {variable}")
-        return URL.create("postgresql+psycopg", query={"service": self.connection})
+        return DatabaseUrl(query={"service": self.connection})
 
     def _call(self, module: str, function: str) -> str:
         try:
@@ -116,10 +116,10 @@ class DatabaseReference:
         """Return the URL as libpq reads it, with whatever secret it holds, and with time-outs where it has none."""
         url = self.resolve()
         limits = keepalive_parameters(url.query, Timings())
-        url = url.update_query_dict({name: str(value) for name, value in limits.items()})
+        url = url.with_parameters({name: str(value) for name, value in limits.items()})
         if "application_name" not in url.query:
-            url = url.update_query_dict({"application_name": application_name})
-        return url.set(drivername="postgresql").render_as_string(hide_password=False)
+            url = url.with_parameters({"application_name": application_name})
+        return url.text()
 
     def open(self, doing: str, *, autocommit: bool) -> psycopg.Connection[Any]:
         """Connect for control statements.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jmsql.exceptions import JMSException, JMSSecurityException
 from jmsql.store._sync.runner import Runner
-from jmsql.store.migration import check_version
+from jmsql.store.schema_version import check_version
 from jmsql.store.statement import SqlFile, first_value, rows
 
 __all__ = ["check_database", "check_rights"]

@@ -140,7 +140,7 @@ class ControlConnection:
             runner = PsycopgRunner(connection, schema, prepares=False)
             if database is not None:
                 runner.run(require_same_database(database))
-            server = look_at_server(runner, endpoint.url)
+            server = look_at_server(runner)
             clock.set(server.milliseconds)
             link = _make_known(connection, schema, timings, pooled=is_pooled)
             return cls(endpoint, schema, clock, timings, server, link)

@@ -10,7 +10,7 @@ import uuid
 from datetime import datetime
 from typing import NamedTuple
 
-from jmsql.store._sync.autocommit import AutocommitRunner, open_runner
+from jmsql.store._sync.autocommit import AutocommitRunner
 from jmsql.store.statement import Query, SqlFile, Statement, column, nothing, records, value
 
 __all__ = [
@@ -136,7 +136,7 @@ def notification_delay(runner: AutocommitRunner, timeout: float) -> float | None
         Statement(command, f"{command} {channel}", "listening for a notification", nothing).bind()
         for command in ("listen", "notify", "unlisten")
     )
-    with open_runner(runner.engine, runner.schema, requires_schema=False) as sender:
+    with runner.open_another() as sender:
         runner.run(listen)
         started = time.monotonic()
         sender.run(notify)

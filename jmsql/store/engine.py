@@ -1,25 +1,27 @@
-"""SQLAlchemy engines: how a URL becomes connections to PostgreSQL."""
+"""How a URL becomes connections to PostgreSQL, with SQLAlchemy's engines and without."""
 
 from __future__ import annotations
 
 import math
 import os
 import time
-from collections.abc import Hashable, Sequence
-from functools import cache, cached_property, lru_cache, partial
-from typing import Any
+from collections.abc import Hashable
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, Any
 
 import psycopg
-import sqlalchemy
-from sqlalchemy import URL, Dialect, Engine, make_url
-from sqlalchemy.exc import ArgumentError
-from sqlalchemy.pool import ConnectionPoolEntry
 
 from jmsql.exceptions import JMSException
+from jmsql.store.database_url import UNREADABLE, DatabaseUrl, parse_url, without_secrets
 from jmsql.store.errors import jms_errors
 from jmsql.store.keepalives import keepalive_parameters, keepalive_settings
 from jmsql.store.pooler import begin_connection, keeps_prepared_statements
 from jmsql.timings import Timings
+
+# SQLAlchemy is imported where it is used: it takes longer than all else that a command does.
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Dialect, Engine
+    from sqlalchemy.pool import ConnectionPoolEntry
 
 __all__ = [
     "LENT",
@@ -41,50 +43,8 @@ POOLED = "jmsql.pooled"
 _MOST_ENDPOINTS = 32
 """Each is for one URL, and so for one user and password."""
 
-_UNREADABLE = "The database URL cannot be read; write postgresql://user@host:port/database."
-_POSTGRESQL = {"postgresql", "postgres", "postgresql+psycopg"}
 
-
-def parse_url(url: str, user: str | None = None, password: str | None = None) -> URL:
-    """Read a database URL, with the user and password put in if they are given.
-
-    Args:
-        url: ``postgresql://user@host:port/database``, with libpq's parameters after a ``?``.
-        user: The PostgreSQL role, instead of the one in the URL.
-        password: Its password.
-
-    Raises:
-        JMSException: The text is no URL of a PostgreSQL database. The message never shows a password.
-    """
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):
-        # Not linked and not quoted: a password may stand anywhere in what could not be read.
-        raise JMSException(_UNREADABLE) from None
-    if parsed.drivername not in _POSTGRESQL:
-        raise JMSException(f"jmsql needs a PostgreSQL database: write postgresql://…, not {parsed.drivername}://….")
-    parsed = _credentials_in_front(parsed.set(drivername="postgresql+psycopg"))
-    if user is not None:
-        # Made with `create`, since set() would keep the password of the URL's user where none is given.
-        parsed = URL.create(parsed.drivername, user, password, parsed.host, parsed.port, parsed.database, parsed.query)
-    return parsed
-
-
-def _credentials_in_front(url: URL) -> URL:
-    """Move user and password, if they are parameters, to where they are hidden and can be replaced."""
-    given = {name: value for name in ("user", "password") if isinstance(value := url.query.get(name), str)}
-    if not given:
-        return url
-    url = url.difference_update_query(given)
-    return url.set(username=given.get("user", url.username), password=given.get("password", url.password))
-
-
-def without_secrets(url: URL) -> str:
-    """Return a URL as text that may be shown and logged."""
-    return url.difference_update_query(["sslpassword"]).render_as_string(hide_password=True)
-
-
-def open_engine(url: str | URL, *, timings: Timings = Timings(), **options: Any) -> Engine:
+def open_engine(url: str, *, timings: Timings = Timings(), **options: Any) -> Engine:
     """Make an engine for the database; nothing is connected yet.
 
     Its transactions run in READ COMMITTED, whatever the default of the database or of the role is. Through a pooler
@@ -97,7 +57,7 @@ def open_engine(url: str | URL, *, timings: Timings = Timings(), **options: Any)
         options: What [`sqlalchemy.create_engine`][] takes.
     """
     connecting = _Connecting(timings.connect_retry_delay)
-    return _open_engine(url if isinstance(url, URL) else parse_url(url), connecting, timings, **options)
+    return _open_engine(parse_url(url), connecting, timings, **options)
 
 
 def endpoint(url: str, user: str | None, password: str | None, timings: Timings) -> Endpoint:
@@ -114,7 +74,7 @@ def endpoint(url: str, user: str | None, password: str | None, timings: Timings)
     """
     given: object = url
     if not isinstance(given, str):
-        raise JMSException(_UNREADABLE)
+        raise JMSException(UNREADABLE)
     return _endpoint(url, user, password, timings, _environment())
 
 
@@ -133,7 +93,7 @@ class Endpoint:
         timings: Time-outs, where the URL says nothing of them.
     """
 
-    def __init__(self, url: URL, timings: Timings = Timings()) -> None:
+    def __init__(self, url: DatabaseUrl, timings: Timings = Timings()) -> None:
         self.url = url
         self.text = without_secrets(url)
         """The URL as it may be shown and logged."""
@@ -153,9 +113,8 @@ class Endpoint:
         Raises:
             JMSException: The server cannot be reached, or refuses.
         """
-        positional, parameters = self._arguments
         with jms_errors(f"connecting to {self.text}{role}"):
-            connection: psycopg.Connection[Any] = psycopg.connect(*positional, **parameters)
+            connection: psycopg.Connection[Any] = psycopg.connect(**self._arguments, autocommit=True)
             try:
                 is_pooled = _look_where_it_leads(connection, self._timings)
             except BaseException:
@@ -176,6 +135,8 @@ class Endpoint:
         """
         if self._template is not None and self._template[0] == facts:
             return _like(self._template[1])
+        import sqlalchemy
+
         engine = _open_engine(
             self.url,
             self._connecting,
@@ -195,10 +156,8 @@ class Endpoint:
         return engine
 
     @cached_property
-    def _arguments(self) -> tuple[Sequence[str], dict[str, Any]]:
-        parsed, arguments = _connect_arguments(self.url, self._timings)
-        positional, parameters = _dialect().create_connect_args(parsed)
-        return positional, {**parameters, **arguments, "autocommit": True}
+    def _arguments(self) -> dict[str, Any]:
+        return _given(self.url) | _beside(self.url, self._timings)
 
 
 def connect(url: str, *, autocommit: bool, timings: Timings = Timings()) -> psycopg.Connection[Any]:
@@ -257,21 +216,15 @@ class _Connecting:
             raise
 
 
-@cache
-def _dialect() -> Dialect:
-    """Return what translates URLs. It never connects, and knows no server."""
-    from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg  # takes longer than all else
-
-    return PGDialect_psycopg()  # type: ignore[no-untyped-call]
-
-
 def _open_engine(
-    url: URL,
+    url: DatabaseUrl,
     connecting: _Connecting,
     timings: Timings,
     connection_class: type[psycopg.Connection[Any]] = psycopg.Connection,
     **options: Any,
 ) -> Engine:
+    import sqlalchemy
+
     parsed, arguments = _connect_arguments(url, timings)
     engine = sqlalchemy.create_engine(
         parsed, hide_parameters=True, connect_args=arguments, isolation_level="READ COMMITTED", **options
@@ -282,9 +235,15 @@ def _open_engine(
     return engine
 
 
+def _of_sqlalchemy(url: DatabaseUrl) -> URL:
+    from sqlalchemy import URL
+
+    return URL.create("postgresql+psycopg", url.username, url.password, url.host, url.port, url.database, url.query)
+
+
 def _like(engine: Engine) -> Engine:
     """Return an engine with the same dialect, and a pool of the same kind with nothing in it."""
-    return Engine(engine.pool.recreate(), engine.dialect, engine.url, hide_parameters=engine.hide_parameters)
+    return type(engine)(engine.pool.recreate(), engine.dialect, engine.url, hide_parameters=engine.hide_parameters)
 
 
 def _environment() -> tuple[str | None, ...]:
@@ -292,15 +251,37 @@ def _environment() -> tuple[str | None, ...]:
     return tuple(os.environ.get(name) for name in ("PGAPPNAME", "PGSERVICE", "PGCONNECT_TIMEOUT"))
 
 
-def _connect_arguments(url: URL, timings: Timings) -> tuple[URL, dict[str, Any]]:
-    """Return the arguments that connections need beside those in the URL, and the URL."""
+def _connect_arguments(url: DatabaseUrl, timings: Timings) -> tuple[URL, dict[str, Any]]:
+    """Return a URL for SQLAlchemy, and the arguments that connections need beside it."""
+    return _of_sqlalchemy(url.without_parameters("sslpassword")), _beside(url, timings)  # it would show the parameter
+
+
+def _given(url: DatabaseUrl) -> dict[str, Any]:
+    """Return the arguments of a connection that its URL gives."""
+    hosts, ports = url.query.get("host", ""), url.query.get("port", "")
+    if not (isinstance(hosts, str) and isinstance(ports, str)) or {":", ","} & {*hosts, *ports}:
+        # Several hosts are written in several ways, which SQLAlchemy knows. Its dialect never connects here.
+        parsed = _of_sqlalchemy(url)
+        dialect: Dialect = parsed.get_dialect()()
+        return dict(dialect.create_connect_args(parsed)[1])
+    arguments = {
+        "host": url.host,
+        "port": url.port,
+        "dbname": url.database,
+        "user": url.username,
+        "password": url.password,
+    }
+    return {name: value for name, value in arguments.items() if value} | dict(url.query)
+
+
+def _beside(url: DatabaseUrl, timings: Timings) -> dict[str, Any]:
+    """Return the arguments that connections need beside those in the URL."""
     is_named = "application_name" in url.query or "PGAPPNAME" in os.environ
     arguments: dict[str, Any] = {} if is_named else {"application_name": "jmsql"}
     arguments |= keepalive_parameters(url.query, timings)
-    if "sslpassword" in url.query:  # SQLAlchemy would show it with the URL
+    if "sslpassword" in url.query:
         arguments["sslpassword"] = url.query["sslpassword"]
-        url = url.difference_update_query(["sslpassword"])
-    return url, arguments
+    return arguments
 
 
 def _prepare(connection: psycopg.Connection[Any], entry: ConnectionPoolEntry, *, timings: Timings) -> None:

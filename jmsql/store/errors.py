@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
-import sqlalchemy.exc
 
 from jmsql.exceptions import (
     IllegalStateException,
@@ -62,16 +62,19 @@ _OWN: dict[str, type[JMSException]] = {
     "JMS04": JMSSecurityException,
 }
 
-_DRIVER_ERRORS = (psycopg.Error, sqlalchemy.exc.SQLAlchemyError)
+
+def _is_of_sqlalchemy(error: BaseException, kind: str) -> bool:
+    """Tell whether `error` is of a class of `sqlalchemy.exc`. Where that is not loaded, nothing has raised one."""
+    exceptions = sys.modules.get("sqlalchemy.exc")
+    return exceptions is not None and isinstance(error, getattr(exceptions, kind))
 
 
 def _driver_error(error: BaseException) -> BaseException:
     """Return the driver's own error where a JMS exception comes from it, or SQLAlchemy has wrapped it."""
     if isinstance(error, JMSException) and error.__cause__ is not None:
         error = error.__cause__
-    if isinstance(error, sqlalchemy.exc.DBAPIError) and error.orig is not None:
-        return error.orig
-    return error
+    origin: BaseException | None = getattr(error, "orig", None) if _is_of_sqlalchemy(error, "DBAPIError") else None
+    return error if origin is None else origin
 
 
 def is_connection_lost(error: BaseException) -> bool:
@@ -99,7 +102,7 @@ def translate(error: BaseException, doing: str) -> JMSException:
     if code is None:
         if isinstance(origin, psycopg.OperationalError):
             return _without_code(detail, doing)
-        if isinstance(origin, sqlalchemy.exc.TimeoutError):
+        if _is_of_sqlalchemy(origin, "TimeoutError"):
             return ResourceAllocationException(f"{doing}: no connection of the pool became free in time.")
         return JMSException(f"{doing}: {detail}")
     if code in _OWN:
@@ -146,5 +149,7 @@ def jms_errors(doing: str) -> Iterator[None]:
     """Raise the errors of the driver and of SQLAlchemy that pass through as JMS exceptions, linked to their cause."""
     try:
         yield
-    except _DRIVER_ERRORS as error:
-        raise translate(error, doing) from error
+    except Exception as error:
+        if isinstance(error, psycopg.Error) or _is_of_sqlalchemy(error, "SQLAlchemyError"):
+            raise translate(error, doing) from error
+        raise

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.resources
-import shlex
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import psycopg
@@ -17,27 +13,24 @@ from sqlalchemy import Connection, Engine
 
 from jmsql.exceptions import JMSException, JMSSecurityException
 from jmsql.public_names import set_module
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.engine import open_engine
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import Schema, in_schema, internal_schema, quote_identifier
+from jmsql.store.schema_version import (
+    DEFAULT_SCHEMA,
+    VERSION_TABLE,
+    check_version,
+    current_version,
+    migrate_command,
+    migrations_directory,
+    newest_version,
+)
 
 # Alembic is imported where it is used: it takes longer than all else that clients import.
 
-__all__ = [
-    "DEFAULT_SCHEMA",
-    "VERSION_TABLE",
-    "apply_revision",
-    "check_schema",
-    "check_version",
-    "create_schemas",
-    "current_version",
-    "migrate",
-    "migrate_command",
-    "newest_version",
-]
+__all__ = ["apply_revision", "create_schemas", "migrate"]
 
-DEFAULT_SCHEMA = "jmsql"
-VERSION_TABLE = "schema_version"
 _MADE_BY_ANOTHER = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSchema, psycopg.errors.DuplicateTable)
 """What a run fails with that has waited for another to make the same schema."""
 _one_run = threading.Lock()
@@ -81,69 +74,6 @@ def apply_revision(version: str, scripts: Iterable[Path]) -> None:
             f"create table if not exists {table} (version_num varchar(32) primary key); "
             f"delete from {table}; insert into {table} values ('{version}')"
         )
-
-
-@cache
-def _migrations_directory() -> Traversable:
-    """Return the directory of the migrations, which may be in a ZIP archive: Spark brings packages along so."""
-    installed = importlib.resources.files("jmsql").joinpath("migrations")
-    return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / "migrations"
-
-
-@cache
-def newest_version() -> str:
-    """Return the version of the schema that this release works with: the number of its newest migration."""
-    names = (path.name for path in _migrations_directory().joinpath("versions").iterdir())
-    return max((name.partition("_")[0] for name in names if name[0].isdigit()), key=int)
-
-
-def current_version(connection: Connection, schema: str = DEFAULT_SCHEMA) -> str | None:
-    """Return the version of the schema in the database, or None if the schema is not there."""
-    table = f"{quote_identifier(schema)}.{VERSION_TABLE}"
-    if connection.scalar(sqlalchemy.select(sqlalchemy.func.to_regclass(table))) is None:
-        return None
-    version: str | None = connection.scalar(sqlalchemy.text(f"select version_num from {table}"))
-    return version
-
-
-def migrate_command(schema: str) -> str:
-    """Return the command that makes the schema or brings it up to date, for advice."""
-    return "`jmsql migrate`" if schema == DEFAULT_SCHEMA else f"`jmsql migrate --schema {shlex.quote(schema)}`"
-
-
-def check_schema(connection: Connection, schema: str = DEFAULT_SCHEMA) -> None:
-    """Make sure that the schema is there and of a version that this release works with.
-
-    Raises:
-        JMSException: It is not; the message says what to do.
-    """
-    check_version(current_version(connection, schema), schema)
-
-
-def check_version(found: str | None, schema: str) -> None:
-    """Make sure that this release works with a version of the schema, None if it is not there.
-
-    It does with its own, the one before and the one after, so that processes of two releases run side by side.
-
-    Raises:
-        JMSException: It does not; the message says what to do.
-    """
-    if found is None:
-        raise JMSException(
-            f"The database has no schema {schema!r}: run {migrate_command(schema)}, or jmsql.migrate(), to make it.",
-            "3F000",
-        )
-    number, newest = int(found), int(newest_version())
-    if max(newest - 1, 1) <= number <= newest + 1:
-        return
-    if number < newest:
-        advice = f"run {migrate_command(schema)}, or jmsql.migrate(), to bring it up to date"
-    else:
-        advice = "it was made by a newer release: upgrade jmsql"
-    raise JMSException(
-        f"The schema {schema!r} has version {found}, and this release works with version {newest_version()}: {advice}.",
-        "3F000",
-    )
 
 
 def _check_name(schema: str) -> None:
@@ -196,11 +126,14 @@ def _has_tables(connection: Connection, schema: str) -> bool:
 
 
 def _migrate(connection: Connection, schema: str) -> str | None:
-    former = current_version(connection, schema)
+    driver_connection = connection.connection.driver_connection
+    assert isinstance(driver_connection, psycopg.Connection)
+    runner = PsycopgRunner(driver_connection, schema, prepares=False)
+    former = runner.run(current_version(schema))
     if former is not None and former != newest_version():
         # Not an advisory lock, which any role could take and keep.
         connection.exec_driver_sql(f"lock table {quote_identifier(schema)}.{VERSION_TABLE} in share row exclusive mode")
-        former = current_version(connection, schema)
+        former = runner.run(current_version(schema))
     if (former is not None) != _has_tables(connection, schema):
         there, missing = (internal_schema(schema), schema) if former is None else (schema, internal_schema(schema))
         raise JMSException(
@@ -219,8 +152,9 @@ def _sufficient_rights(engine: Engine, schema: str) -> Iterator[None]:
     """Say which right is missing, where one is, and who gives it."""
     try:
         yield
-    except sqlalchemy.exc.DBAPIError as error:
-        if not isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
+    except (sqlalchemy.exc.DBAPIError, JMSSecurityException) as error:
+        refusal = error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) else error.__cause__
+        if not isinstance(refusal, psycopg.errors.InsufficientPrivilege):
             raise
         with engine.connect() as connection:
             role, database, owner = connection.execute(_RIGHTS, {"schema": schema}).one()
@@ -234,7 +168,7 @@ def _sufficient_rights(engine: Engine, schema: str) -> Iterator[None]:
         else:
             advice = f"something in it belongs to a role other than {role!r}"
         raise JMSSecurityException(
-            f"migrating the schema {schema!r}: {advice} ({error.orig.diag.message_primary}).", error.orig.sqlstate
+            f"migrating the schema {schema!r}: {advice} ({refusal.diag.message_primary}).", refusal.sqlstate
         ) from error
 
 
@@ -243,7 +177,7 @@ def _upgrade(connection: Connection, schema: str) -> None:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(_migrations_directory()).replace("%", "%%"))
+    config.set_main_option("script_location", str(migrations_directory()).replace("%", "%%"))
     config.set_main_option("jmsql_schema", schema.replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from jmsql.exceptions import InvalidSelectorException, JMSException
 from jmsql.selectors import Selector
-from jmsql.store._sync.autocommit import AutocommitRunner, open_runner
+from jmsql.store._sync.autocommit import AutocommitRunner
 from jmsql.store.identifier import in_schema, quote_identifier
 from jmsql.store.lookup import existing_queue
 from jmsql.store.receive import browse_statement
@@ -229,7 +229,7 @@ class _Watch:
     def _run(self) -> None:
         look = _progress.bind(process_id=self._maker.connection.info.backend_pid)
         try:
-            with open_runner(self._maker.engine, self._maker.schema, requires_schema=False) as watcher:
+            with self._maker.open_another() as watcher:
                 while not self._ended.wait(_LOOK):
                     for progress in watcher.run(look):
                         self._tell(progress)

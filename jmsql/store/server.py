@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from sqlalchemy import URL
-
 from jmsql.exceptions import JMSException
-from jmsql.store._sync.autocommit import open_runner
 from jmsql.store._sync.runner import Runner
-from jmsql.store.migration import check_version
+from jmsql.store.schema_version import check_schema, check_version
 from jmsql.store.statement import SqlFile, rows
 
 __all__ = ["Server", "look_at_server"]
@@ -33,12 +30,11 @@ class Server(NamedTuple):
     """Which database it is, and what SQLAlchemy's dialect asks there on an engine's first connection."""
 
 
-def look_at_server(runner: Runner, url: URL) -> Server:
+def look_at_server(runner: Runner) -> Server:
     """Ask for what a client has to know, and make sure that the schema is there and of the right version.
 
     Args:
         runner: Runs statements on a new connection, in autocommit mode.
-        url: Where the connection leads.
 
     Raises:
         JMSException: The schema is not; the message says what to do.
@@ -47,7 +43,7 @@ def look_at_server(runner: Runner, url: URL) -> Server:
         [(schema_version, version, milliseconds, is_restricted, *dialect)] = runner.run(_server.bind())
     except JMSException as error:
         if error.error_code in _MISSING:
-            open_runner(url, runner.schema).close()
+            runner.run(check_schema(runner.schema))
         raise
     check_version(schema_version, runner.schema)
     return Server(version, milliseconds, is_restricted, tuple(dialect))

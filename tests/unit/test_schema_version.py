@@ -5,20 +5,20 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from jmsql import JMSException
-from jmsql.store import migration
+from jmsql.store import schema_version
 
 
 def test_newest_version_is_that_of_the_last_migration() -> None:
     """It is read from the files' names, since clients need it and Alembic is slow to import."""
     config = Config()
-    config.set_main_option("script_location", str(migration._migrations_directory()))
-    assert ScriptDirectory.from_config(config).get_current_head() == migration.newest_version()
+    config.set_main_option("script_location", str(schema_version.migrations_directory()))
+    assert ScriptDirectory.from_config(config).get_current_head() == schema_version.newest_version()
 
 
 @pytest.mark.parametrize("found", ["0009", "0010", "0011"])
 def test_release_works_with_the_version_before_and_the_one_after(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
-    monkeypatch.setattr(migration, "newest_version", lambda: "0010")
-    migration.check_version(found, "jmsql")
+    monkeypatch.setattr(schema_version, "newest_version", lambda: "0010")
+    schema_version.check_version(found, "jmsql")
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,6 @@ def test_release_works_with_the_version_before_and_the_one_after(monkeypatch: py
 def test_release_refuses_all_other_versions(
     monkeypatch: pytest.MonkeyPatch, newest: str, found: str, advice: str
 ) -> None:
-    monkeypatch.setattr(migration, "newest_version", lambda: newest)
+    monkeypatch.setattr(schema_version, "newest_version", lambda: newest)
     with pytest.raises(JMSException, match=f"version {found}, .* version {newest}: .*{advice}"):
-        migration.check_version(found, "jmsql")
+        schema_version.check_version(found, "jmsql")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.output import console, print_json, working
 from jmsql.store import migration
+from jmsql.store.schema_version import newest_version
 
 __all__ = ["migrate"]
 
@@ -20,7 +21,7 @@ def migrate(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) ->
     database = open_database(url, schema)
     with working(f"Migrating the schema {schema!r} ..."):
         before = migration.migrate(database.url, schema)
-    after = migration.newest_version()
+    after = newest_version()
     if as_json:
         print_json({"schema": schema, "from": before, "to": max(before or after, after, key=int)})
     elif before == after:

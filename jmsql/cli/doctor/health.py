@@ -17,7 +17,7 @@ from jmsql.cli.output import counted
 from jmsql.store import diagnosis, inspection
 from jmsql.store._sync.autocommit import AutocommitRunner
 from jmsql.store.diagnosis import MessageTable, ServerFacts, SnapshotHolder
-from jmsql.store.migration import newest_version
+from jmsql.store.schema_version import current_version, newest_version
 
 __all__ = ["examine"]
 
@@ -89,7 +89,7 @@ def _durability(server: ServerFacts) -> Finding:
 
 
 def _schema(runner: AutocommitRunner) -> Finding:
-    found, wanted = runner.schema_version(), newest_version()
+    found, wanted = runner.run(current_version(runner.schema)), newest_version()
     if found == wanted:
         return Finding("schema", Health.ok, f"version {found}")
     if found is None:

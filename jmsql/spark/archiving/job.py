@@ -80,7 +80,7 @@ def archive(
     place = Target(spark, target)
     sink = open_sink(spark, place, settings.format)
     manifest = Manifest(spark, place, settings, checkpoint)
-    address = database.resolve().render_as_string(hide_password=False)
+    address = database.resolve().text()
     with Administration(address, schema=schema) as administration:
         days = Days(spark, administration, settings, sink)
         if dry_run:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import psycopg
-import sqlalchemy
-from sqlalchemy import URL, Engine
 
 from jmsql.exceptions import IllegalStateException, JMSException
-from jmsql.store._sync.pool import ConnectionPool
 from jmsql.store._sync.runner import PsycopgRunner, Runner
-from jmsql.store.engine import POOLED, open_engine
+from jmsql.store.database_url import parse_url
+from jmsql.store.engine import POOLED, Endpoint
 from jmsql.store.errors import jms_errors
-from jmsql.store.migration import check_schema, current_version
+from jmsql.store.schema_version import check_schema
 from jmsql.store.statement import Result, SqlFile, nothing
 from jmsql.timings import Timings
+
+if TYPE_CHECKING:  # with a URL, all is done without SQLAlchemy
+    import sqlalchemy
+    from sqlalchemy import Engine
+
+    from jmsql.store._sync.pool import ConnectionPool
 
 __all__ = ["AutocommitRunner", "LazyRunner", "open_runner", "pooled_runner"]
 
@@ -29,37 +32,39 @@ class AutocommitRunner(PsycopgRunner):
     """Runs statements each of which commits by itself. A context manager; made by `open_runner` and `pooled_runner`.
 
     Args:
-        database: The connection.
+        connection: The connection.
         schema: The plain name of the schema.
-        resources: What ends with it.
+        close: Ends the connection, or gives it back.
+        is_pooled: Whether it leads through a pooler.
         prepares: Whether statements are prepared.
+        another: Connects once more to the same place.
     """
 
-    __slots__ = ("_database", "_resources", "engine")
+    __slots__ = ("_another", "_close", "is_pooled")
 
     def __init__(
         self,
-        database: sqlalchemy.Connection,
+        connection: psycopg.Connection[Any],
         schema: str,
-        resources: ExitStack,
+        close: Callable[[], None],
         *,
+        is_pooled: bool,
+        another: Callable[[], AutocommitRunner],
         prepares: bool = True,
     ) -> None:
-        super().__init__(_of_psycopg(database), schema, prepares=prepares)
-        self._database = database
-        self._resources = resources
-        self.engine = database.engine
-        """Where the connection is from."""
-
-    @property
-    def is_pooled(self) -> bool:
+        super().__init__(connection, schema, prepares=prepares)
+        self._close = close
+        self._another = another
+        self.is_pooled = is_pooled
         """Whether the connection leads through a pooler."""
-        return bool(self._database.info.get(POOLED))
 
-    def schema_version(self) -> str | None:
-        """Return the version of the schema in the database, or None if the schema is not there."""
-        with jms_errors("looking at the schema"):
-            return current_version(self._database, self.schema)
+    def open_another(self) -> AutocommitRunner:
+        """Connect once more to the same place.
+
+        Raises:
+            JMSException: The database cannot be reached.
+        """
+        return self._another()
 
     def wait_for_notification(self, timeout: float) -> bool:
         """Tell whether a notification comes within so many seconds."""
@@ -68,9 +73,7 @@ class AutocommitRunner(PsycopgRunner):
 
     def close(self) -> None:
         """End the connection, also if the server has ended it."""
-        if self.connection.broken:
-            self._database.invalidate()
-        self._resources.close()
+        self._close()
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +131,7 @@ class LazyRunner(Runner):
 
 
 def open_runner(
-    database: str | URL | Engine,
+    database: str | Endpoint | Engine,
     schema: str,
     timings: Timings = Timings(),
     *,
@@ -149,24 +152,16 @@ def open_runner(
         JMSException: The database cannot be reached, the engine does not use psycopg, or the schema is missing or of
             another version.
     """
-    resources = ExitStack()
+    if isinstance(database, str):
+        database = Endpoint(parse_url(database), timings)
+    runner = _directly(database, schema) if isinstance(database, Endpoint) else _of_engine(database, schema)
     try:
-        if isinstance(database, Engine):
-            engine = database
-        else:
-            engine = open_engine(database, timings=timings)
-            resources.callback(engine.dispose)
-        with jms_errors(f"connecting to {engine.url.render_as_string(hide_password=True)}"):
-            connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        resources.callback(connection.close)
-        runner = AutocommitRunner(connection, schema, resources)
         if requires_schema:
-            with jms_errors("looking at the schema"):
-                check_schema(connection, schema)
+            runner.run(check_schema(schema))
         if statement_timeout is not None and not runner.is_pooled:
             runner.run(_limit_statements.bind(milliseconds=str(int(statement_timeout * 1000))))
     except BaseException:
-        resources.close()
+        runner.close()
         raise
     return runner
 
@@ -182,16 +177,42 @@ def pooled_runner(pool: ConnectionPool, schema: str, *, prepares: bool = True) -
     Raises:
         JMSException: The database cannot be reached.
     """
-    connection = pool.connect().execution_options(isolation_level="AUTOCOMMIT")
-    resources = ExitStack()
-    resources.callback(connection.close)
-    return AutocommitRunner(connection, schema, resources, prepares=prepares)
+    return _of_sqlalchemy(
+        pool.connect().execution_options(isolation_level="AUTOCOMMIT"),
+        schema,
+        another=lambda: pooled_runner(pool, schema, prepares=prepares),
+        prepares=prepares,
+    )
 
 
-def _of_psycopg(connection: sqlalchemy.Connection) -> psycopg.Connection[Any]:
-    found = connection.connection.driver_connection
-    if not isinstance(found, psycopg.Connection):
+def _directly(endpoint: Endpoint, schema: str) -> AutocommitRunner:
+    connection, is_pooled = endpoint.connect()
+    return AutocommitRunner(
+        connection, schema, connection.close, is_pooled=is_pooled, another=lambda: _directly(endpoint, schema)
+    )
+
+
+def _of_engine(engine: Engine, schema: str) -> AutocommitRunner:
+    with jms_errors(f"connecting to {engine.url.render_as_string(hide_password=True)}"):
+        connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+    return _of_sqlalchemy(connection, schema, another=lambda: _of_engine(engine, schema))
+
+
+def _of_sqlalchemy(
+    connection: sqlalchemy.Connection, schema: str, *, another: Callable[[], AutocommitRunner], prepares: bool = True
+) -> AutocommitRunner:
+    driver_connection = connection.connection.driver_connection
+    if not isinstance(driver_connection, psycopg.Connection):
+        connection.close()
         raise JMSException(
             f"jmsql needs an engine that uses psycopg (postgresql+psycopg://…), not {connection.dialect.driver}."
         )
-    return found
+    found = driver_connection
+
+    def close() -> None:
+        if found.broken:
+            connection.invalidate()
+        connection.close()
+
+    is_pooled = bool(connection.info.get(POOLED))
+    return AutocommitRunner(found, schema, close, is_pooled=is_pooled, another=another, prepares=prepares)

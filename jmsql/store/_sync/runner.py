@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -11,7 +10,6 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.rows import tuple_row
-from sqlalchemy.util import await_only
 
 from jmsql.store.errors import translate
 from jmsql.store.statement import Query, Result, Steps
@@ -137,9 +135,15 @@ class _AsyncRunner(Runner):
                     _require_no_rows(cursor)
                     return Result([], cursor.rowcount)
 
+        from sqlalchemy.util import await_only
+
         return await_only(run())
 
     def sleep(self, seconds: float) -> None:
+        import asyncio
+
+        from sqlalchemy.util import await_only
+
         await_only(asyncio.sleep(seconds))
 
 

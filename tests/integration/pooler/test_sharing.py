@@ -12,7 +12,9 @@ import sqlalchemy
 
 import jmsql
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Queue, Session
-from jmsql.store.migration import current_version, migrate, newest_version
+from jmsql.store._sync.autocommit import open_runner
+from jmsql.store.migration import migrate
+from jmsql.store.schema_version import current_version, newest_version
 from jmsql.testing import drain, wait_for
 from jmsql.xa import XAConnectionFactory, Xid
 from tests.background import Background
@@ -183,11 +185,12 @@ def test_backend_enlists_messages_in_its_own_transaction(jmsql_factory: Connecti
 def test_schema_is_installed_through_a_pooler(jmsql_factory: ConnectionFactory) -> None:
     assert jmsql_factory.url is not None
     migrate(jmsql_factory.url, "another")
+    with open_runner(jmsql_factory.url, "another") as runner:
+        assert runner.run(current_version("another")) == newest_version()
     url = sqlalchemy.make_url(jmsql_factory.url).set(drivername="postgresql+psycopg")
     engine = sqlalchemy.create_engine(url, connect_args={"prepare_threshold": None})
     try:
         with engine.begin() as database:
-            assert current_version(database, "another") == newest_version()
             database.exec_driver_sql("drop schema another, another_internal cascade")
     finally:
         engine.dispose()

@@ -16,7 +16,7 @@ from psycopg import sql
 
 import jmsql
 from jmsql.store.engine import open_engine
-from jmsql.store.migration import newest_version
+from jmsql.store.schema_version import newest_version
 
 VERSIONS = Path(__file__).parents[3] / "migrations" / "versions"
 

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import jmsql
-from jmsql.store.migration import newest_version
+from jmsql.store.schema_version import newest_version
 
 PROGRAM = """
 import jmsql
@@ -16,7 +16,7 @@ import pyspark_jmsql
 from jmsql.spark.reading import history_reader, snapshot
 from jmsql.spark.streaming import history_stream_reader, queue_stream_reader
 from jmsql.spark.writing import maintenance, writer
-from jmsql.store.migration import check_version, newest_version
+from jmsql.store.schema_version import check_version, newest_version
 
 check_version(newest_version(), "jmsql")
 print(jmsql.__file__, newest_version())

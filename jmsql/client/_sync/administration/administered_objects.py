@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy import Engine
+from typing import TYPE_CHECKING, Any
 
 from jmsql.client._sync.connection.factory import ConnectionFactory, default_url
 from jmsql.client._sync.domains.point_to_point import QueueConnectionFactory
@@ -17,9 +15,12 @@ from jmsql.public_names import set_module
 from jmsql.store import bindings
 from jmsql.store._sync.autocommit import open_runner
 from jmsql.store._sync.runner import Runner
-from jmsql.store.engine import parse_url
-from jmsql.store.migration import DEFAULT_SCHEMA
+from jmsql.store.database_url import parse_url
+from jmsql.store.schema_version import DEFAULT_SCHEMA
 from jmsql.timings import Timings
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 __all__ = ["AdministeredObject", "AdministeredObjects", "lookup"]
 
@@ -155,5 +156,4 @@ def _timings(name: str, differences: object) -> Timings:
 def _without_password(url: str | None) -> str | None:
     if url is None:
         return None
-    parsed = parse_url(url).difference_update_query(["sslpassword"])
-    return parsed._replace(password=None).set(drivername="postgresql").render_as_string()
+    return parse_url(url).without_parameters("sslpassword")._replace(password=None).text()

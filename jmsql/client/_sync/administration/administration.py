@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self, Unpack
-
-from sqlalchemy import Engine
+from typing import TYPE_CHECKING, Self, Unpack
 
 from jmsql.client._sync.administration.administered_objects import AdministeredObject, AdministeredObjects
 from jmsql.client._sync.administration.history import History
@@ -19,9 +17,9 @@ from jmsql.store import access, destination_settings, inspection
 from jmsql.store._sync.autocommit import LazyRunner, open_runner
 from jmsql.store.access import AccessSummary, Action
 from jmsql.store.automatic_creation import automatic_creation, set_automatic_creation
+from jmsql.store.database_url import parse_url, without_secrets
 from jmsql.store.dead_letters import DeadLetter, Retry, first_dead_letters, retry
 from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
-from jmsql.store.engine import parse_url, without_secrets
 from jmsql.store.inspection import (
     BrowsedMessage,
     ClientSummary,
@@ -29,12 +27,15 @@ from jmsql.store.inspection import (
     QueueSummary,
     SubscriptionSummary,
 )
-from jmsql.store.migration import DEFAULT_SCHEMA
 from jmsql.store.move import move
 from jmsql.store.purge import purge
+from jmsql.store.schema_version import DEFAULT_SCHEMA
 from jmsql.store.statement import in_transaction
 from jmsql.store.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
 from jmsql.timings import Timings
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 __all__ = ["Administration"]
 
@@ -461,7 +462,7 @@ class Administration:
 def _shown(database: str | Engine | None) -> str:
     if database is None:
         return "of the environment"
-    return without_secrets(database.url if isinstance(database, Engine) else parse_url(database))
+    return without_secrets(parse_url(database)) if isinstance(database, str) else database.url.render_as_string()
 
 
 def _queue_name(queue: Queue | str) -> str:

@@ -12,7 +12,6 @@ from jmsql.client._sync.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.public_names import set_module
 from jmsql.store.engine import endpoint
-from jmsql.store.migration import migrate
 from jmsql.timings import Timings
 
 __all__ = ["ConnectionFactory", "default_url"]
@@ -35,6 +34,7 @@ def default_url(schema: str) -> str:
     if url := os.environ.get("JMSQL_URL"):
         return url
     from jmsql.embedded import start_server  # an extra, imported where it is used
+    from jmsql.store.migration import migrate  # loads SQLAlchemy
 
     url = start_server().url
     migrate(url, schema)

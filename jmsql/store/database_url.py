@@ -1,0 +1,135 @@
+"""URLs of databases: what they say, and how they are shown.
+
+They are read as SQLAlchemy reads them, which the URLs of engines are for, and without it: loading SQLAlchemy takes
+longer than all that a command does. libpq's own parser reads others: to it a plus sign is no space, and a password has
+no slash.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, unquote
+
+from jmsql.exceptions import JMSException
+
+__all__ = ["UNREADABLE", "DatabaseUrl", "parse_url", "without_secrets"]
+
+UNREADABLE = "The database URL cannot be read; write postgresql://user@host:port/database."
+"""Does not quote it: a password may stand anywhere in what could not be read."""
+
+_POSTGRESQL = {"postgresql", "postgres", "postgresql+psycopg"}
+_URL = re.compile(
+    r"""
+    (?P<scheme> [\w+]+ ) ://
+    (?: (?P<username> [^:/]* ) (?: : (?P<password> [^@]* ) )? @ )?
+    (?: \[ (?P<address> [^/?]+ ) \] | (?P<name> [^/:?]+ ) )?
+    (?: : (?P<port> [^/?]* ) )?
+    (?: / (?P<database> [^?]* ) )?
+    (?: \? (?P<query> .* ) )?
+    """,
+    re.VERBOSE,
+)
+
+
+class DatabaseUrl(NamedTuple):
+    """A URL of a PostgreSQL database. Its representation shows no password."""
+
+    username: str | None = None
+    password: str | None = None
+    host: str | None = None
+    port: int | None = None
+    database: str | None = None
+    query: Mapping[str, str | tuple[str, ...]] = {}
+    """libpq's parameters, and those of psycopg; a tuple for one that is given several times."""
+
+    def with_parameters(self, parameters: Mapping[str, str]) -> DatabaseUrl:
+        """Return the URL with other values for parameters."""
+        return self._replace(query={**self.query, **parameters})
+
+    def without_parameters(self, *names: str) -> DatabaseUrl:
+        """Return the URL without parameters."""
+        return self._replace(query={name: value for name, value in self.query.items() if name not in names})
+
+    def text(self) -> str:
+        """Return the URL as libpq reads it, with the password."""
+        return self.written(quote(self.password or "", safe=""))
+
+    def __repr__(self) -> str:
+        return without_secrets(self)
+
+    def written(self, password: str) -> str:
+        """Return the URL as libpq reads it, with a text in place of the password, if it has one."""
+        credentials = quote(self.username or "", safe="")
+        if self.password is not None:
+            credentials += f":{password}"
+        if self.username is not None or self.password is not None:
+            credentials += "@"
+        host = self.host or ""
+        if ":" in host:
+            host = f"[{host}]"
+        port = "" if self.port is None else f":{self.port}"
+        database = "" if self.database is None else f"/{quote(self.database)}"
+        parameters = "&".join(
+            f"{quote(name, safe='')}={quote(value, safe='')}"
+            for name, given in sorted(self.query.items())
+            for value in ((given,) if isinstance(given, str) else given)
+        )
+        return f"postgresql://{credentials}{host}{port}{database}{'?' if parameters else ''}{parameters}"
+
+
+def parse_url(url: str, user: str | None = None, password: str | None = None) -> DatabaseUrl:
+    """Read a database URL, with the user and password put in if they are given.
+
+    Args:
+        url: ``postgresql://user@host:port/database``, with libpq's parameters after a ``?``.
+        user: The PostgreSQL role, instead of the one in the URL.
+        password: Its password.
+
+    Raises:
+        JMSException: The text is no URL of a PostgreSQL database. The message never shows a password.
+    """
+    given: object = url
+    found = _URL.match(given) if isinstance(given, str) else None
+    if found is None:
+        raise JMSException(UNREADABLE)
+    try:
+        port = None if found["port"] is None else int(found["port"])
+    except ValueError:
+        raise JMSException(UNREADABLE) from None  # not linked, since it quotes what may be a password
+    if found["scheme"] not in _POSTGRESQL:
+        raise JMSException(f"jmsql needs a PostgreSQL database: write postgresql://…, not {found['scheme']}://….")
+    query: dict[str, str | tuple[str, ...]] = {}
+    for name, value in parse_qsl(found["query"] or ""):
+        former = query.get(name, ())
+        query[name] = value if former == () else (*((former,) if isinstance(former, str) else former), value)
+    parsed = DatabaseUrl(
+        _unquoted(found["username"]),
+        _unquoted(found["password"]),
+        found["name"] or found["address"],
+        port,
+        _unquoted(found["database"]),
+        query,
+    )
+    parsed = _credentials_in_front(parsed)
+    return parsed if user is None else parsed._replace(username=user, password=password)
+
+
+def without_secrets(url: DatabaseUrl) -> str:
+    """Return a URL as text that may be shown and logged."""
+    return url.without_parameters("sslpassword").written("***")
+
+
+def _unquoted(text: str | None) -> str | None:
+    return None if text is None else unquote(text)
+
+
+def _credentials_in_front(url: DatabaseUrl) -> DatabaseUrl:
+    """Move user and password, if they are parameters, to where they are hidden and can be replaced."""
+    user, password = url.query.get("user"), url.query.get("password")
+    if isinstance(user, str):
+        url = url.without_parameters("user")._replace(username=user)
+    if isinstance(password, str):
+        url = url.without_parameters("password")._replace(password=password)
+    return url
