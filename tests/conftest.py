@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from jmsql import ConnectionFactory
+from jmsql.testing.database import SessionDatabase
 from tests.integration.pooler.pgbouncer import PgBouncer, pgbouncer
 from tests.integration.pooler.routes import Route, by_route
+from tests.leadership import SUSPEND_MAINTENANCE
 
 pytest_plugins = ["pytester", "tests.budget", "tests.compliance.table", "tests.scheduling", "tests.skips"]
 
@@ -55,3 +57,9 @@ def jmsql_factory(
 ) -> Iterator[ConnectionFactory]:
     """A connection factory on an empty schema, whose clients take the test's route."""
     yield from by_route(jmsql_factory, route, request)
+
+
+@pytest.fixture
+def maintenance_suspended(_jmsql_database: SessionDatabase, jmsql_clean_url: str) -> None:
+    """No client does the maintenance: the first run of each costs more than to connect, send a message and receive it."""
+    _jmsql_database.execute(SUSPEND_MAINTENANCE)

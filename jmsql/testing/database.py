@@ -63,8 +63,8 @@ class SessionDatabase:
         self._connection: psycopg.Connection[Any] | None = None
         migrate(url, schema)
         internals = internal_schema(schema)
-        tables = [name for (name,) in self._rows(_TABLES, (internals,))]
-        references = self._rows(_REFERENCES, (internals,))
+        tables = [name for (name,) in self.execute(_TABLES, (internals,))]
+        references = self.execute(_REFERENCES, (internals,))
         order = TopologicalSorter(
             {table: [child for child, parent in references if parent == table] for table in tables}
         )
@@ -73,7 +73,7 @@ class SessionDatabase:
         self._deletions = [
             sql.SQL("delete from {}").format(table)
             for table in (sql.Identifier(internals, name) for name in order.static_order())
-            if table == queues or not self._rows(sql.SQL("select from {} limit 1").format(table))
+            if table == queues or not self.execute(sql.SQL("select from {} limit 1").format(table))
         ]
 
     def clean(self) -> None:
@@ -82,11 +82,11 @@ class SessionDatabase:
         Raises:
             psycopg.errors.LockNotAvailable: A transaction left open holds a row.
         """
-        self._rows(sql.SQL("; ").join(self._deletions))
+        self.execute(sql.SQL("; ").join(self._deletions))
 
     def connections(self) -> dict[int, OpenConnection]:
         """The connections of others to the database, by process; not those of drivers of Spark, which outlive tests."""
-        rows = self._rows(
+        rows = self.execute(
             "select pid, application_name, state, query from pg_stat_activity where datname = current_database() "
             "and backend_type = 'client backend' and pid <> pg_backend_pid() "
             "and application_name <> %s",
@@ -101,7 +101,7 @@ class SessionDatabase:
         except AssertionError:
             left = [connection for process, connection in self.connections().items() if process not in expected]
             for connection in left:
-                self._rows("select pg_terminate_backend(%s)", (connection.process,))
+                self.execute("select pg_terminate_backend(%s)", (connection.process,))
             return left
         return []
 
@@ -110,7 +110,8 @@ class SessionDatabase:
         if self._connection is not None:
             self._connection.close()
 
-    def _rows(self, statement: str | sql.Composed, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+    def execute(self, statement: str | sql.Composed, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement on the connection that watches, and return its rows."""
         try:
             return _run(self._open(), statement, parameters)
         except psycopg.OperationalError:

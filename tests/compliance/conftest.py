@@ -12,6 +12,14 @@ from tests.compliance.selecting import Selecting
 
 
 @pytest.fixture
+def jmsql_factory(jmsql_factory: ConnectionFactory, request: pytest.FixtureRequest) -> ConnectionFactory:
+    """A connection factory on an empty schema, whose clients do the maintenance if the test is marked `maintained`."""
+    if request.node.get_closest_marker("maintained") is None:
+        request.getfixturevalue("maintenance_suspended")
+    return jmsql_factory
+
+
+@pytest.fixture
 def connection(jmsql_factory: ConnectionFactory) -> Iterator[Connection]:
     """A started connection to an empty store, with a client identifier, so that it can have durable subscriptions."""
     with jmsql_factory.create_connection() as connection:

@@ -17,7 +17,7 @@ SHORT = 0.05
 
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 
-pytestmark = pytest.mark.requirement("message.expiration.expired")
+pytestmark = [pytest.mark.maintained, pytest.mark.requirement("message.expiration.expired")]
 
 
 def session_of(connection: Connection, mode: AcknowledgeMode) -> Session:

@@ -117,6 +117,7 @@ class TestSend:
         assert [message.get_body(str) for message in drain(context.create_consumer(QUEUE))] == ["text"]
 
 
+@pytest.mark.maintained
 class TestSettings:
     def test_there_are_defaults(self, producer: JMSProducer) -> None:
         assert producer.delivery_mode is DeliveryMode.PERSISTENT

@@ -77,6 +77,7 @@ def test_send_ignores_what_the_client_set_and_says_what_was_sent(
         assert getattr(message, header) == getattr(received, header), header
 
 
+@pytest.mark.maintained
 @pytest.mark.requirement("message.expiration.send")
 def test_expiration_and_delivery_time_count_from_the_send(connection: Connection, queue: Queue) -> None:
     """Also in a transaction, whose commit comes later; a browser and a consumer wait for the delivery time."""

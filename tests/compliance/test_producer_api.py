@@ -55,6 +55,7 @@ def test_defaults(producer: MessageProducer, queue: Queue) -> None:
     assert producer.destination == queue
 
 
+@pytest.mark.maintained
 def test_settings_are_those_of_one_producer(producer: MessageProducer, session: Session, queue: Queue) -> None:
     for name, value in OTHERS.items():
         setattr(producer, name, value)
