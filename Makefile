@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is made on first use from requirements.lock. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check-fast pythons packages java lint types format docs benchmarks lock clean
+.PHONY: help setup demo test check-fast pythons packages java generate lint types format docs benchmarks lock clean
 
 # Every command, and every process that the tests start, would compile again all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -78,9 +78,13 @@ packages java:
 	echo "Not installed:$$missing. Without them, tests behind a pooler, of clocks, of networks and of reports are" \
 		"skipped, and those of Spark fail without Java; as root on Debian, apt-get install$$missing brings them." >&2
 
+generate: $(SETUP) ## make the client for threads from its source for asyncio
+	@$(BIN)/python -m tools.async_to_sync
+
 lint: $(SETUP) ## check style, types and layers
 	$(BIN)/ruff check --quiet $(SOURCES)
 	$(BIN)/ruff format --quiet --check $(SOURCES)
+	@$(BIN)/python -m tools.async_to_sync --check
 	@$(MAKE) --no-print-directory types
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m tools.prose docs README.md CONTRIBUTING.md CHANGELOG.md $(SOURCES)

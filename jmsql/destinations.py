@@ -6,7 +6,7 @@ name. Source: JMS 1.1 chapter 4.2.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.public_names import set_module
@@ -91,10 +91,13 @@ class _Temporary:
     __slots__ = ()
 
     name: str
-    _delete: Callable[[], None] | None
+    _delete: Callable[[], Any] | None
 
-    def delete(self) -> None:
+    def delete(self) -> Any:
         """Delete the destination, and the messages in it.
+
+        Returns:
+            None; what has to be awaited, if a session of `jmsql.asyncio` has made the destination.
 
         Raises:
             IllegalStateException: It has a consumer; or the object is not the one that the session has made, but came
@@ -102,7 +105,7 @@ class _Temporary:
         """
         if self._delete is None:
             raise IllegalStateException(f"{self} is deleted through the object that the session has made.")
-        self._delete()
+        return self._delete()
 
     def __reduce__(self) -> tuple[type[Self], tuple[str]]:
         return type(self), (self.name,)
@@ -113,7 +116,7 @@ class _Temporary:
 class TemporaryQueue(_Temporary, Queue):
     """A queue that lives as long as the connection that has made it, which alone can receive from it."""
 
-    _delete: Callable[[], None] | None = field(default=None, repr=False, compare=False, kw_only=True)
+    _delete: Callable[[], Any] | None = field(default=None, repr=False, compare=False, kw_only=True)
 
 
 @set_module("jmsql")
@@ -121,7 +124,7 @@ class TemporaryQueue(_Temporary, Queue):
 class TemporaryTopic(_Temporary, Topic):
     """A topic that lives as long as the connection that has made it, which alone can receive from it."""
 
-    _delete: Callable[[], None] | None = field(default=None, repr=False, compare=False, kw_only=True)
+    _delete: Callable[[], Any] | None = field(default=None, repr=False, compare=False, kw_only=True)
 
 
 _KINDS: dict[str, type[Destination]] = {

@@ -5,9 +5,9 @@ Listeners are callables or objects with JMS's methods. [`Byte`][jmsql.types.Byte
 types.
 """
 
-from jmsql.client._sync.enlistment.enlistment import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer
 from jmsql.client._sync.shared.exception_listening import ExceptionListener
 from jmsql.client.completion import CompletionListener
+from jmsql.client.enlistment.enlistment import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer
 from jmsql.client.message_listener import MessageListener
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.messages import Byte, Char, Float, ForeignMessage, Long, Short

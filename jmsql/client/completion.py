@@ -45,14 +45,13 @@ class AsynchronousSend(NamedTuple):
     listener: CompletionListener
     size: int
 
-    def complete(self, error: JMSException | None) -> None:
-        """Tell the listener that the message was sent, or why it was not."""
+    def complete(self, error: JMSException | None) -> object:
+        """Tell the listener that the message was sent, or why it was not; return what the listener returns."""
         if callable(self.listener):
-            self.listener(self.message, error)
-        elif error is None:
-            self.listener.on_completion(self.message)
-        else:
-            self.listener.on_exception(self.message, error)
+            return self.listener(self.message, error)
+        if error is None:
+            return self.listener.on_completion(self.message)
+        return self.listener.on_exception(self.message, error)
 
 
 def require_completion_listener(listener: CompletionListener) -> None:

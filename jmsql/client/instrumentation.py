@@ -41,14 +41,13 @@ class Instrumentation(Protocol):
     ) -> AbstractContextManager[OutgoingMessage]:
         """Follow a send, for as long as the block lasts, and give the message that is to be sent."""
 
-    def receive(
-        self,
-        session: SessionFacts,
-        destination: Destination,
-        subscription: str | None,
-        call: Callable[[], Message | None],
-    ) -> Message | None:
-        """Follow a call of a consumer's `receive`, which is `call`, from a destination or a named subscription."""
+    def receiving(
+        self, session: SessionFacts, destination: Destination, subscription: str | None
+    ) -> AbstractContextManager[Callable[[Message | None], None]]:
+        """Follow a call of a consumer's `receive`, from a destination or a named subscription.
+
+        Gives what is to be called with what it returns.
+        """
 
     def processing(self, session: SessionFacts, message: Message) -> AbstractContextManager[object]:
         """Follow the call of a listener."""

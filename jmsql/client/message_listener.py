@@ -7,7 +7,7 @@ from typing import Protocol
 
 from jmsql.messages import Message
 
-__all__ = ["MessageCheck", "MessageListener", "OnMessage", "call_listener", "require_listener"]
+__all__ = ["MessageCheck", "MessageListener", "OnMessage", "require_listener"]
 
 
 class OnMessage(Protocol):
@@ -33,11 +33,3 @@ def require_listener(listener: object) -> None:
     """
     if not callable(listener) and not callable(getattr(listener, "on_message", None)):
         raise TypeError(f"A message listener is a callable or has on_message(message), unlike {listener!r}.")
-
-
-def call_listener(listener: MessageListener, message: Message) -> None:
-    """Give a message to a listener."""
-    if callable(listener):
-        listener(message)
-    else:
-        listener.on_message(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from jmsql.destinations import Destination
 from jmsql.messages.bytes_message import BytesMessage
@@ -32,7 +33,7 @@ def decode_message(
     destination: Destination | None,
     redelivered: bool,
     delivery_count: int,
-    acknowledger: Callable[[], None] | None,
+    acknowledger: Callable[[], Any] | None,
     delivery_time: int = 0,
 ) -> Message:
     """Make a received message, whose body and properties are read-only until they are cleared.

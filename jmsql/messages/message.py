@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from jmsql.destinations import Destination, parse_destination
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException, MessageNotWriteableException
@@ -94,7 +94,7 @@ class Message(PropertyAccess):
         self._correlation_id: str | None = None
         self._reply_to: Destination | str | None = None
         self._type: str | None = None
-        self._acknowledger: Callable[[], None] | None = None
+        self._acknowledger: Callable[[], Any] | None = None
         self._property_values = {}
         self._received_properties = None
         self._body_is_read_only = False
@@ -163,16 +163,18 @@ class Message(PropertyAccess):
             raise InvalidDestinationException(f"JMSReplyTo is a Queue or a Topic, not {value!r}.")
         self._reply_to = value
 
-    def acknowledge(self) -> None:
+    def acknowledge(self) -> Any:
         """Acknowledge all messages that the session has delivered (JMS 1.1 chapter 4.4.11).
 
         Does nothing unless the session's mode is CLIENT, and on a message that was not received.
 
+        Returns:
+            None; what has to be awaited, if a session of `jmsql.asyncio` has delivered the message.
+
         Raises:
             IllegalStateException: The session that delivered the message is closed.
         """
-        if self._acknowledger is not None:
-            self._acknowledger()
+        return None if self._acknowledger is None else self._acknowledger()
 
     def clear_body(self) -> None:
         """Empty the body as in a new message and allow writing; the properties stay (JMS 1.1 chapter 3.11.1)."""
@@ -231,7 +233,7 @@ class Message(PropertyAccess):
         )
 
     @classmethod
-    def decode(cls, encoded: EncodedMessage, delivery_count: int, acknowledger: Callable[[], None] | None) -> Self:
+    def decode(cls, encoded: EncodedMessage, delivery_count: int, acknowledger: Callable[[], Any] | None) -> Self:
         """Make a received message of what is stored; of the headers that a send sets, it has none yet.
 
         Args:
@@ -243,7 +245,7 @@ class Message(PropertyAccess):
         cls._restore(message, encoded, delivery_count, acknowledger)
         return message
 
-    def _restore(self, encoded: EncodedMessage, delivery_count: int, acknowledger: Callable[[], None] | None) -> None:
+    def _restore(self, encoded: EncodedMessage, delivery_count: int, acknowledger: Callable[[], Any] | None) -> None:
         correlation_id = encoded.correlation_id
         self._correlation_id = from_postgresql(correlation_id) if correlation_id is not None else None
         self._reply_to = encoded.reply_to

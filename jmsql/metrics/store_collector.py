@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
 from jmsql.store import measurement
-from jmsql.store._sync.autocommit import AutocommitRunner, open_runner
+from jmsql.store.autocommit import AutocommitRunner, open_runner
 from jmsql.store.measurement import LONGEST_LOOK, DestinationMeasurement, StoreMeasurement, TableMeasurement
 
 __all__ = ["StoreCollector"]

@@ -23,7 +23,7 @@ import psycopg
 
 from jmsql.exceptions import InvalidClientIDException, JMSException, JMSSecurityException
 from jmsql.postgresql_text import to_postgresql
-from jmsql.store._sync.runner import PsycopgRunner, Runner, runner
+from jmsql.store._sync.runner import PsycopgRunner, Runner
 from jmsql.store.claim_extensions import ClaimExtensions
 from jmsql.store.consumers import Consumption, replace_consumers
 from jmsql.store.counters import DestinationCounters, add_counters
@@ -33,7 +33,7 @@ from jmsql.store.liveness import AdvisoryLock, ClientForgottenError, Heartbeats,
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.message_key import GroupKey, MessageKey
 from jmsql.store.notification import DELAYED_CHANNEL, Notification, combine, notify
-from jmsql.store.pooler import require_same_database
+from jmsql.store.pooler import find_database, require_same_database
 from jmsql.store.queues_with_history import QueuesWithHistory
 from jmsql.store.redelivery import ExtendedClaim
 from jmsql.store.server import Server, look_at_server
@@ -41,7 +41,7 @@ from jmsql.store.server_clock import ServerClock
 from jmsql.store.statement import SqlFile, nothing
 from jmsql.timings import Timings
 
-__all__ = ["ControlConnection", "NotificationHandler"]
+__all__ = ["ControlConnection", "NotificationHandler", "open_control"]
 
 logger = logging.getLogger("jmsql")
 
@@ -233,7 +233,7 @@ class ControlConnection:
         Raises:
             InvalidClientIDException: Another live connection has it.
         """
-        self._take_client_id(runner(self._connection, self._schema), client_id)
+        self._take_client_id(PsycopgRunner(self._connection, self._schema), client_id)
         self._client_id = client_id
 
     def close(self) -> None:
@@ -256,7 +256,7 @@ class ControlConnection:
             link = _make_known(connection, self._schema, self._timings, self.connection_id, pooled=is_pooled)
             self._connection, self._pooled, self._liveness, self.connection_id = link
             if self._client_id is not None:
-                self._take_client_id(runner(connection, self._schema), self._client_id)
+                self._take_client_id(PsycopgRunner(connection, self._schema), self._client_id)
         except BaseException:
             connection.close()
             raise
@@ -338,7 +338,7 @@ class ControlConnection:
             logger.exception("Telling of the lost connection failed.")
 
     def _serve_connection(self) -> None:
-        control = runner(self._connection, self._schema)
+        control = PsycopgRunner(self._connection, self._schema)
         maintenance = Maintenance(self._timings, pooled=self._pooled)
         while not self._closed:
             self._notify(control, maintenance)
@@ -445,7 +445,7 @@ class ControlConnection:
     def _disconnect(self) -> None:
         try:
             if not self._connection.closed:
-                control = runner(self._connection, self._schema)
+                control = PsycopgRunner(self._connection, self._schema)
                 self._next_notification = 0.0
                 self._notify(control)
                 self._write_counters(control)
@@ -484,6 +484,32 @@ class ControlConnection:
                 handler(MessageKey(queue_id, 0, 0))
             except Exception:  # the connection is there, and consumers look for themselves before long
                 logger.exception("A consumer could not be told that the control connection is there again.")
+
+
+def open_control(
+    endpoint: Endpoint, sessions: Endpoint, schema: str, clock: ServerClock, timings: Timings
+) -> tuple[ControlConnection, bool]:
+    """Open the control connection of a client.
+
+    Args:
+        endpoint: Where it connects.
+        sessions: Where the client's sessions connect, which has to be the same database.
+        schema: The name of the schema.
+        clock: Is set by the server's.
+        timings: How often it does what.
+
+    Returns:
+        The connection, and whether the sessions' connections lead through a pooler which this one passes by.
+
+    Raises:
+        JMSException: As `ControlConnection.open`.
+    """
+    database, is_pooled = None, False
+    if endpoint.url != sessions.url:
+        connection, is_pooled = sessions.connect()
+        with contextlib.closing(connection):
+            database = PsycopgRunner(connection, schema).run(find_database())
+    return ControlConnection.open(endpoint, schema, clock, timings, database), is_pooled
 
 
 def _make_known(

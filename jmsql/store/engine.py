@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Hashable
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Hashable
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from jmsql.exceptions import JMSException
+from jmsql.store._sync.connecting import make_fit
 from jmsql.store.database_url import UNREADABLE, DatabaseUrl, parse_url, without_secrets
 from jmsql.store.errors import jms_errors
-from jmsql.store.keepalives import keepalive_parameters, keepalive_settings
-from jmsql.store.pooler import begin_connection, keeps_prepared_statements
+from jmsql.store.keepalives import keepalive_parameters
 from jmsql.timings import Timings
 
 # SQLAlchemy is imported where it is used: it takes longer than all else that a command does.
 if TYPE_CHECKING:
     from sqlalchemy import URL, Dialect, Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
     from sqlalchemy.pool import ConnectionPoolEntry
 
 __all__ = [
@@ -42,6 +43,12 @@ POOLED = "jmsql.pooled"
 
 _MOST_ENDPOINTS = 32
 """Each is for one URL, and so for one user and password."""
+
+_OPTIONS: dict[str, Any] = {"hide_parameters": True, "isolation_level": "READ COMMITTED"}
+"""What all engines have in common."""
+
+_POOL: dict[str, Any] = {"pool_size": 5, "max_overflow": -1, "pool_pre_ping": True}
+"""How a client's engines keep their connections."""
 
 
 def open_engine(url: str, *, timings: Timings = Timings(), **options: Any) -> Engine:
@@ -99,7 +106,7 @@ class Endpoint:
         """The URL as it may be shown and logged."""
         self._timings = timings
         self._connecting = _Connecting(timings.connect_retry_delay)
-        self._template: tuple[Hashable, Engine] | None = None
+        self._templates: dict[type[Any], tuple[Hashable, Engine]] = {}
 
     def connect(self, role: str = "") -> tuple[psycopg.Connection[Any], bool]:
         """Connect without an engine, in autocommit mode; otherwise as the connections of an engine are.
@@ -116,7 +123,7 @@ class Endpoint:
         with jms_errors(f"connecting to {self.text}{role}"):
             connection: psycopg.Connection[Any] = psycopg.connect(**self._arguments, autocommit=True)
             try:
-                is_pooled = _look_where_it_leads(connection, self._timings)
+                is_pooled = make_fit(connection, self._timings)
             except BaseException:
                 connection.close()
                 raise
@@ -133,24 +140,27 @@ class Endpoint:
             facts: What the dialect depends on, as the server says now.
             connection_class: What its connections are.
         """
-        if self._template is not None and self._template[0] == facts:
-            return _like(self._template[1])
+        return self._engine(facts, _open_engine, connection_class)
+
+    def open_async_engine(self, facts: Hashable, connection_class: type[psycopg.AsyncConnection[Any]]) -> AsyncEngine:
+        """Do what `open_engine` does, for asyncio."""
+        from sqlalchemy.ext.asyncio import AsyncEngine
+
+        return AsyncEngine(self._engine(facts, _open_async_engine, connection_class))
+
+    def _engine(self, facts: Hashable, make: Callable[..., Engine], connection_class: type[Any]) -> Engine:
+        template = self._templates.get(connection_class)
+        if template is not None and template[0] == facts:
+            return _like(template[1])
         import sqlalchemy
 
-        engine = _open_engine(
-            self.url,
-            self._connecting,
-            self._timings,
-            connection_class,
-            pool_size=5,
-            max_overflow=-1,
-            pool_pre_ping=True,
-        )
+        engine = make(self.url, self._connecting, self._timings, connection_class, **_POOL)
 
         def keep(_: object, __: object) -> None:  # called after SQLAlchemy has asked what it wants to know
-            if self._template is None or self._template[0] != facts:
+            known = self._templates.get(connection_class)
+            if known is None or known[0] != facts:
                 # Without the connections of the pool, which end with their client.
-                self._template = facts, _like(engine)
+                self._templates[connection_class] = facts, _like(engine)
 
         sqlalchemy.event.listen(engine, "connect", keep)
         return engine
@@ -172,7 +182,7 @@ def connect(url: str, *, autocommit: bool, timings: Timings = Timings()) -> psyc
     """
     connection = psycopg.connect(url, autocommit=True)
     try:
-        begin_connection(connection, keepalive_settings(connection, timings))
+        make_fit(connection, timings)
         connection.autocommit = autocommit
     except BaseException:
         connection.close()
@@ -196,20 +206,13 @@ class _Connecting:
         """Connect even right after an attempt that took long."""
         self._failed_at = -math.inf
 
-    def connect(
-        self,
-        connection_class: type[psycopg.Connection[Any]],
-        _: Dialect,
-        __: ConnectionPoolEntry,
-        arguments: tuple[Any, ...],
-        parameters: dict[str, Any],
-    ) -> Any:
-        """Connect for an engine's pool."""
+    def connect(self, connect: Callable[[], Any]) -> Any:
+        """Call what connects."""
         started = time.monotonic()
         if started - self._failed_at < self._retry_delay:
             raise psycopg.OperationalError(self._failure)
         try:
-            return connection_class.connect(*arguments, **parameters)
+            return connect()
         except psycopg.OperationalError as error:
             if time.monotonic() - started > self._retry_delay:
                 self._failure, self._failed_at = str(error), time.monotonic()
@@ -226,11 +229,56 @@ def _open_engine(
     import sqlalchemy
 
     parsed, arguments = _connect_arguments(url, timings)
-    engine = sqlalchemy.create_engine(
-        parsed, hide_parameters=True, connect_args=arguments, isolation_level="READ COMMITTED", **options
-    )
-    sqlalchemy.event.listen(engine, "do_connect", partial(connecting.connect, connection_class))
-    sqlalchemy.event.listen(engine, "connect", partial(_prepare, timings=timings))
+    engine = sqlalchemy.create_engine(parsed, connect_args=arguments, **_OPTIONS, **options)
+
+    def connect(_: Dialect, __: ConnectionPoolEntry, arguments: tuple[Any, ...], parameters: dict[str, Any]) -> Any:
+        return connecting.connect(lambda: connection_class.connect(*arguments, **parameters))
+
+    def prepare(connection: psycopg.Connection[Any], entry: ConnectionPoolEntry) -> None:
+        connection.autocommit = True
+        entry.info[POOLED] = make_fit(connection, timings)
+        connection.autocommit = False
+
+    sqlalchemy.event.listen(engine, "do_connect", connect)
+    sqlalchemy.event.listen(engine, "connect", prepare)
+    sqlalchemy.event.listen(engine, "checkin", _close_if_lent)
+    return engine
+
+
+def _open_async_engine(
+    url: DatabaseUrl,
+    connecting: _Connecting,
+    timings: Timings,
+    connection_class: type[psycopg.AsyncConnection[Any]],
+    **options: Any,
+) -> Engine:
+    import sqlalchemy
+    from sqlalchemy.ext.asyncio import create_async_engine  # needs greenlet, which threads do without
+
+    from jmsql.store._async import connecting as asynchronous
+
+    parsed, arguments = _connect_arguments(url, timings)
+    engine = create_async_engine(parsed, connect_args=arguments, **_OPTIONS, **options).sync_engine
+
+    async def connect_and_prepare(*arguments: Any, **parameters: Any) -> psycopg.AsyncConnection[Any]:
+        connection = await connection_class.connect(*arguments, **parameters, autocommit=True)
+        try:
+            await asynchronous.make_fit(connection, timings)
+            await connection.set_autocommit(False)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    def connect(
+        dialect: Dialect, _: ConnectionPoolEntry, arguments: tuple[Any, ...], parameters: dict[str, Any]
+    ) -> Any:
+        driver: Any = dialect.loaded_dbapi
+        return connecting.connect(
+            lambda: driver.connect(*arguments, async_creator_fn=connect_and_prepare, **parameters)
+        )
+
+    sqlalchemy.event.listen(engine, "do_connect", connect)
     sqlalchemy.event.listen(engine, "checkin", _close_if_lent)
     return engine
 
@@ -282,20 +330,6 @@ def _beside(url: DatabaseUrl, timings: Timings) -> dict[str, Any]:
     if "sslpassword" in url.query:
         arguments["sslpassword"] = url.query["sslpassword"]
     return arguments
-
-
-def _prepare(connection: psycopg.Connection[Any], entry: ConnectionPoolEntry, *, timings: Timings) -> None:
-    connection.autocommit = True
-    entry.info[POOLED] = _look_where_it_leads(connection, timings)
-    connection.autocommit = False
-
-
-def _look_where_it_leads(connection: psycopg.Connection[Any], timings: Timings) -> bool:
-    """Make a connection, in autocommit mode, fit for what it leads to; tell whether that is a pooler."""
-    is_pooled = begin_connection(connection, keepalive_settings(connection, timings))
-    if is_pooled and not keeps_prepared_statements(connection):
-        connection.prepare_threshold = None
-    return is_pooled
 
 
 def _close_if_lent(_: object, entry: ConnectionPoolEntry) -> None:

@@ -54,7 +54,9 @@ def keepalive_parameters(given: Container[str], timings: Timings) -> dict[str, i
     }
 
 
-def keepalive_settings(connection: psycopg.Connection[Any], timings: Timings) -> dict[str, int]:
+def keepalive_settings(
+    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], timings: Timings
+) -> dict[str, int]:
     """Return the server's settings by which it notices that this client is gone: the most that each is to be.
 
     Args:

@@ -114,7 +114,7 @@ class MessageRow(NamedTuple):
         """About how many bytes the body has."""
         return len(self.text_body or "") + len(self.json_body or "") + len(self.bytes_body or b"")
 
-    def message(self, destination: Destination, acknowledger: Callable[[], None] | None = None) -> Message:
+    def message(self, destination: Destination, acknowledger: Callable[[], Any] | None = None) -> Message:
         """Make the message that a consumer of `destination` receives."""
         encoded = EncodedMessage(*self[6:16])
         return decode_message(

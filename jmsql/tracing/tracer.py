@@ -59,26 +59,29 @@ class MessageTracer:
         ):
             yield with_context(message) if given is None else message
 
-    def receive(
-        self,
-        session: SessionFacts,
-        destination: Destination,
-        subscription: str | None,
-        call: Callable[[], Message | None],
-    ) -> Message | None:
+    @contextmanager
+    def receiving(
+        self, session: SessionFacts, destination: Destination, subscription: str | None
+    ) -> Iterator[Callable[[Message | None], None]]:
         """Make the span of a `receive` that brings a message, or fails."""
         attributes = _attributes("receive", "receive", destination) | _server(session)
         if subscription is not None:
             attributes["messaging.destination.subscription.name"] = subscription
         started = time.time_ns()
-        message: Message | None = None
+        received: list[Message] = []
         error: Exception | None = None
+
+        def note(message: Message | None) -> None:
+            if message is not None:
+                received.append(message)
+
         try:
-            message = call()
+            yield note
         except Exception as failure:
             error = failure
             raise
         finally:
+            message = received[0] if received else None
             if message is not None or error is not None:
                 span = self._tracer.start_span(
                     _span_name("receive", destination),
@@ -90,7 +93,6 @@ class MessageTracer:
                 if error is not None:
                     _fail(span, error)
                 span.end()
-        return message
 
     @contextmanager
     def processing(self, session: SessionFacts, message: Message) -> Iterator[None]:

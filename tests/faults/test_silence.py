@@ -15,7 +15,7 @@ import sqlalchemy
 
 from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, Queue
 from jmsql.spark.connection import DatabaseReference
-from jmsql.store._sync.autocommit import open_runner
+from jmsql.store.autocommit import open_runner
 from jmsql.store.engine import Endpoint, parse_url
 from jmsql.testing import FAST_TIMINGS, wait_for
 from tests.background import Background

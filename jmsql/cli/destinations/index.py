@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from jmsql.cli.destinations.selector import read_selector
 from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.output import console, print_json, table
-from jmsql.store._sync.autocommit import AutocommitRunner, open_runner
+from jmsql.store.autocommit import AutocommitRunner, open_runner
 from jmsql.store.selector_indexes import IndexProgress, create_index, drop_index, selector_indexes
 
 __all__ = ["index"]

@@ -8,10 +8,10 @@ from typing import Annotated, NamedTuple
 import typer
 
 from jmsql.cli.options import read_destination
-from jmsql.client._sync.administration.administration import Administration
 from jmsql.client._sync.connection.connection import Connection
 from jmsql.client._sync.exchange.consumer import MessageConsumer
 from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.administration.administration import Administration
 from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.postgresql_text import from_postgresql

@@ -19,8 +19,8 @@ from jmsql.cli.monitoring.rates import DestinationRates, Look, Order, Rates
 from jmsql.cli.options import Schema, Url, open_database
 from jmsql.cli.output import console, counted, json_text, print_json, table, write
 from jmsql.store import measurement
-from jmsql.store._sync.autocommit import open_runner
 from jmsql.store._sync.runner import Runner
+from jmsql.store.autocommit import open_runner
 from jmsql.store.measurement import LONGEST_LOOK, StoreMeasurement
 
 __all__ = ["top"]

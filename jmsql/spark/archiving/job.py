@@ -8,7 +8,7 @@ from datetime import date
 
 from pyspark.sql import SparkSession
 
-from jmsql.client._sync.administration.administration import Administration
+from jmsql.client.administration.administration import Administration
 from jmsql.destinations import Destination
 from jmsql.exceptions import IllegalStateException
 from jmsql.spark.archiving.archive_format import ArchiveFormat
@@ -22,7 +22,7 @@ from jmsql.spark.archiving.report import ArchiveReport
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
 from jmsql.spark.connection import DatabaseReference
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 
 __all__ = ["archive"]
 
@@ -113,7 +113,7 @@ def archive(
 @contextmanager
 def _locked(database: DatabaseReference, schema: str, target: Target) -> Iterator[ArchiveLock]:
     with database.connect("archiving", autocommit=True) as connection:
-        lock = ArchiveLock(runner(connection, schema), target.url)
+        lock = ArchiveLock(PsycopgRunner(connection, schema), target.url)
         if not lock.acquire():
             raise IllegalStateException(f"Another run writes to the archive in {target.url}: wait until it has ended.")
         yield lock

@@ -20,7 +20,7 @@ from jmsql.spark.options import Options
 from jmsql.spark.reading.browse import find_queue, read_queue, sequence_range, source_of
 from jmsql.spark.reading.columns import ColumnComparison
 from jmsql.spark.reading.snapshot import BEGIN_SNAPSHOT, keep_snapshot, reader_name
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 
 __all__ = ["BatchReader"]
 
@@ -69,7 +69,7 @@ class BatchReader(DataSourceReader):
     def _plan(self, connection: psycopg.Connection[Any]) -> list[str]:
         """Return the statement of each task: each reads a range of sequences of the queue."""
         options = self._options
-        planning = runner(connection, options.schema)
+        planning = PsycopgRunner(connection, options.schema)
         queue_id = find_queue(planning, options)
         first, last = planning.run(sequence_range(queue_id))
         count = max(1, min(options.partitions, last - first + 1))

@@ -15,7 +15,7 @@ from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader
 from jmsql.spark.reading.columns import Condition
 from jmsql.spark.reading.history import HistorySpan, divide_history, find_origin, read_history
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 
 __all__ = ["HistoryReader"]
 
@@ -43,7 +43,7 @@ class HistoryReader(BatchReader):
     def _plan(self, connection: psycopg.Connection[Any]) -> list[str]:
         """Return the statement of each task."""
         options = self._options
-        planning = runner(connection, options.schema)
+        planning = PsycopgRunner(connection, options.schema)
         origin = find_origin(planning, options)
         span = HistorySpan(read_timestamp(options.starting_offsets), read_timestamp(options.ending_offsets))
         columns = Shaper(self._schema).columns

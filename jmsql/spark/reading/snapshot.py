@@ -13,7 +13,7 @@ import time
 from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.keeper import is_running, start_keeper
 from jmsql.spark.reading.history import hold_history
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.statement import SqlFile, first_value, nothing, value
 
 __all__ = ["BEGIN_SNAPSHOT", "keep_snapshot", "reader_name"]
@@ -55,7 +55,7 @@ def keep_snapshot(database: DatabaseReference, timeout: float, history_of: str |
 
 def _keep(database: DatabaseReference, history_of: str | None, driver_process: int, timeout: float) -> None:
     with database.connect("keeping a snapshot") as connection:
-        keeper = runner(connection, history_of or "jmsql")
+        keeper = PsycopgRunner(connection, history_of or "jmsql")
         keeper.run(_begin.bind())
         if history_of is not None:
             keeper.run(hold_history())

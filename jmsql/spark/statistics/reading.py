@@ -14,7 +14,7 @@ from jmsql.destinations import Destination, Queue
 from jmsql.exceptions import JMSException
 from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.schema import COLUMNS
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.dead_letters import dead_letter_queues
 
 __all__ = ["Source", "read_dead_letters", "read_messages"]
@@ -164,7 +164,7 @@ def _death() -> list[Column]:
 def read_dead_letters(spark: SparkSession, schema: str) -> DataFrame | None:
     """Return what the dead letters say of themselves that still wait in their queues; None if there are none."""
     with DatabaseReference().connect("looking for dead letters") as connection:
-        queues = runner(connection, schema).run(dead_letter_queues())
+        queues = PsycopgRunner(connection, schema).run(dead_letter_queues())
     reader = spark.read.format("jmsql").options(
         columns="message_id,properties", selector="JMS_jmsql_DeadLetterReason IS NOT NULL", jmsqlSchema=schema
     )

@@ -23,7 +23,7 @@ from jmsql.spark.options import Options
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
 from jmsql.spark.streaming.history_stream import HistoryPosition, HistoryStream, Lost, create_cursor, end_of_history
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader
-from jmsql.store._sync.runner import Runner, runner
+from jmsql.store._sync.runner import PsycopgRunner, Runner
 
 __all__ = ["HistoryStreamReader"]
 
@@ -72,7 +72,7 @@ class _Opened:
         """
         connection = options.database.open("streaming history", autocommit=True)
         try:
-            return cls(connection, HistoryStream.open(runner(connection, options.schema), source_id, origin))
+            return cls(connection, HistoryStream.open(PsycopgRunner(connection, options.schema), source_id, origin))
         except BaseException:
             connection.close()
             raise
@@ -106,7 +106,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Begin a streaming read."""
         with self._options.database.connect("beginning a stream") as connection:
-            driver = runner(connection, self._options.schema)
+            driver = PsycopgRunner(connection, self._options.schema)
             find_origin(driver, self._options)
             check_rights(driver)
             first = self._first_place(driver)
@@ -117,7 +117,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take nothing that comes after now."""
         with self._options.database.connect("looking for the end of the history") as connection:
-            self._bound = runner(connection, self._options.schema).run(end_of_history())
+            self._bound = PsycopgRunner(connection, self._options.schema).run(end_of_history())
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Note what is done, and find the next batch."""
@@ -219,7 +219,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
         )
         options = self._options
         with options.database.connect("starting a stream again") as connection:
-            driver = runner(connection, options.schema)
+            driver = PsycopgRunner(connection, options.schema)
             since = read_timestamp(options.starting_offsets)
             driver.run(create_cursor(self._origin, self._first_place(driver), since, source_id))
 

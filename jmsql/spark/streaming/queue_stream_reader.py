@@ -29,7 +29,7 @@ from jmsql.spark.streaming.queue_stream import (
     read_claim,
 )
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.counters import DestinationCounters
@@ -93,7 +93,7 @@ class _Driver:
             self.control.serve(_log_loss, lambda _: self._news.set(), counters, lambda: self._consumptions)
             self.connection = options.database.open("streaming", autocommit=True)
             self.stream = SparkStream.open(
-                runner(self.connection, options.schema),
+                PsycopgRunner(self.connection, options.schema),
                 self.source_id,
                 options.selector,
                 lambda counts: counters.count(self.stream.queue_id, source, counts),
@@ -115,7 +115,7 @@ class _Driver:
         if self._options.subscription is None or self._joined == connection_id:
             return
         assert self.connection is not None
-        runner(self.connection, self._options.schema).run(in_transaction(self._occupy(connection_id)))
+        PsycopgRunner(self.connection, self._options.schema).run(in_transaction(self._occupy(connection_id)))
         self._joined = connection_id
 
     def _occupy(self, connection_id: int) -> Steps[None]:
@@ -173,7 +173,7 @@ class StreamReader(ReconnectingReader[_Driver]):
         """Begin a streaming read."""
         options = self._options
         with options.database.connect("beginning a stream") as connection:
-            driver = runner(connection, options.schema)
+            driver = PsycopgRunner(connection, options.schema)
             queue_id = find_queue(driver, options)
             check_rights(driver)
             if options.subscription is not None and not driver.run(is_durable(queue_id)):
@@ -188,7 +188,7 @@ class StreamReader(ReconnectingReader[_Driver]):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take no message that is sent after now."""
         with self._options.database.connect("looking for the last message") as connection:
-            self._last_sequence = runner(connection, self._options.schema).run(last_sequence())
+            self._last_sequence = PsycopgRunner(connection, self._options.schema).run(last_sequence())
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Acknowledge what is done, and claim the next batch."""

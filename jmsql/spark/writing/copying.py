@@ -14,7 +14,7 @@ from pgpq.schema import Jsonb
 
 from jmsql.spark.writing.outgoing import STAGED_SCHEMA
 from jmsql.spark.writing.staging import MESSAGE_COLUMNS, StagedDestination, missing_queues, stage
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.lookup import queue_id
 from jmsql.store.statement import SqlFile, Statement, nothing, value
 
@@ -82,7 +82,7 @@ class QueueCopy:
         self, connection: psycopg.Connection[Any], schema: str, make_queues: Callable[[Sequence[str]], None]
     ) -> None:
         self._connection = connection
-        self._runner = runner(connection, schema)
+        self._runner = PsycopgRunner(connection, schema)
         self._may_copy: bool | None = None
         self._make_queues = make_queues
         self._queue_ids: dict[str, int] = {}

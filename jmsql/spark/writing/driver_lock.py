@@ -17,9 +17,10 @@ from jmsql.exceptions import JMSException
 from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.keeper import is_running, start_keeper
 from jmsql.spark.writing.prepared import living_drivers
-from jmsql.store._sync.runner import Runner, runner
-from jmsql.store.pooler import begin_connection
+from jmsql.store._sync.connecting import make_fit
+from jmsql.store._sync.runner import PsycopgRunner, Runner
 from jmsql.store.statement import SqlFile, nothing, value
+from jmsql.timings import Timings
 
 __all__ = ["hold_driver_lock"]
 
@@ -76,10 +77,10 @@ def _keep(database: DatabaseReference, process: int, driver: int) -> None:
     while is_running(process) and time.monotonic() < last_held + _PATIENCE:
         try:
             with database.connect("keeping the lock of a driver", autocommit=True) as connection:
-                if begin_connection(connection, {}):  # through a pooler
+                if make_fit(connection, Timings()):  # through a pooler
                     _tell("ok pooled")
                     return
-                holding = runner(connection, "jmsql")
+                holding = PsycopgRunner(connection, "jmsql")
                 is_held = holding.run(_lock_driver.bind(driver=driver))
                 if not told:
                     _tell("ok held")

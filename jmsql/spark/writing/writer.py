@@ -28,7 +28,7 @@ from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.outgoing import Staging, count_destinations
 from jmsql.spark.writing.prepared import finish_transactions, prepare
 from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt, forget_attempts, missing_queues
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.global_transactions import require_prepared_transactions
 from jmsql.store.lookup import queue_id
 
@@ -47,7 +47,7 @@ def check_target(options: Options) -> None:
             server prepares no transactions and is to.
     """
     with options.database.connect("planning a write") as connection:
-        planning = runner(connection, options.schema)
+        planning = PsycopgRunner(connection, options.schema)
         check_database(planning)
         check_rights(planning)
         if options.two_phase_commit:
@@ -67,7 +67,7 @@ def watched_driver(options: Options) -> int | None:
     if not options.two_phase_commit:
         return None
     with options.database.connect("planning a write") as connection:
-        return hold_driver_lock(runner(connection, options.schema), options.database)
+        return hold_driver_lock(PsycopgRunner(connection, options.schema), options.database)
 
 
 @dataclass
@@ -108,7 +108,7 @@ class _Writer:
             if options.two_phase_commit:
                 attempt = self._prepare(connection, self._write_id(query_id), context.partitionId(), batches)
             else:
-                staging = self._staging(runner(connection, options.schema).run(begin_attempt()))
+                staging = self._staging(PsycopgRunner(connection, options.schema).run(begin_attempt()))
                 staged = (staging.stage(batch) for batch in batches if batch.num_rows)
                 stage_batches(connection, options.schema, staged)
                 attempt = Attempt(staging.attempt_id, context.partitionId(), staging.staged)
@@ -119,7 +119,7 @@ class _Writer:
     ) -> Attempt:
         """Send a partition in a transaction that is prepared; only what does not go right into a queue is staged."""
         schema = self._options.schema
-        task = runner(connection, schema)
+        task = PsycopgRunner(connection, schema)
         staging = self._staging(task.run(begin_attempt(write_id, self.driver)))
         connection.commit()  # so that the attempt is seen before what is prepared
         queues = QueueCopy(connection, schema, self._make_queues)
@@ -142,7 +142,7 @@ class _Writer:
         """Make queues. In a transaction that is prepared, all others that want them would wait for its end."""
         if names:
             with self._options.database.connect("making queues") as connection:
-                queues = runner(connection, self._options.schema)
+                queues = PsycopgRunner(connection, self._options.schema)
                 for name in names:
                     queues.run(queue_id(name))
 
@@ -152,7 +152,7 @@ class _Writer:
         write_id = self._write_id(staged[0].query_id if staged else None)
         commit = decide if options.two_phase_commit else send_once
         with options.database.connect("writing messages") as connection:
-            runner(connection, options.schema).run(commit(attempts, write_id, batch_id, is_stream=is_stream))
+            PsycopgRunner(connection, options.schema).run(commit(attempts, write_id, batch_id, is_stream=is_stream))
         if options.two_phase_commit:
             self._finish(attempts)
 
@@ -160,7 +160,7 @@ class _Writer:
         """Commit what is decided. If that is not to be done now, the write is done all the same."""
         try:
             with self._options.database.connect("finishing writes", autocommit=True) as connection:
-                finish_transactions(runner(connection, self._options.schema), attempts)
+                finish_transactions(PsycopgRunner(connection, self._options.schema), attempts)
         except JMSException as error:
             logger.warning("The write is done, and some of its messages come later, by maintenance: %s", error)
 
@@ -170,7 +170,7 @@ class _Writer:
         options = self._options
         attempts = [part.attempt for part in staged]
         with options.database.connect("discarding staged messages", autocommit=True) as connection:
-            driver = runner(connection, options.schema)
+            driver = PsycopgRunner(connection, options.schema)
             if options.two_phase_commit:
                 driver.run(forget_write(attempts, self._write_id(staged[0].query_id)))
                 finish_transactions(driver)

@@ -18,7 +18,7 @@ import jmsql as library
 from jmsql.spark.writing.commit import decide, forget_write
 from jmsql.spark.writing.prepared import prepare
 from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command, Outcome
 
@@ -300,13 +300,13 @@ def test_a_prepared_write_of_spark_is_ended_only_as_its_driver_has_decided(
 ) -> None:
     database.execute("select jmsql.create_queue('orders')")
     with psycopg.connect(jmsql_clean_url) as task:
-        attempt_id = runner(task, "jmsql").run(begin_attempt("w"))
+        attempt_id = PsycopgRunner(task, "jmsql").run(begin_attempt("w"))
         task.commit()
         task.execute(INSERT)
         attempt = Attempt(attempt_id, 0, {StagedDestination("queue://orders", is_delayed=False): 1})
-        runner(task, "jmsql").run(prepare(attempt))
+        PsycopgRunner(task, "jmsql").run(prepare(attempt))
     [(name,)] = database.execute("select gid from pg_prepared_xacts where database = current_database()").fetchall()
-    driver = runner(database, "jmsql")
+    driver = PsycopgRunner(database, "jmsql")
     if state == "decided":
         with database.transaction():
             assert driver.run(decide([attempt], "w", 0, is_stream=True))

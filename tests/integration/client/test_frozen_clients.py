@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from jmsql import Connection, Queue, Session, Timings
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.liveness import AdvisoryLock
 from jmsql.testing import FAST_TIMINGS, wait_for
 from tests.integration.client.server import Server
@@ -106,7 +106,7 @@ def test_transaction_in_which_a_control_connection_freezes_ends(
 ) -> None:
     """As if the process had been frozen between two statements."""
     with closing(psycopg.connect(jmsql_clean_url, autocommit=True)) as frozen:
-        AdvisoryLock(Timings(idle_in_transaction_timeout=0.5)).begin(runner(frozen, "jmsql"), 0)
+        AdvisoryLock(Timings(idle_in_transaction_timeout=0.5)).begin(PsycopgRunner(frozen, "jmsql"), 0)
         send_texts(session, queue, "a")
         frozen.execute("begin")
         frozen.execute("select from jmsql_internal.message for update")

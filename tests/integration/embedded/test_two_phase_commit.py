@@ -13,7 +13,7 @@ from jmsql.spark.options import Options
 from jmsql.spark.writing.prepared import prepare
 from jmsql.spark.writing.staging import Attempt
 from jmsql.spark.writing.writer import check_target
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.xa import XAConnectionFactory, Xid
 from tests.integration.embedded.server_processes import kill_server
 from tests.texts import messages_left, send_texts
@@ -66,7 +66,7 @@ def test_task_of_spark_that_is_one_too_many_is_told_of(data_directory: Path, mon
     with start_server(data_directory) as server:
         migrate(server.url)
         with psycopg.connect(server.url) as connection:
-            writes = runner(connection, "jmsql")
+            writes = PsycopgRunner(connection, "jmsql")
             writes.run(prepare(Attempt(1, 0, {})))
             with pytest.raises(ResourceAllocationException, match=r"Set max_prepared_transactions .* fewer partitions"):
                 writes.run(prepare(Attempt(2, 1, {})))

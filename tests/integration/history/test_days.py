@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import jmsql
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.history_partitions import HistoryPartitions
 from jmsql.testing import wait_for
 from tests.integration.history.conftest import SetClock, dequeue, send
@@ -49,10 +49,10 @@ def test_maintenance_makes_partitions_ahead_where_a_queue_keeps_history(
     administration: jmsql.admin.Administration, database: psycopg.Connection[Any], set_clock: SetClock
 ) -> None:
     set_clock(NOON)
-    maintain(runner(database, "jmsql"))
+    maintain(PsycopgRunner(database, "jmsql"))
     assert _days(administration) == []
     administration.create_queue("orders", history=True)
-    maintain(runner(database, "jmsql"))
+    maintain(PsycopgRunner(database, "jmsql"))
     assert _days(administration) == [NOON.date() + timedelta(days=number) for number in range(4)]
 
 
@@ -142,14 +142,14 @@ def test_who_acknowledges_does_not_wait_for_partitions_made_or_dropped(
         _sql(database, KEEP)
         _sql(open_transaction, KEEP)
         if operation == "make":
-            HistoryPartitions(runner(other, "jmsql"), patience=1).make_ahead()
+            HistoryPartitions(PsycopgRunner(other, "jmsql"), patience=1).make_ahead()
             _sql(database, f"set lock_timeout = '1s'; {KEEP}")
             assert _days(administration)[-1] == (NOON + timedelta(days=8)).date()
         else:
             done: list[object] = []
             drop = threading.Thread(
                 target=lambda: done.extend(
-                    HistoryPartitions(runner(other, "jmsql"), patience=30).remove(
+                    HistoryPartitions(PsycopgRunner(other, "jmsql"), patience=30).remove(
                         (NOON + timedelta(days=1)).date(), None
                     )
                 )
@@ -204,7 +204,7 @@ def test_maintenance_applies_the_retention(
     _keep(jmsql_factory, queue, "old")
     set_clock(NOON + timedelta(days=2))
 
-    maintain(runner(database, "jmsql"))
+    maintain(PsycopgRunner(database, "jmsql"))
 
     assert _days(administration)[0] == (NOON + timedelta(days=2)).date()
 
@@ -310,7 +310,7 @@ def test_a_day_is_settled_when_it_is_over_and_its_transactions_are(
         return administration.history.days()[0].settled
 
     with psycopg.connect(url) as transaction:
-        database_has_the_day = HistoryPartitions(runner(transaction, "jmsql"), patience=1)
+        database_has_the_day = HistoryPartitions(PsycopgRunner(transaction, "jmsql"), patience=1)
         database_has_the_day.make_ahead()
         transaction.commit()
         _sql(transaction, KEEP)
@@ -338,13 +338,13 @@ def test_a_drop_that_was_interrupted_is_finished_later(
     url = jmsql_clean_url.replace("postgresql+psycopg", "postgresql")
     with psycopg.connect(url) as reader:
         _sql(reader, "select from jmsql.history")
-        hurried = HistoryPartitions(runner(database, "jmsql"), patience=0.1)
+        hurried = HistoryPartitions(PsycopgRunner(database, "jmsql"), patience=0.1)
         with pytest.raises(jmsql.JMSException) as raised:
             list(hurried.apply_retention())
         assert isinstance(raised.value.__cause__, psycopg.errors.LockNotAvailable)
         assert database.execute("select from pg_inherits where inhdetachpending").fetchone() is not None
         # Maintenance leaves it at that, and does the rest of its work.
-        maintain(runner(database, "jmsql"))
+        maintain(PsycopgRunner(database, "jmsql"))
 
     assert list(administration.history.prune()) == []
     left = "select from pg_class where relname = 'message_history_20300310'"
@@ -359,14 +359,14 @@ def test_nobody_but_the_owner_prunes(
 ) -> None:
     administration.create_queue("short", history=True, history_days=1)
     set_clock(NOON)
-    HistoryPartitions(runner(database, "jmsql"), patience=1).make_ahead()
+    HistoryPartitions(PsycopgRunner(database, "jmsql"), patience=1).make_ahead()
     set_clock(NOON + timedelta(days=30))
     role = f"jmsql_reader_{id(database)}"
     _sql(database, f"create role {role}; grant usage on schema jmsql, jmsql_internal to {role}")
     _sql(database, f"grant select on all tables in schema jmsql, jmsql_internal to {role}; set role {role}")
     try:
         with pytest.raises(jmsql.JMSSecurityException, match="must be owner"):
-            list(HistoryPartitions(runner(database, "jmsql"), patience=1).apply_retention())
+            list(HistoryPartitions(PsycopgRunner(database, "jmsql"), patience=1).apply_retention())
     finally:
         _sql(database, f"reset role; drop owned by {role}; drop role {role}")
     assert len(administration.history.days()) == 4

@@ -19,7 +19,7 @@ from jmsql.spark.reading.columns import Condition
 from jmsql.spark.reading.history import HistoryOrigin, HistorySpan, divide_history
 from jmsql.spark.reading.history_reader import HistoryReader
 from jmsql.spark.schema import HISTORY_COLUMNS
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from tests.integration.client.server import Server, with_parameters
 from tests.integration.store.plans import Plan
 
@@ -208,7 +208,7 @@ def test_range_of_time_is_divided_so_that_each_row_is_in_one_part(url: str) -> N
 
         for span, name in itertools.product(spans, (None, "queue7")):
             origin = HistoryOrigin(None if name is None else jmsql.Queue(name))
-            parts = runner(connection, "jmsql").run(divide_history(origin, span, 7))
+            parts = PsycopgRunner(connection, "jmsql").run(divide_history(origin, span, 7))
             divided = [number for part in parts for condition in part for number in found(origin, condition)]
             assert sorted(divided) == sorted(found(origin, span.condition()))
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 import jmsql
 from jmsql.spark.options import Options
 from jmsql.spark.streaming.history_stream_reader import HistoryStreamReader
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.history_partitions import HistoryPartitions
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
@@ -349,7 +349,7 @@ def test_retention_leaves_what_a_stream_has_not_passed_and_says_so(
     history: psycopg.Connection[Any], server: Server
 ) -> None:
     held: dict[dt.date, list[str]] = {}
-    partitions = HistoryPartitions(runner(history, "jmsql"), patience=1.0, on_held=held.__setitem__)
+    partitions = HistoryPartitions(PsycopgRunner(history, "jmsql"), patience=1.0, on_held=held.__setitem__)
     with driver(maxMessagesPerTrigger="1") as reader:
         start = reader.initialOffset()
         first = reader.latestOffset(start, reader.getDefaultReadLimit())
@@ -375,7 +375,7 @@ def test_stream_of_all_destinations_holds_them_all(history: psycopg.Connection[A
     reader = everywhere()
     start = reader.initialOffset()
     end = reader.latestOffset(start, ALL)
-    partitions = HistoryPartitions(runner(history, "jmsql"), patience=1.0)
+    partitions = HistoryPartitions(PsycopgRunner(history, "jmsql"), patience=1.0)
     reader.partitions(start, end)
     list(partitions.apply_retention())
     assert len(left(server)) == 4
@@ -389,7 +389,7 @@ def test_stream_of_all_destinations_holds_them_all(history: psycopg.Connection[A
 def test_read_that_spark_has_never_noted_holds_nothing(history: psycopg.Connection[Any], server: Server) -> None:
     with driver() as reader:
         reader.latestOffset(reader.initialOffset(), ALL)
-    list(HistoryPartitions(runner(history, "jmsql"), patience=1.0).apply_retention())
+    list(HistoryPartitions(PsycopgRunner(history, "jmsql"), patience=1.0).apply_retention())
     assert left(server) == []
     server.rows("update jmsql_internal.spark_cursor set used_at = now() - interval '2 days'")
     with driver() as reader:

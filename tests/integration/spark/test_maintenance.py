@@ -16,7 +16,7 @@ from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.prepared import prepare
 from jmsql.spark.writing.staging import Attempt, begin_attempt
 from jmsql.spark.writing.writer import check_target
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.maintenance_task import MaintenanceTask, register_task, request_tasks
 from jmsql.testing import wait_for
@@ -95,9 +95,9 @@ def test_client_that_has_never_loaded_spark_finishes_what_its_tasks_have_prepare
 ) -> None:
     if connection.execute("show max_prepared_transactions").fetchone() == ("0",):
         pytest.skip("the server of JMSQL_TEST_URL has max_prepared_transactions = 0")
-    runner(connection, "jmsql").run(request_maintenance(two_phase_commit=True))
+    PsycopgRunner(connection, "jmsql").run(request_maintenance(two_phase_commit=True))
     with psycopg.connect(jmsql_clean_url) as task:
-        driver = runner(task, "jmsql")
+        driver = PsycopgRunner(task, "jmsql")
         attempt = Attempt(driver.run(begin_attempt("w")), 0, {})
         task.commit()
         driver.run(prepare(attempt))
@@ -153,7 +153,7 @@ def fail_to_make_task(schema: str) -> MaintenanceTask:
 
 def test_task_that_is_registered_runs_when_it_is_requested_and_due(connection: psycopg.Connection) -> None:
     register_task("counted", f"{__name__}:make_task")
-    control = runner(connection, "jmsql")
+    control = PsycopgRunner(connection, "jmsql")
     control.run(request_tasks(["counted"]))
     maintenance = Maintenance(Timings())
     assert maintenance.do_all(control, 0, [])  # there is more to do
@@ -169,7 +169,7 @@ def test_maintenance_goes_on_without_a_task_that_is_not_there(
     connection: psycopg.Connection, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     register_task("broken", f"{__name__}:fail_to_make_task")
-    control = runner(connection, "jmsql")
+    control = PsycopgRunner(connection, "jmsql")
     control.run(request_tasks([name]))
     maintenance = Maintenance(Timings())
     for _ in range(2):

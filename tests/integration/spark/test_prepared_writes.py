@@ -26,7 +26,7 @@ from jmsql.spark.writing.prepared import PreparedTransactions, finish_transactio
 from jmsql.spark.writing.prepared import prepare as prepare_attempt
 from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt, missing_queues
 from jmsql.spark.writing.writer import BatchWriter
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.identifier import Schema
 from jmsql.store.lookup import queue_id
 from jmsql.testing import wait_for
@@ -59,7 +59,7 @@ def server(connection: psycopg.Connection) -> Server:
 def task(url: str, *places: StagedDestination, messages: int = 10, properties: str | None = None) -> Iterator[Attempt]:
     """A task that has staged messages for each place; it prepares them when the block ends."""
     with psycopg.connect(url) as connection:
-        attempt_id = runner(connection, "jmsql").run(begin_attempt("w"))
+        attempt_id = PsycopgRunner(connection, "jmsql").run(begin_attempt("w"))
         connection.commit()
         for place in places:
             connection.execute(
@@ -71,7 +71,7 @@ def task(url: str, *places: StagedDestination, messages: int = 10, properties: s
             )
         attempt = Attempt(attempt_id, 0, dict.fromkeys(places, messages))
         yield attempt
-        runner(connection, "jmsql").run(prepare_attempt(attempt))
+        PsycopgRunner(connection, "jmsql").run(prepare_attempt(attempt))
 
 
 @pytest.fixture
@@ -91,15 +91,15 @@ def prepare(jmsql_clean_url: str, server: Server) -> Callable[..., Attempt]:
 
 def decide(connection: psycopg.Connection, *attempts: Attempt, batch: int = 0) -> bool:
     with connection.transaction():
-        return runner(connection, "jmsql").run(commit.decide(attempts, "w", batch, is_stream=True))
+        return PsycopgRunner(connection, "jmsql").run(commit.decide(attempts, "w", batch, is_stream=True))
 
 
 def finish(connection: psycopg.Connection, *attempts: Attempt) -> None:
-    finish_transactions(runner(connection, "jmsql"), attempts)
+    finish_transactions(PsycopgRunner(connection, "jmsql"), attempts)
 
 
 def give_up(connection: psycopg.Connection, *attempts: Attempt) -> None:
-    runner(connection, "jmsql").run(forget_write(attempts, "w"))
+    PsycopgRunner(connection, "jmsql").run(forget_write(attempts, "w"))
 
 
 def bodies(server: Server) -> list[str]:
@@ -145,7 +145,7 @@ def test_second_of_two_drivers_waits_for_the_first_and_sends_nothing(
     first, second = prepare(ORDERS), prepare(ORDERS)
     with psycopg.connect(jmsql_clean_url, autocommit=True) as other, ThreadPoolExecutor(1) as pool:
         with connection.transaction():
-            assert runner(connection, "jmsql").run(commit.decide([first], "w", 0, is_stream=True))
+            assert PsycopgRunner(connection, "jmsql").run(commit.decide([first], "w", 0, is_stream=True))
             waiting = pool.submit(decide, other, second)
         assert not waiting.result(10)
         finish(other, second)
@@ -196,7 +196,7 @@ def test_maintenance_commits_what_was_decided_and_rolls_back_what_nobody_knows(
     server.rows("delete from jmsql_internal.spark_attempt where attempt_id = %s", orphan.attempt_id)
     server.rows("update jmsql_internal.spark_attempt set write_id = 'other' where attempt_id = %s", waiting.attempt_id)
     decide(connection, decided)
-    runner(connection, "jmsql").run(request_maintenance(two_phase_commit=True))
+    PsycopgRunner(connection, "jmsql").run(request_maintenance(two_phase_commit=True))
     with jmsql_factory.create_context() as context:
         consumer = context.create_consumer(context.create_queue("orders"))
         assert [consumer.receive_body(str, timeout=10) for _ in TEN] == TEN
@@ -216,7 +216,7 @@ def test_what_a_driver_has_not_decided_is_rolled_back_when_it_has_ended_and_not_
 ) -> None:
     attempt, of_nobody = prepare(ORDERS), prepare(ORDERS)
     server.rows("update jmsql_internal.spark_attempt set driver = %s where attempt_id = %s", DRIVER, attempt.attempt_id)
-    maintenance = runner(connection, "jmsql")
+    maintenance = PsycopgRunner(connection, "jmsql")
     transactions = PreparedTransactions(driver_grace=0.0)
 
     def look() -> int:
@@ -249,7 +249,7 @@ def test_what_a_driver_has_decided_is_committed_though_it_has_ended(
     decide(connection, attempt)
     transactions = PreparedTransactions(driver_grace=0.0)
     for steps in (transactions.give_up(), transactions.finish()):
-        runner(connection, "jmsql").run(steps)
+        PsycopgRunner(connection, "jmsql").run(steps)
     assert bodies(server) == TEN
 
 
@@ -269,7 +269,7 @@ def test_lock_of_a_driver_is_held_until_it_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)
-    planning = runner(connection, "jmsql")
+    planning = PsycopgRunner(connection, "jmsql")
     driver = hold_driver_lock(planning, DatabaseReference(), driver_process.pid)
     assert driver is not None
     assert planning.run(living_drivers([driver])) == [driver]
@@ -294,7 +294,7 @@ def test_driver_that_cannot_be_watched_does_not_write(
 ) -> None:
     nowhere = DatabaseReference(url="postgresql://nobody@127.0.0.1:1/none")
     with pytest.raises(JMSException, match=r"The life of the driver cannot be shown to others: .*cannot be reached"):
-        hold_driver_lock(runner(connection, "jmsql"), nowhere, driver_process.pid)
+        hold_driver_lock(PsycopgRunner(connection, "jmsql"), nowhere, driver_process.pid)
 
 
 @pytest.mark.parametrize("loss", ["attempt", "transaction"])
@@ -321,7 +321,7 @@ def test_tasks_that_need_the_same_new_queue_do_not_wait_for_each_other(
     with task(jmsql_clean_url, ORDERS) as first, task(jmsql_clean_url, ORDERS) as second:
         for attempt in (first, second):
             with psycopg.connect(jmsql_clean_url) as making:
-                queues = runner(making, "jmsql")
+                queues = PsycopgRunner(making, "jmsql")
                 for name in queues.run(missing_queues(attempt.staged)):
                     queues.run(queue_id(name))
     decide(connection, first, second)
@@ -405,7 +405,7 @@ def test_role_that_cannot_commit_what_tasks_have_prepared_decides_nothing(
     give_up(connection, attempt)
     transactions = PreparedTransactions()
     for _ in range(2):
-        runner(connection, "jmsql").run(transactions.finish())
+        PsycopgRunner(connection, "jmsql").run(transactions.finish())
     (told,) = (record.message for record in caplog.records if record.name == "jmsql")
     assert re.search(r"left the prepared transaction 'jmsql-spark-.*superuser can end it: ROLLBACK PREPARED", told)
     connection.execute("reset role")
@@ -425,14 +425,14 @@ def test_transactions_of_other_schemas_are_left_alone(connection: psycopg.Connec
     jmsql.migrate(jmsql_clean_url, schema=other)
     try:
         with psycopg.connect(jmsql_clean_url) as task:
-            attempt = Attempt(runner(task, other).run(begin_attempt("w")), 0, {})
+            attempt = Attempt(PsycopgRunner(task, other).run(begin_attempt("w")), 0, {})
             task.commit()
-            runner(task, other).run(prepare_attempt(attempt))
+            PsycopgRunner(task, other).run(prepare_attempt(attempt))
         with connection.transaction():
-            runner(connection, other).run(forget_write([attempt], "w"))
-        assert not runner(connection, "jmsql").run(PreparedTransactions().finish())
+            PsycopgRunner(connection, other).run(forget_write([attempt], "w"))
+        assert not PsycopgRunner(connection, "jmsql").run(PreparedTransactions().finish())
         assert len(connection.execute(PREPARED).fetchall()) == 1
-        assert not runner(connection, other).run(PreparedTransactions().finish())
+        assert not PsycopgRunner(connection, other).run(PreparedTransactions().finish())
         assert connection.execute(PREPARED).fetchall() == []
     finally:
         connection.execute(f"drop schema {Schema(other)}, {Schema(other).internal} cascade".encode())

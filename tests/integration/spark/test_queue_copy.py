@@ -13,7 +13,7 @@ import pytest
 import jmsql
 from jmsql.spark.writing.copying import QueueCopy
 from jmsql.spark.writing.outgoing import Staging
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.lookup import queue_id
 from tests.integration.client.server import Server, with_parameters
 
@@ -53,7 +53,7 @@ def copy(task: psycopg.Connection, url: str, *batches: Sequence[dict[str, Any]])
         with psycopg.connect(url) as connection:
             for name in names:
                 made.append(name)
-                runner(connection, "jmsql").run(queue_id(name))
+                PsycopgRunner(connection, "jmsql").run(queue_id(name))
 
     staging = Staging(1, None)
     queues = QueueCopy(task, "jmsql", make_queues)

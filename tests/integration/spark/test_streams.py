@@ -9,7 +9,7 @@ import pytest
 
 import jmsql
 from jmsql.spark.streaming.queue_stream import BatchLimits, SparkStream, Start, create_source
-from jmsql.store._sync.runner import Runner, runner
+from jmsql.store._sync.runner import PsycopgRunner, Runner
 from jmsql.store.lookup import queue_id
 from jmsql.store.redelivery import Release, lost_claims, release
 
@@ -25,7 +25,7 @@ def stream(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[SparkStream]:
             context.create_producer().send(jmsql.Queue("orders"), body)
     assert jmsql_factory.url is not None
     with psycopg.connect(jmsql_factory.url, autocommit=True) as connection:
-        driver = runner(connection, "jmsql")
+        driver = PsycopgRunner(connection, "jmsql")
         source = driver.run(create_source(driver.run(queue_id("orders")), Start()))
         yield SparkStream.open(driver, source, None, lambda _: None)
 
@@ -33,7 +33,7 @@ def stream(jmsql_factory: jmsql.ConnectionFactory) -> Iterator[SparkStream]:
 @pytest.fixture
 def control(jmsql_clean_url: str) -> Iterator[Runner]:
     with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
-        yield runner(connection, "jmsql")
+        yield PsycopgRunner(connection, "jmsql")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from jmsql.store import lookup
-from jmsql.store._sync.runner import Runner, runner
+from jmsql.store._sync.runner import PsycopgRunner, Runner
 from jmsql.store.message_key import MessageKey
 from jmsql.store.rows import MessageRow, OutgoingMessage
 from jmsql.store.send import send as store_send
@@ -49,7 +49,7 @@ def open_client(jmsql_clean_url: str) -> Iterator[OpenClient]:
 
         def open_one(*, transactions: bool = False) -> Client:
             connection = stack.enter_context(psycopg.connect(jmsql_clean_url, autocommit=not transactions))
-            return Client(connection, runner(connection, "jmsql"))
+            return Client(connection, PsycopgRunner(connection, "jmsql"))
 
         yield open_one
 

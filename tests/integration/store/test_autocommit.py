@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql.exceptions import JMSException
-from jmsql.store._sync.autocommit import open_runner
+from jmsql.store.autocommit import open_runner
 from jmsql.store.statement import Statement, value
 
 PROCESS = Statement("process", "select pg_backend_pid()", "asking", value(int))

@@ -12,8 +12,8 @@ import pytest
 from psycopg import sql
 
 import jmsql
-from jmsql.store._sync.autocommit import open_runner
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
+from jmsql.store.autocommit import open_runner
 from jmsql.store.diagnosis import tables_without_pages
 from jmsql.store.maintenance import Maintenance
 from jmsql.testing import wait_for
@@ -45,7 +45,7 @@ def pages(database: psycopg.Connection[Any], suffix: str = "") -> list[int]:
 
 
 def maintain(database: psycopg.Connection[Any]) -> None:
-    Maintenance(Timings()).run(runner(database, SCHEMA), LEADER)
+    Maintenance(Timings()).run(PsycopgRunner(database, SCHEMA), LEADER)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pytest
 import jmsql
 from jmsql.selectors import Selector
 from jmsql.store import due_messages
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.acknowledge import acknowledge, delete_locked, forget_deliveries
 from jmsql.store.candidates import first_of_groups_statement
 from jmsql.store.columns import SEND_COLUMNS
@@ -263,7 +263,7 @@ def test_plans_are_right_after_vacuum_full_and_a_run_of_maintenance(
         database.execute(f"vacuum full {SCHEMA}_internal.{table}")
     with planned(jmsql_url) as statements:
         keep_plans(statements)
-        Maintenance(Timings()).run(runner(database, SCHEMA), 1)
+        Maintenance(Timings()).run(PsycopgRunner(database, SCHEMA), 1)
         keep_plans(statements)
         database.execute(FILL)
         check(statements, jmsql_url, "after VACUUM FULL and a run of maintenance")
@@ -274,7 +274,7 @@ def test_plans_are_right_with_bloated_indexes_vacuumed_with_few_messages(
 ) -> None:
     bloat_indexes(database, SCHEMA)
     database.execute(VACUUM)
-    Maintenance(Timings()).run(runner(database, SCHEMA), 1)
+    Maintenance(Timings()).run(PsycopgRunner(database, SCHEMA), 1)
     database.execute(FEW)
     database.execute(VACUUM)
     with planned(jmsql_url) as statements:

@@ -14,7 +14,7 @@ import jmsql
 from jmsql import AcknowledgeMode, ConnectionFactory, Queue, Topic
 from jmsql.admin import Administration
 from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt, remove_staged, send_staged
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.history_partitions import HistoryPartitions
 from jmsql.testing import wait_for
 
@@ -165,7 +165,7 @@ def test_history_is_kept_and_removed(
     assert count(database, "message_history") == 1
 
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
-    partitions = HistoryPartitions(runner(database, "jmsql"), patience=10.0)
+    partitions = HistoryPartitions(PsycopgRunner(database, "jmsql"), patience=10.0)
     assert sum(step.messages for step in partitions.remove(tomorrow, ORDERS)) == 1
 
 
@@ -173,7 +173,7 @@ def test_what_tasks_of_spark_have_staged_is_sent(
     database: psycopg.Connection[Any], administration: Administration
 ) -> None:
     administration.create_queue("orders")
-    driver = runner(database, "jmsql")
+    driver = PsycopgRunner(database, "jmsql")
     attempt_id = driver.run(begin_attempt("w"))
     database.execute(
         "insert into jmsql_internal.spark_staging (attempt_id, position, inverse_priority, jms_delivery_mode, "

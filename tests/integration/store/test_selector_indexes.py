@@ -15,7 +15,7 @@ import sqlalchemy
 
 from jmsql import InvalidDestinationException, InvalidSelectorException, JMSException
 from jmsql.selectors import Selector
-from jmsql.store._sync.autocommit import AutocommitRunner, open_runner
+from jmsql.store.autocommit import AutocommitRunner, open_runner
 from jmsql.store.receive import claim_statement, dequeue_statement, lock_statement
 from jmsql.store.selector_indexes import (
     IndexProgress,

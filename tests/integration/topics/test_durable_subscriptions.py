@@ -22,7 +22,7 @@ from jmsql import (
 )
 from jmsql.admin import Administration
 from jmsql.embedded import start_server
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.subscriptions import SubscriptionDefinition, attach
 from jmsql.testing import drain
 from tests.background import Background
@@ -190,7 +190,7 @@ def test_two_that_make_one_on_different_topics_at_the_same_time_do_not_both_get_
     session = connect("reader").create_session()
     definition = SubscriptionDefinition(topic.name, name=NAME, client_id="reader", durable=True)
     other = connect(None)
-    runner(blocker, "jmsql").run(attach(definition, other._control.connection_id))
+    PsycopgRunner(blocker, "jmsql").run(attach(definition, other._control.connection_id))
     joining = Background(lambda: session.create_durable_consumer(Topic("sports"), NAME))
     server.wait_until_someone_waits()
     blocker.commit()

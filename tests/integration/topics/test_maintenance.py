@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, Topic
-from jmsql.store._sync.runner import runner
+from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.integration.client.server import Server
@@ -33,7 +33,7 @@ def maintenance(jmsql_clean_url: str) -> Iterator[psycopg.Connection]:
 
 
 def run(maintenance: psycopg.Connection) -> None:
-    maintain(runner(maintenance, "jmsql"))
+    maintain(PsycopgRunner(maintenance, "jmsql"))
 
 
 @pytest.mark.parametrize("mode", [AcknowledgeMode.CLIENT, AcknowledgeMode.TRANSACTED])

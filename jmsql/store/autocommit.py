@@ -21,15 +21,13 @@ if TYPE_CHECKING:  # with a URL, all is done without SQLAlchemy
     import sqlalchemy
     from sqlalchemy import Engine
 
-    from jmsql.store._sync.pool import ConnectionPool
-
-__all__ = ["AutocommitRunner", "LazyRunner", "open_runner", "pooled_runner"]
+__all__ = ["AutocommitRunner", "LazyRunner", "open_runner"]
 
 _limit_statements = SqlFile("administration").statement("limit_statements", "connecting", nothing)
 
 
 class AutocommitRunner(PsycopgRunner):
-    """Runs statements each of which commits by itself. A context manager; made by `open_runner` and `pooled_runner`.
+    """Runs statements each of which commits by itself. A context manager; made by `open_runner`.
 
     Args:
         connection: The connection.
@@ -166,25 +164,6 @@ def open_runner(
     return runner
 
 
-def pooled_runner(pool: ConnectionPool, schema: str, *, prepares: bool = True) -> AutocommitRunner:
-    """Take a connection from a pool, until the runner is closed.
-
-    Args:
-        pool: Where the connection is from; it is tested when it is taken.
-        schema: The plain name of the schema.
-        prepares: Whether statements are prepared; not those that differ each time.
-
-    Raises:
-        JMSException: The database cannot be reached.
-    """
-    return _of_sqlalchemy(
-        pool.connect().execution_options(isolation_level="AUTOCOMMIT"),
-        schema,
-        another=lambda: pooled_runner(pool, schema, prepares=prepares),
-        prepares=prepares,
-    )
-
-
 def _directly(endpoint: Endpoint, schema: str) -> AutocommitRunner:
     connection, is_pooled = endpoint.connect()
     return AutocommitRunner(
@@ -199,7 +178,7 @@ def _of_engine(engine: Engine, schema: str) -> AutocommitRunner:
 
 
 def _of_sqlalchemy(
-    connection: sqlalchemy.Connection, schema: str, *, another: Callable[[], AutocommitRunner], prepares: bool = True
+    connection: sqlalchemy.Connection, schema: str, *, another: Callable[[], AutocommitRunner]
 ) -> AutocommitRunner:
     driver_connection = connection.connection.driver_connection
     if not isinstance(driver_connection, psycopg.Connection):
@@ -215,4 +194,4 @@ def _of_sqlalchemy(
         connection.close()
 
     is_pooled = bool(connection.info.get(POOLED))
-    return AutocommitRunner(found, schema, close, is_pooled=is_pooled, another=another, prepares=prepares)
+    return AutocommitRunner(found, schema, close, is_pooled=is_pooled, another=another)

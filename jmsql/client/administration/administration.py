@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from jmsql.client._sync.administration.administered_objects import AdministeredObject, AdministeredObjects
-from jmsql.client._sync.administration.history import History
 from jmsql.client._sync.connection.factory import ConnectionFactory, default_url
+from jmsql.client.administration.administered_objects import AdministeredObject, AdministeredObjects
+from jmsql.client.administration.history import History
 from jmsql.destinations import Destination, Queue, Topic, named_destination, require_topic
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store import access, destination_settings, inspection
-from jmsql.store._sync.autocommit import LazyRunner, open_runner
 from jmsql.store.access import AccessSummary, Action
+from jmsql.store.autocommit import LazyRunner, open_runner
 from jmsql.store.automatic_creation import automatic_creation, set_automatic_creation
 from jmsql.store.database_url import parse_url, without_secrets
 from jmsql.store.dead_letters import DeadLetter, Retry, first_dead_letters, retry

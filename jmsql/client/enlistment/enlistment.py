@@ -12,11 +12,12 @@ import sqlalchemy
 from sqlalchemy import event
 
 from jmsql.client._sync.connection.context import JMSContext
-from jmsql.client._sync.enlistment.async_context import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer
-from jmsql.client._sync.session.enlisted_session import CallerTransaction, EnlistedSession
+from jmsql.client.enlistment.async_context import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer
+from jmsql.client.enlistment.enlisted_session import CallerTransaction, EnlistedSession
+from jmsql.client.enlistment.greenlet_runner import GreenletRunner
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
-from jmsql.store._sync.runner import Runner, runner
+from jmsql.store._sync.runner import PsycopgRunner, Runner
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.statement import Result
 from jmsql.timings import Timings
@@ -47,7 +48,9 @@ class _PsycopgTransaction(CallerTransaction):
         self._connection = connection
 
     def runner(self, schema: str) -> Runner:
-        return runner(self._connection, schema)
+        if isinstance(self._connection, psycopg.AsyncConnection):
+            return GreenletRunner(self._connection, schema)
+        return PsycopgRunner(self._connection, schema)
 
 
 class _InvalidatingRunner(Runner):

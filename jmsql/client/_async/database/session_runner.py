@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
-import sqlalchemy
+import sqlalchemy.exc
 from psycopg.pq import TransactionStatus
-from sqlalchemy import Connection, event
+from sqlalchemy import event
 
+from jmsql.client._async.database.pool import ConnectionPool, driver_connection, synchronous
+from jmsql.client._async.database.watched_connection import StatementListener, WatchedConnection
+from jmsql.concurrency.tasks import finished, sleep
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
-from jmsql.store._sync.pool import ConnectionPool
-from jmsql.store._sync.runner import PsycopgRunner, Runner
-from jmsql.store._sync.watched_connection import StatementListener, WatchedConnection
+from jmsql.store._async.runner import PsycopgRunner, Runner
 from jmsql.store.acknowledge import Client, Recipient
 from jmsql.store.engine import LENT
 from jmsql.store.errors import is_connection_lost, translate
 from jmsql.store.savepoints import SavepointStep
 from jmsql.store.statement import Query, Result, Statement, Steps, nothing
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 __all__ = ["SessionRunner"]
 
@@ -60,9 +63,9 @@ class SessionRunner(Runner):
         self.recipient = Recipient(client, restricted=restricted)
         """Who receives messages through it."""
         self._closed = False
-        self._connection: sqlalchemy.Connection | None = None
+        self._connection: AsyncConnection | None = None
         self._runner: PsycopgRunner | None = None
-        self._driver_connection: psycopg.Connection[Any] | None = None
+        self._driver_connection: psycopg.AsyncConnection[Any] | None = None
         self.is_lent = False
         """Whether the application has the connection. It may keep it for later transactions, and set savepoints."""
         self.is_ours = False
@@ -89,7 +92,7 @@ class SessionRunner(Runner):
         connection = self._driver_connection
         return connection is not None and connection.pgconn.transaction_status == TransactionStatus.INERROR
 
-    def begin(self) -> sqlalchemy.Connection:
+    async def begin(self) -> AsyncConnection:
         """Connect, begin the transaction if there is to be one, and return the SQLAlchemy connection.
 
         Raises:
@@ -99,47 +102,45 @@ class SessionRunner(Runner):
         if self._closed:
             raise IllegalStateException("The session is closed.")
         if self.is_lost and not self._is_in_use:
-            self.discard()
+            await self.discard()
         self._require_whole()
         if self._connection is None:
-            connection = self._pool.connect()
+            connection = await finished(self._pool.connect())
             if not self._transacted:
-                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-            driver_connection = connection.connection.driver_connection
-            assert isinstance(driver_connection, psycopg.Connection)
-            self._connection, self._driver_connection = connection, driver_connection
-            self._runner = PsycopgRunner(driver_connection, self.schema)
+                connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
+            self._connection, self._driver_connection = connection, driver_connection(connection)
+            self._runner = PsycopgRunner(self._driver_connection, self.schema)
         if self._transacted:
             self._is_in_use = True
             if not self._connection.in_transaction():
-                self._connection.begin()
+                await self._connection.begin()
         return self._connection
 
-    def run(self, work: Query[T] | Steps[T]) -> T:
+    async def run(self, work: Query[T] | Steps[T]) -> T:
         """Run statements in the transaction, which begins if none is open."""
-        self._begin_work()
+        await self._begin_work()
         assert self._runner is not None
-        return self._runner.run(work)
+        return await finished(self._runner.run(work))
 
     @property
     def is_idle(self) -> bool:
         return self._runner is None or self._runner.is_idle
 
-    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+    async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         assert self._runner is not None
-        return self._runner.execute(statement, parameters)
+        return await self._runner.execute(statement, parameters)
 
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    async def sleep(self, seconds: float) -> None:
+        await sleep(seconds)
 
-    def _begin_work(self) -> Connection:
-        connection = self.begin()
+    async def _begin_work(self) -> AsyncConnection:
+        connection = await self.begin()
         if self._transacted and not self.has_begun:
             self.is_ours = True
         self._has_worked = True
         return connection
 
-    def lend(self, before_statement: StatementListener) -> Connection:
+    async def lend(self, before_statement: StatementListener) -> AsyncConnection:
         """Return the connection for the application to use in the transaction.
 
         What the application sets on it (a role, a time limit) is not for others: its pool will close it.
@@ -147,14 +148,15 @@ class SessionRunner(Runner):
         Args:
             before_statement: Called before each statement that the application runs, through SQLAlchemy or the driver.
         """
-        connection = self.begin()
+        connection = await self.begin()
         if not self.is_lent:
             self.is_lent = True
-            connection.info[LENT] = True
+            shared = synchronous(connection)
+            shared.info[LENT] = True
 
-            def heed(step: SavepointStep | None) -> None:
+            async def heed(step: SavepointStep | None) -> None:
                 self.is_ours = False
-                before_statement(step)
+                await before_statement(step)
 
             def note_commit(_: object) -> None:
                 self.was_committed = True
@@ -164,21 +166,21 @@ class SessionRunner(Runner):
 
             assert isinstance(self._driver_connection, WatchedConnection)
             self._driver_connection.watch(heed)
-            event.listen(connection, "commit", note_commit)
-            event.listen(connection, "rollback", note_rollback)
+            event.listen(shared, "commit", note_commit)
+            event.listen(shared, "rollback", note_rollback)
         return connection
 
-    @contextlib.contextmanager
-    def savepoint(self) -> Iterator[Callable[[], None]]:
+    @contextlib.asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
         """Run statements in a savepoint, which an exception undoes. Yields a callable that undoes it, too."""
-        self.run(_set_savepoint.bind())
+        await self.run(_set_savepoint.bind())
         try:
             yield lambda: self.run(_undo_savepoint.bind())
         except BaseException as error:
             if not is_connection_lost(error):
-                self.run(_undo_savepoint.bind())
+                await self.run(_undo_savepoint.bind())
             raise
-        self.run(_release_savepoint.bind())
+        await self.run(_release_savepoint.bind())
 
     def require_transaction(self) -> None:
         """Make sure that what the session did in the transaction is there to be committed.
@@ -216,7 +218,7 @@ class SessionRunner(Runner):
     def _ended(self) -> None:
         self._is_in_use = self._has_worked = self._was_rolled_back = self.was_committed = self.is_ours = False
 
-    def commit(self) -> None:
+    async def commit(self) -> None:
         """Commit the transaction, if one is open.
 
         Raises:
@@ -224,11 +226,11 @@ class SessionRunner(Runner):
             JMSException: The connection was cut while it committed, and nobody knows the outcome.
         """
         if self._connection is not None:
-            self._end(
+            await self._end(
                 "committing", self._connection.commit, "Look for the transaction's effects before doing it again."
             )
 
-    def prepare(self, identifier: str) -> None:
+    async def prepare(self, identifier: str) -> None:
         """Prepare the transaction, so that any client can commit it or roll it back, and have none open then.
 
         Args:
@@ -238,48 +240,48 @@ class SessionRunner(Runner):
             TransactionRolledBackException: It was lost: an earlier statement failed, or PostgreSQL refused to prepare.
             JMSException: The connection was cut meanwhile, and nobody knows the outcome.
         """
-        connection = self.begin()
+        connection = await self.begin()
 
-        def prepare() -> None:
-            connection.exec_driver_sql(f"prepare transaction '{identifier}'")
-            connection.rollback()  # does nothing on the server, which has no transaction open now
+        async def prepare() -> None:
+            await connection.exec_driver_sql(f"prepare transaction '{identifier}'")
+            await connection.rollback()  # does nothing on the server, which has no transaction open now
 
-        self._end("preparing", prepare, "If tpc_recover() returns the transaction, it is prepared.")
+        await self._end("preparing", prepare, "If tpc_recover() returns the transaction, it is prepared.")
 
-    def _end(self, doing: str, end: Callable[[], None], advice: str) -> None:
+    async def _end(self, doing: str, end: Callable[[], Coroutine[Any, Any, None]], advice: str) -> None:
         assert self._driver_connection is not None
         if self._driver_connection.info.transaction_status == TransactionStatus.INERROR:
-            self.rollback()
+            await self.rollback()
             raise TransactionRolledBackException(
                 "The transaction was rolled back: one of its statements had failed before. Do it again.", "25P02"
             )
         try:
-            end()
+            await finished(end())
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             if is_connection_lost(error):
-                self.discard()
+                await self.discard()
                 raise JMSException(
                     f"The connection was cut while {doing}; whether it took effect is not known. {advice}", "08007"
                 ) from error
             failure = translate(error, doing)
-            self.rollback()
+            await self.rollback()
             raise TransactionRolledBackException(str(failure), failure.error_code) from error
         self._ended()
 
-    def rollback(self) -> None:
+    async def rollback(self) -> None:
         """Roll the transaction back, if one is open; a lost connection has done so already."""
         if self._connection is None:
             return
         try:
-            self._connection.rollback()
+            await finished(self._connection.rollback())
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             logger.info("%s", translate(error, "rolling back"))
-            self.discard()
+            await self.discard()
         if self._connection is not None and self._connection.closed:
-            self.discard()
+            await self.discard()
         self._ended()
 
-    def end_unused(self) -> None:
+    async def end_unused(self) -> None:
         """End the transaction, which has changed nothing, if one is open.
 
         By a commit where one can be: after a rollback psycopg prepares all statements again, and planning the next
@@ -289,16 +291,16 @@ class SessionRunner(Runner):
             return
         if self._driver_connection.info.transaction_status == TransactionStatus.INTRANS:
             try:
-                self._connection.commit()
+                await finished(self._connection.commit())
             except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
                 logger.info("%s", translate(error, "ending a transaction"))
-                self.discard()
+                await self.discard()
             self._ended()
         else:
-            self.rollback()
+            await self.rollback()
 
-    @contextlib.contextmanager
-    def receiving(self) -> Iterator[Callable[[], None]]:
+    @contextlib.asynccontextmanager
+    async def receiving(self) -> AsyncIterator[Callable[[], None]]:
         """Run statements in a transaction of their own, whose commit may fail unnoticed once something was received.
 
         Yields a callable that notes that a message was received. If the connection breaks in the commit after that,
@@ -311,18 +313,18 @@ class SessionRunner(Runner):
             nonlocal received
             received = True
 
-        self.begin()
+        await self.begin()
         assert self._driver_connection is not None
         try:
             # What a pipeline sends is one transaction, and its end commits. So the message is here before the commit
             # is asked for, and yet there are but two round trips.
-            with self._driver_connection.pipeline():
+            async with self._driver_connection.pipeline():
                 try:
                     yield note
                 except BaseException:
                     if received:
                         received = False
-                        self._undo_in_pipeline(self._driver_connection)
+                        await self._undo_in_pipeline(self._driver_connection)
                     raise
         except psycopg.Error as error:
             failure = translate(error, "receiving")
@@ -331,35 +333,35 @@ class SessionRunner(Runner):
             logger.warning("%s The message is delivered, and may come again.", failure)
 
     @staticmethod
-    def _undo_in_pipeline(connection: psycopg.Connection[Any]) -> None:
+    async def _undo_in_pipeline(connection: psycopg.AsyncConnection[Any]) -> None:
         """Roll back what a pipeline has done so far, whose end would commit it otherwise."""
         # Else psycopg, on seeing the rollback, would have the server forget its prepared statements, which in a
         # pipeline it does too late: after it has prepared the next one.
         threshold, connection.prepare_threshold = connection.prepare_threshold, None
         try:
             with contextlib.suppress(psycopg.Error):  # a connection that is lost has rolled back
-                connection.execute("begin")  # makes the transaction one that can be ended
-                connection.execute("rollback")
+                await connection.execute("begin")  # makes the transaction one that can be ended
+                await connection.execute("rollback")
         finally:
             connection.prepare_threshold = threshold
 
-    def discard(self) -> None:
+    async def discard(self) -> None:
         """Give the connection up; the next use takes another one."""
         connection = self._connection
         self._forget_connection()
         if connection is not None and not connection.closed:
-            connection.invalidate()
-            connection.close()
+            await finished(connection.invalidate())
+            await finished(connection.close())
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Roll back and release the connection to its pool, for good."""
         self._closed = True
         if self.is_lost:
-            self.discard()
+            await self.discard()
             return
-        self.rollback()
+        await self.rollback()
         if self._connection is not None:
-            self._connection.close()
+            await finished(self._connection.close())
         self._forget_connection()
 
     def _forget_connection(self) -> None:

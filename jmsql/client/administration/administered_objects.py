@@ -13,8 +13,8 @@ from jmsql.destinations import Destination, Queue, Topic
 from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
 from jmsql.store import bindings
-from jmsql.store._sync.autocommit import open_runner
 from jmsql.store._sync.runner import Runner
+from jmsql.store.autocommit import open_runner
 from jmsql.store.database_url import parse_url
 from jmsql.store.schema_version import DEFAULT_SCHEMA
 from jmsql.timings import Timings

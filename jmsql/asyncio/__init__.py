@@ -1,0 +1,105 @@
+"""JMS messaging for asyncio: the names of [`jmsql`][], with methods that are awaited.
+
+    import jmsql.asyncio as jms
+
+    async with jms.ConnectionFactory(url).create_context() as context:
+        queue = context.create_queue("orders")
+        await context.create_producer().send(queue, "Hello")
+        async with context.create_consumer(queue) as consumer:
+            async for message in consumer:
+                ...
+
+Messages, destinations, exceptions and policies are those of [`jmsql`][]. The older interfaces are in
+`jmsql.asyncio.domains`, global transactions in `jmsql.asyncio.xa`, and what application servers need in
+`jmsql.asyncio.connection_consumers`.
+"""
+
+from jmsql.client._async.connection.connection import Connection
+from jmsql.client._async.connection.context import JMSContext
+from jmsql.client._async.connection.factory import ConnectionFactory
+from jmsql.client._async.exchange.browser import QueueBrowser
+from jmsql.client._async.exchange.consumer import MessageConsumer
+from jmsql.client._async.exchange.jms_consumer import JMSConsumer
+from jmsql.client._async.exchange.jms_producer import JMSProducer
+from jmsql.client._async.exchange.producer import MessageProducer
+from jmsql.client._async.session.session import Session
+from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from jmsql.exceptions import (
+    IllegalStateException,
+    InvalidClientIDException,
+    InvalidDestinationException,
+    InvalidSelectorException,
+    JMSException,
+    JMSSecurityException,
+    MessageEOFException,
+    MessageFormatException,
+    MessageNotReadableException,
+    MessageNotWriteableException,
+    NullValueError,
+    NumberFormatException,
+    ResourceAllocationException,
+    TransactionInProgressException,
+    TransactionRolledBackException,
+    UnsupportedOperationException,
+)
+from jmsql.messages import (
+    BytesMessage,
+    DeliveryMode,
+    MapMessage,
+    Message,
+    ObjectMessage,
+    StreamMessage,
+    TextMessage,
+    register_codec,
+    register_type,
+)
+from jmsql.messages.pickled_types import register_pickled_type
+from jmsql.policies import RedeliveryPolicy
+from jmsql.timings import Timings
+
+__all__ = [
+    "AcknowledgeMode",
+    "BytesMessage",
+    "Connection",
+    "ConnectionFactory",
+    "DeliveryMode",
+    "Destination",
+    "IllegalStateException",
+    "InvalidClientIDException",
+    "InvalidDestinationException",
+    "InvalidSelectorException",
+    "JMSConsumer",
+    "JMSContext",
+    "JMSException",
+    "JMSProducer",
+    "JMSSecurityException",
+    "MapMessage",
+    "Message",
+    "MessageConsumer",
+    "MessageEOFException",
+    "MessageFormatException",
+    "MessageNotReadableException",
+    "MessageNotWriteableException",
+    "MessageProducer",
+    "NullValueError",
+    "NumberFormatException",
+    "ObjectMessage",
+    "Queue",
+    "QueueBrowser",
+    "RedeliveryPolicy",
+    "ResourceAllocationException",
+    "Session",
+    "StreamMessage",
+    "TemporaryQueue",
+    "TemporaryTopic",
+    "TextMessage",
+    "Timings",
+    "Topic",
+    "TransactionInProgressException",
+    "TransactionRolledBackException",
+    "UnsupportedOperationException",
+    "register_codec",
+    "register_pickled_type",
+    "register_type",
+]

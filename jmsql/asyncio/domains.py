@@ -1,0 +1,31 @@
+"""The older interfaces of JMS, for queues alone and for topics alone, awaited (JMS 1.1, chapters 5 and 6)."""
+
+from jmsql.client._async.domains.point_to_point import (
+    QueueConnection,
+    QueueConnectionFactory,
+    QueueSender,
+    QueueSession,
+)
+from jmsql.client._async.domains.publish_subscribe import (
+    TopicConnection,
+    TopicConnectionFactory,
+    TopicPublisher,
+    TopicSession,
+)
+from jmsql.client._async.domains.requestor import QueueRequestor, TopicRequestor
+from jmsql.client._async.exchange.consumer import QueueReceiver, TopicSubscriber
+
+__all__ = [
+    "QueueConnection",
+    "QueueConnectionFactory",
+    "QueueReceiver",
+    "QueueRequestor",
+    "QueueSender",
+    "QueueSession",
+    "TopicConnection",
+    "TopicConnectionFactory",
+    "TopicPublisher",
+    "TopicRequestor",
+    "TopicSession",
+    "TopicSubscriber",
+]

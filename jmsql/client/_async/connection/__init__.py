@@ -1,0 +1,1 @@
+"""Connections, the factories that make them, contexts, and what application servers need."""

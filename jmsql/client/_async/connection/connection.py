@@ -1,0 +1,404 @@
+"""Connections: a client's link to the provider, which its sessions share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from jmsql.client._async.connection.connection_consumer import ConnectionConsumer
+from jmsql.client._async.database.pool import ConnectionPool
+from jmsql.client._async.session.session import Session
+from jmsql.client._async.session.sessions import Sessions
+from jmsql.client._async.shared.client_context import ClientContext
+from jmsql.client._async.shared.connection_destinations import ConnectionDestinations
+from jmsql.client._async.shared.exception_listening import ExceptionListener, ExceptionListening
+from jmsql.client._async.shared.redelivery import Redelivery
+from jmsql.client._async.shared.side_runner import SideRunner
+from jmsql.client._async.shared.subscription_registry import SubscriptionRegistry
+from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.metadata import ConnectionMetaData
+from jmsql.client.start_reminder import StartReminder
+from jmsql.concurrency import ASYNC
+from jmsql.concurrency.tasks import detached, from_thread, in_thread
+from jmsql.destinations import Destination, require_destination
+from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
+from jmsql.public_names import set_module
+from jmsql.store.control import ControlConnection, open_control
+from jmsql.store.counters import DestinationCounters
+from jmsql.store.engine import Endpoint, without_secrets
+from jmsql.store.server_clock import ServerClock
+from jmsql.timings import Timings
+
+if TYPE_CHECKING:
+    from jmsql.client._async.connection.server_sessions import ServerSessionPool
+    from jmsql.client._async.exchange.consumer import MessageConsumer
+    from jmsql.destinations import Topic
+
+__all__ = ["Connection"]
+
+logger = logging.getLogger("jmsql")
+
+AnySession = TypeVar("AnySession", bound=Session)
+
+
+@set_module("jmsql.asyncio")
+class Connection:
+    """A client's connection (JMS 1.1, chapter 4.3).
+
+    Made by [`ConnectionFactory.create_connection`][jmsql.ConnectionFactory.create_connection]. It starts out stopped:
+    it can send, and delivers nothing until `start`. It may be shared between threads. As a context manager it closes
+    at the end of the block.
+    """
+
+    # What destinations its connection consumers may have: for each other object, this raises
+    # InvalidDestinationException.
+    _require_destination: Callable[[object], Destination] = staticmethod(require_destination)
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        side_pool: ConnectionPool,
+        control: ControlConnection,
+        schema: str,
+        clock: ServerClock,
+        *,
+        automatic_creation: bool,
+        timings: Timings,
+    ) -> None:
+        self._side_pool = side_pool
+        self._control = control
+        self._metadata = ConnectionMetaData(control.server.version)
+        self._exceptions = ExceptionListening(self)
+        self._counters = DestinationCounters()
+        self._side = SideRunner(side_pool, schema, restricted=control.server.is_restricted)
+        self._destinations = ConnectionDestinations(
+            self._side, lambda: control.connection_id, automatic_creation=automatic_creation
+        )
+        self._subscription_registry = SubscriptionRegistry(self._destinations, control, self.tell_exception_listener)
+        self._client = ClientContext(
+            pool=pool,
+            schema=schema,
+            is_restricted=control.server.is_restricted,
+            timings=timings,
+            control=control,
+            side=self._side,
+            destinations=self._destinations,
+            subscription_registry=self._subscription_registry,
+            redelivery=Redelivery(self._side, self._destinations, control, timings.policy_refresh_interval),
+            counters=self._counters,
+            clock=clock,
+            start_reminder=StartReminder(timings.start_reminder_delay),
+            failed=self.tell_exception_listener,
+        )
+        self._sessions = Sessions(self._client, self._close_if_unused)
+
+    @classmethod
+    async def open(
+        cls,
+        sessions: Endpoint,
+        control_endpoint: Endpoint,
+        schema: str,
+        client_id: str | None,
+        *,
+        automatic_creation: bool,
+        timings: Timings,
+    ) -> Self:
+        """Connect: the control connection alone, if it goes where the sessions' connections will."""
+        clock = ServerClock(timings)
+        control, is_pooled = await in_thread(open_control, control_endpoint, sessions, schema, clock, timings)
+        try:
+            # Past the pooler, if there is a way: sessions wait for what is done beside them with their transactions
+            # open, which may be all that the pooler has connections for.
+            pool = ConnectionPool(sessions, control.server.dialect)
+            side_pool = ConnectionPool(control_endpoint, control.server.dialect) if is_pooled else pool
+            opened = cls(
+                pool, side_pool, control, schema, clock, automatic_creation=automatic_creation, timings=timings
+            )
+            if client_id is not None:
+                await opened._take_client_id(client_id)
+            control.serve(
+                from_thread(opened.tell_exception_listener),
+                from_thread(opened._join_again),
+                opened._counters,
+                opened._sessions.consumption,
+            )
+        except BaseException:
+            await in_thread(control.close)
+            raise
+        return opened
+
+    @property
+    def client_id(self) -> str | None:
+        """The client identifier, which names the client's durable subscriptions; None: it has none.
+
+        Setting it is the same as `set_client_id`.
+
+        Raises:
+            IllegalStateException: The connection is closed.
+        """
+        self._check_open()
+        return self._client.client_id
+
+    if not ASYNC:
+
+        @client_id.setter
+        def client_id(self, client_id: str) -> None:
+            self.set_client_id(client_id)
+
+    async def set_client_id(self, client_id: str) -> None:
+        """Take a client identifier, which no other live connection has (JMS 1.1, chapter 4.3.2).
+
+        It can be set once, before anything else is done with the connection.
+
+        Args:
+            client_id: The identifier, of at least one character.
+
+        Raises:
+            IllegalStateException: The connection is closed, is in use, or has an identifier already.
+            InvalidClientIDException: The identifier is empty, or another live connection has it.
+        """
+        self._check_open()
+        if self._client.client_id is not None:
+            raise IllegalStateException(f"The connection has the client identifier {self._client.client_id!r} already.")
+        if self._client.used:
+            raise IllegalStateException("The client identifier is set before anything else is done with a connection.")
+        await self._take_client_id(client_id)
+
+    @property
+    def metadata(self) -> ConnectionMetaData:
+        """Facts about the provider."""
+        self._check_open()
+        return self._metadata
+
+    @property
+    def timings(self) -> Timings:
+        """The intervals and time-outs of the factory that made it."""
+        return self._client.timings
+
+    @property
+    def exception_listener(self) -> ExceptionListener | None:
+        """What is told, on a thread of the connection's, when the server is lost; None: nobody. Calls do not overlap.
+
+        The connection keeps trying to reach the server again, so the listener need not. Setting it is the same as
+        `set_exception_listener`.
+        """
+        self._check_open()
+        return self._exceptions.listener
+
+    @exception_listener.setter
+    def exception_listener(self, listener: ExceptionListener | None) -> None:
+        self.set_exception_listener(listener)
+
+    def set_exception_listener(self, listener: ExceptionListener | None) -> None:
+        """Have a listener told when the server is lost (JMS 1.1, chapter 4.3.8).
+
+        Args:
+            listener: A callable, or an object with `on_exception`; None: nobody is told.
+
+        Raises:
+            IllegalStateException: The connection is closed.
+            TypeError: The listener is no callable and has no `on_exception`.
+        """
+        self._use()
+        self._exceptions.listener = listener
+
+    def create_session(
+        self, transacted: bool = False, acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO
+    ) -> Session:
+        """Make a session.
+
+        Args:
+            transacted: Whether it works in transactions.
+            acknowledge_mode: How it acknowledges what it receives, if it is not transacted.
+
+        Raises:
+            IllegalStateException: The connection is closed.
+            JMSException: The acknowledge mode is none.
+        """
+        self._use()
+        return self.open_session(Session, transacted, acknowledge_mode)
+
+    def open_session(
+        self,
+        kind: type[AnySession],
+        transacted: bool = False,
+        acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO,
+    ) -> AnySession:
+        """Do what `create_session` does, for other classes of sessions; the client identifier can still be set then."""
+        try:
+            mode = AcknowledgeMode.TRANSACTED if transacted else AcknowledgeMode(acknowledge_mode)
+        except ValueError as error:
+            raise JMSException(f"{acknowledge_mode!r} is no AcknowledgeMode.") from error
+        return kind(self._client, mode, self._sessions)
+
+    # For application servers
+
+    async def create_connection_consumer(
+        self, destination: Destination, selector: str | None, server_session_pool: ServerSessionPool, max_messages: int
+    ) -> ConnectionConsumer:
+        """Have the messages of a queue, or of a topic from now until it is closed, delivered by the pool's sessions.
+
+        Args:
+            destination: The queue or topic.
+            selector: Which of its messages are wanted; None or "": all.
+            server_session_pool: Hands out the sessions, which are this connection's.
+            max_messages: The most messages that a session is loaded with at once.
+
+        Raises:
+            IllegalStateException: The connection is closed.
+            InvalidDestinationException: It is not a destination, or it is another connection's temporary one.
+            InvalidSelectorException: The selector has an error; the message shows where.
+            JMSException: `max_messages` is less than 1.
+            TypeError: The pool is none.
+        """
+        return await self._consume(
+            lambda session: session.create_consumer(self._require_destination(destination), selector),
+            server_session_pool,
+            max_messages,
+        )
+
+    async def create_durable_connection_consumer(
+        self, topic: Topic, name: str, selector: str | None, server_session_pool: ServerSessionPool, max_messages: int
+    ) -> ConnectionConsumer:
+        """Do the same for a durable subscription: that of `Session.create_durable_consumer`."""
+        return await self._consume(
+            lambda session: session.create_durable_consumer(topic, name, selector), server_session_pool, max_messages
+        )
+
+    async def create_shared_connection_consumer(
+        self, topic: Topic, name: str, selector: str | None, server_session_pool: ServerSessionPool, max_messages: int
+    ) -> ConnectionConsumer:
+        """Do the same for a shared subscription: that of `Session.create_shared_consumer`."""
+        return await self._consume(
+            lambda session: session.create_shared_consumer(topic, name, selector), server_session_pool, max_messages
+        )
+
+    async def create_shared_durable_connection_consumer(
+        self, topic: Topic, name: str, selector: str | None, server_session_pool: ServerSessionPool, max_messages: int
+    ) -> ConnectionConsumer:
+        """Do the same for a shared durable subscription: that of `Session.create_shared_durable_consumer`."""
+        return await self._consume(
+            lambda session: session.create_shared_durable_consumer(topic, name, selector),
+            server_session_pool,
+            max_messages,
+        )
+
+    async def _consume(
+        self,
+        create_consumer: Callable[[Session], Awaitable[MessageConsumer]],
+        pool: ServerSessionPool,
+        max_messages: int,
+    ) -> ConnectionConsumer:
+        self._use()
+        session = self.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+        try:
+            await create_consumer(session)
+            consumer = ConnectionConsumer(self._client, self._sessions, session, pool, max_messages)
+            consumer.start()
+        except BaseException:
+            await session.close()
+            raise
+        return consumer
+
+    async def tell_exception_listener(self, error: JMSException) -> None:
+        """Tell the exception listener, if there is one, of a problem: one of an application server's pool, say.
+
+        Args:
+            error: The problem.
+        """
+        if not self._client.closed:
+            await self._exceptions.tell(error)
+
+    # Starting and stopping
+
+    async def start(self) -> None:
+        """Deliver messages from now on. Starting a started connection does nothing."""
+        self._use()
+        self._client.started = not self._client.closed
+        self._client.start_reminder.settle()
+        self._sessions.wake()
+
+    async def stop(self) -> None:
+        """Pause the delivery of messages, until `start`. Stopping a stopped connection does nothing.
+
+        It returns when no listener runs any more; called from a listener, when no other one does. Timeouts of `receive`
+        run on.
+
+        Raises:
+            IllegalStateException: The connection is closed; or it is called from a listener for which another one
+                waits already, since it stops or closes the connection, say.
+        """
+        self._use()
+        with self._sessions.waiting_for_listeners("stop"):
+            await self._sessions.stop()
+
+    async def close(self) -> None:
+        """Close the connection, its sessions and all that they made. Closing again does nothing.
+
+        Open transactions are rolled back, and what was received and not acknowledged is delivered again. It waits for
+        listeners that run, which keep the use of the connection and its sessions until they return. A listener may
+        call it too: its own session then closes when it returns. It waits until asynchronous sends are complete, too.
+
+        Raises:
+            IllegalStateException: It is called from a completion listener of one of its sessions; or from a listener
+                for which another one waits already, since it stops the connection, say.
+        """
+        self._sessions.check_no_completion("close")
+        if self._client.closed:
+            return
+        await detached(self._close())
+
+    async def _close(self) -> None:
+        with self._sessions.waiting_for_listeners("close"):
+            if not self._sessions.begin_to_close():
+                return
+            self._sessions.wake()
+            await self._sessions.stop()
+            await self._sessions.close()
+        await self._close_if_unused()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._client.closed else "started" if self._client.started else "stopped"
+        client_id = "" if self._client.client_id is None else f" client_id={self._client.client_id!r}"
+        return f"<{type(self).__name__} {without_secrets(self._client.pool.url)}{client_id} {state}>"
+
+    def _use(self) -> None:
+        self._check_open()
+        self._client.used = True
+
+    async def _join_again(self, former_ids: Sequence[int]) -> None:
+        await self._subscription_registry.join_again(former_ids, self._sessions.subscribers)
+
+    def _check_open(self) -> None:
+        self._sessions.check_open()
+
+    async def _take_client_id(self, client_id: str) -> None:
+        if not isinstance(client_id, str) or not client_id:
+            raise InvalidClientIDException(
+                f"The client identifier is a str of at least one character, not {client_id!r}."
+            )
+        await in_thread(self._control.set_client_id, client_id)
+        self._client.client_id = client_id
+
+    async def _close_if_unused(self) -> None:
+        """End the links to the server, once the connection is closed and so is its last session."""
+        if not self._client.closed or self._sessions:
+            return
+        try:
+            await self._destinations.delete_all_temporary()
+        except JMSException as error:
+            logger.warning("The temporary destinations go a little later: %s", error)
+        await self._side.close()
+        await in_thread(self._control.close)
+        await self._client.pool.close()
+        await self._side_pool.close()

@@ -1,0 +1,128 @@
+"""The administered object that connections are made from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from jmsql.client._async.connection.connection import Connection
+from jmsql.client._async.connection.context import JMSContext
+from jmsql.client._async.session.session import Session
+from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.concurrency.tasks import in_thread, opens
+from jmsql.public_names import set_module
+from jmsql.store.engine import endpoint
+from jmsql.store.migration import migrate
+from jmsql.timings import Timings
+
+__all__ = ["ConnectionFactory", "default_url"]
+
+AnyConnection = TypeVar("AnyConnection", bound=Connection)
+
+
+def default_url(schema: str) -> str:
+    """Return the URL of the database to use where none is named.
+
+    That is what the environment variable ``JMSQL_URL`` says, else the embedded server, which is started if need be. As
+    nobody else looks after that one, its schema is made and brought up to date.
+
+    Args:
+        schema: The PostgreSQL schema of jmsql's tables.
+
+    Raises:
+        ResourceAllocationException: There is no embedded server, or it does not start.
+    """
+    if url := os.environ.get("JMSQL_URL"):
+        return url
+    from jmsql.embedded import start_server  # an extra, imported where it is used
+
+    url = start_server().url
+    migrate(url, schema)
+    return url
+
+
+@set_module("jmsql.asyncio")
+@dataclass(frozen=True, slots=True)
+class ConnectionFactory:
+    """Makes connections to one database (JMS 1.1, chapter 4.2).
+
+    Immutable, shareable between threads, and picklable.
+
+    Args:
+        url: Where the database is: ``postgresql://user@host/database``. None: what the environment variable
+            ``JMSQL_URL`` says, else the embedded server, whose schema is made if need be.
+        client_id: The client identifier of the connections; then no two are open at once.
+        schema: The PostgreSQL schema of jmsql's tables.
+        control_url: Where each client's control connection goes, if `url` leads through a pooler in transaction mode.
+            None: if `url` is what ``JMSQL_URL`` says, the environment variable ``JMSQL_CONTROL_URL``; else `url`.
+        automatic_creation: Whether the first use of a queue or topic makes it. False: it has to be there, else it is
+            an InvalidDestinationException. The schema can be told so too: `Administration.set_automatic_creation`.
+        timings: The intervals and time-outs of its connections.
+    """
+
+    url: str | None = field(default=None, repr=False)
+    client_id: str | None = field(default=None, kw_only=True)
+    schema: str = field(default="jmsql", kw_only=True)
+    control_url: str | None = field(default=None, kw_only=True, repr=False)
+    automatic_creation: bool = field(default=True, kw_only=True)
+    timings: Timings = field(default=Timings(), kw_only=True, repr=False)
+
+    @opens
+    async def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:
+        """Connect to the database; the connection is stopped.
+
+        Args:
+            user: The PostgreSQL role to connect as; None: the URL's.
+            password: Its password.
+
+        Raises:
+            JMSSecurityException: PostgreSQL refused the user or the password.
+            ResourceAllocationException: The server cannot be reached, or has no connection left.
+            InvalidClientIDException: Another connection has the factory's client identifier.
+            JMSException: The schema is missing or of another version, or the URL is none.
+        """
+        return await self._connect(Connection, user, password)
+
+    @opens
+    async def create_context(
+        self,
+        user: str | None = None,
+        password: str | None = None,
+        *,
+        session_mode: AcknowledgeMode = AcknowledgeMode.AUTO,
+    ) -> JMSContext:
+        """Connect to the database and make a session, as one object.
+
+        Args:
+            user: The PostgreSQL role to connect as; None: the URL's.
+            password: Its password.
+            session_mode: How the session acknowledges what it receives; TRANSACTED for one with transactions.
+
+        Raises:
+            JMSException: As `create_connection`.
+        """
+        connection = await self.create_connection(user, password)
+        try:
+            return JMSContext(connection.open_session(Session, acknowledge_mode=session_mode), connection)
+        except BaseException:
+            await connection.close()
+            raise
+
+    async def _connect(self, kind: type[AnyConnection], user: str | None, password: str | None) -> AnyConnection:
+        url = await in_thread(default_url, self.schema) if self.url is None else self.url
+        sessions = endpoint(url, user, password, self.timings)
+        control_url = self._control_url()
+        return await kind.open(
+            sessions,
+            sessions if control_url is None else endpoint(control_url, user, password, self.timings),
+            self.schema,
+            self.client_id,
+            automatic_creation=self.automatic_creation,
+            timings=self.timings,
+        )
+
+    def _control_url(self) -> str | None:
+        if self.control_url is None and self.url in {None, os.environ.get("JMSQL_URL")}:
+            return os.environ.get("JMSQL_CONTROL_URL")
+        return self.control_url

@@ -1,0 +1,187 @@
+"""A ready pool of server sessions, which run side by side."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from jmsql.client._async.connection.server_sessions import ServerSession
+from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.message_listener import MessageListener, require_listener
+from jmsql.concurrency.tasks import BackgroundTask, Condition, call, current
+from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.messages import Message
+from jmsql.public_names import set_module
+
+if TYPE_CHECKING:
+    from jmsql.client._async.connection.connection import Connection
+    from jmsql.client._async.session.session import Session
+
+__all__ = ["TaskServerSessionPool"]
+
+logger = logging.getLogger("jmsql")
+
+
+@set_module("jmsql.asyncio.connection_consumers")
+class TaskServerSessionPool:
+    """A pool of sessions that run side by side, for connection consumers of one connection.
+
+    With transactions, what a session is loaded with is one transaction: it commits when the listener has returned from
+    all of it, and rolls back as soon as the listener raises. In CLIENT mode the listener acknowledges; if it raises,
+    the session recovers. In the other modes each message is acknowledged when the listener returns.
+
+    As a context manager it closes at the end of the block.
+
+    Args:
+        connection: Whose sessions they are.
+        size: How many sessions there are, and so how many messages are handled at once.
+        create_listener: Called once for each session, with it: makes what the session's messages are given to, which
+            may send and use the database through that session.
+        transacted: Whether the sessions work in transactions.
+        acknowledge_mode: How they acknowledge what they receive, if they are not transacted.
+
+    Raises:
+        ValueError: The size is less than 1.
+        TypeError: `create_listener` has made something that is no listener.
+        JMSException: The connection is closed, or the acknowledge mode is none.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        size: int,
+        create_listener: Callable[[Session], MessageListener],
+        *,
+        transacted: bool = False,
+        acknowledge_mode: AcknowledgeMode = AcknowledgeMode.AUTO,
+    ) -> None:
+        if size < 1:
+            raise ValueError(f"A pool has at least one session, not {size}.")
+        self._connection = connection
+        self._size = size
+        self._changed = Condition()
+        self._idle: deque[_TaskServerSession] = deque()
+        self._in_use = 0
+        self._running: set[object] = set()
+        self._closed = False
+        listeners = []
+        for _ in range(size):
+            session = connection.create_session(transacted, acknowledge_mode)
+            finish, undo = _settlement(session)
+            self._idle.append(_TaskServerSession(session, self._run, finish))
+            listeners.append((session, undo, create_listener(session)))
+        for session, undo, listener in listeners:
+            require_listener(listener)
+            session.message_listener = _UndoingListener(listener, undo)
+
+    async def get_server_session(self) -> ServerSession:
+        """Return a session that is not in use, waiting for one if need be.
+
+        Raises:
+            IllegalStateException: The pool is closed.
+        """
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._idle or self._closed)
+            if self._closed:
+                raise IllegalStateException("The server session pool is closed.")
+            self._in_use += 1
+            return self._idle.popleft()
+
+    async def close(self) -> None:
+        """Hand out no more sessions, wait until those in use have run, and close them all.
+
+        Called from a listener of the pool's, it does not wait: sessions in use close when they have run. Closing again
+        does nothing but wait.
+        """
+        async with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            idle = list(self._idle)
+            self._idle.clear()
+        for server_session in idle:
+            await server_session.session.close()
+        async with self._changed:
+            if current() not in self._running:
+                await self._changed.wait_for(lambda: not self._in_use)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._size}{' closed' if self._closed else ''}>"
+
+    def _run(self, server_session: _TaskServerSession) -> None:
+        BackgroundTask(partial(self._run_session, server_session), "jmsql-server-session").start()
+
+    async def _run_session(self, server_session: _TaskServerSession) -> None:
+        session = server_session.session
+        self._running.add(current())
+        try:
+            await session.run()
+            await server_session.finish()
+        except JMSException as error:
+            if not session.closed:
+                logger.warning("%r in %r: %s", session, self, error)
+                await self._connection.tell_exception_listener(error)
+        finally:
+            self._running.discard(current())
+            if self._closed:
+                await session.close()
+            async with self._changed:
+                self._in_use -= 1
+                if not self._closed:
+                    self._idle.append(server_session)
+                self._changed.notify_all()
+
+
+class _TaskServerSession:
+    """One of the pool's sessions."""
+
+    def __init__(
+        self, session: Session, run: Callable[[_TaskServerSession], None], finish: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._session = session
+        self._run = run
+        self.finish = finish
+
+    @property
+    def session(self) -> Session:
+        return self._session
+
+    async def start(self) -> None:
+        self._run(self)
+
+
+class _UndoingListener:
+    """Undoes what the session has not acknowledged when its listener fails; the rest of the load comes again too."""
+
+    def __init__(self, listener: MessageListener, undo: Callable[[], Awaitable[None]]) -> None:
+        self._listener = listener
+        self._undo = undo
+
+    async def on_message(self, message: Message) -> None:
+        try:
+            await call(self._listener if callable(self._listener) else self._listener.on_message, message)
+        except BaseException:
+            await self._undo()
+            raise
+
+
+def _settlement(session: Session) -> tuple[Callable[[], Awaitable[None]], Callable[[], Awaitable[None]]]:
+    """Return what settles all that a session has run, and what undoes it when its listener fails."""
+    if session.transacted:
+        return session.commit, session.rollback
+    return _nothing, session.recover if session.acknowledge_mode is AcknowledgeMode.CLIENT else _nothing
+
+
+async def _nothing() -> None:
+    """Leave it to the session, which has settled it already."""

@@ -1,0 +1,1 @@
+"""The connections of a client, and how its statements run on them."""

@@ -1,0 +1,92 @@
+"""The connections of a client's sessions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from jmsql.client._async.database.watched_connection import WatchedConnection
+from jmsql.concurrency import ASYNC
+from jmsql.store._async.runner import PsycopgRunner, Runner
+from jmsql.store.engine import Endpoint
+from jmsql.store.errors import jms_errors
+
+if TYPE_CHECKING:
+    import sqlalchemy
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+__all__ = ["ConnectionPool", "driver_connection", "synchronous"]
+
+
+class ConnectionPool:
+    """The connections of a client's sessions. Its engine is made when the first of them is wanted.
+
+    Args:
+        endpoint: Where they lead.
+        facts: What SQLAlchemy's dialect depends on, as the server says now.
+    """
+
+    def __init__(self, endpoint: Endpoint, facts: Hashable) -> None:
+        self.url = endpoint.url
+        self._endpoint = endpoint
+        self._facts = facts
+        self._lock = threading.Lock()
+        self._engine: AsyncEngine | None = None
+
+    async def connect(self) -> AsyncConnection:
+        """Take a connection from the pool, or make one.
+
+        Raises:
+            JMSException: The server cannot be reached, or refuses.
+        """
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._endpoint.open_async_engine(self._facts, WatchedConnection)
+        with jms_errors("connecting"):
+            return await self._engine.connect()
+
+    @asynccontextmanager
+    async def runner(self, schema: str, *, prepares: bool = True) -> AsyncIterator[Runner]:
+        """Run statements, each of which commits by itself, on a connection of the pool while a block runs.
+
+        Args:
+            schema: The plain name of the schema.
+            prepares: Whether statements are prepared; not those that differ each time.
+
+        Raises:
+            JMSException: The server cannot be reached, or refuses.
+        """
+        connection = await (await self.connect()).execution_options(isolation_level="AUTOCOMMIT")
+        driver = driver_connection(connection)
+        try:
+            yield PsycopgRunner(driver, schema, prepares=prepares)
+        finally:
+            if driver.broken:
+                await connection.invalidate()
+            await connection.close()
+
+    async def close(self) -> None:
+        """End the connections of the pool."""
+        if self._engine is not None:
+            await self._engine.dispose()
+
+
+def synchronous(connection: AsyncConnection) -> sqlalchemy.Connection:
+    """Return the connection that SQLAlchemy's events are told of."""
+    if ASYNC:
+        found = connection.sync_connection
+    else:
+        found = connection
+    assert found is not None
+    return found
+
+
+def driver_connection(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:
+    """Return psycopg's connection."""
+    found = synchronous(connection).connection.driver_connection
+    assert isinstance(found, psycopg.AsyncConnection)
+    return found

@@ -1,0 +1,101 @@
+"""A connection that a session shares with the application, and that tells the session what the application runs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import psycopg
+from psycopg import sql
+
+from jmsql.store.savepoints import SavepointCommand, SavepointStep, read_savepoint_step
+
+__all__ = ["StatementListener", "WatchedConnection"]
+
+StatementListener = Callable[[SavepointStep | None], Awaitable[None]]
+"""Called before each statement of the application's, with what the statement does with a savepoint."""
+
+
+class WatchedConnection(psycopg.AsyncConnection[Any]):
+    """Tells a listener of what runs through its cursors and its `transaction` blocks.
+
+    The session's own statements run on cursors of plain classes, of which the listener hears nothing.
+    """
+
+    _listener: StatementListener | None = None
+
+    def watch(self, listener: StatementListener) -> None:
+        """Call the listener before each statement from now on."""
+        self._listener = listener
+        self.cursor_factory = _WatchedCursor
+        self.server_cursor_factory = _WatchedServerCursor
+
+    async def heed(self, query: object) -> None:
+        """Tell the listener of a statement that is about to run."""
+        if self._listener is not None:
+            text = self._text(query)
+            unknown = SavepointStep(SavepointCommand.ROLLBACK, None)
+            await self._listener(unknown if text is None else read_savepoint_step(text))
+
+    def _text(self, query: object) -> str | None:
+        if isinstance(query, str):
+            return query
+        if isinstance(query, bytes):
+            return query.decode(errors="replace")
+        return query.as_string(self) if isinstance(query, sql.Composable) else None
+
+    @asynccontextmanager
+    async def transaction(
+        self,
+        savepoint_name: str | None = None,
+        force_rollback: bool = False,
+    ) -> AsyncIterator[psycopg.AsyncTransaction]:
+        tell = self._listener or _nobody
+        name = f"block {uuid.uuid4()}"
+        await tell(SavepointStep(SavepointCommand.SET, name))
+        async with super().transaction(savepoint_name, force_rollback) as transaction:
+            try:
+                yield transaction
+            except BaseException:
+                await tell(SavepointStep(SavepointCommand.ROLLBACK, name))
+                raise
+            await tell(SavepointStep(SavepointCommand.ROLLBACK if force_rollback else SavepointCommand.RELEASE, name))
+
+
+class _WatchedCursor(psycopg.AsyncCursor[Any]):
+    async def execute(self, query: Any, *arguments: Any, **options: Any) -> Self:
+        await _connection(self).heed(query)
+        return await super().execute(query, *arguments, **options)
+
+    async def executemany(self, query: Any, *arguments: Any, **options: Any) -> None:
+        await _connection(self).heed(query)
+        await super().executemany(query, *arguments, **options)
+
+    async def stream(self, query: Any, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        await _connection(self).heed(query)
+        async for row in super().stream(query, *arguments, **options):
+            yield row
+
+    @asynccontextmanager
+    async def copy(self, statement: Any, *arguments: Any, **options: Any) -> AsyncIterator[psycopg.AsyncCopy]:
+        await _connection(self).heed(statement)
+        async with super().copy(statement, *arguments, **options) as copy:
+            yield copy
+
+
+class _WatchedServerCursor(psycopg.AsyncServerCursor[Any]):
+    async def execute(self, query: Any, *arguments: Any, **options: Any) -> Self:
+        await _connection(self).heed(query)
+        return await super().execute(query, *arguments, **options)
+
+
+async def _nobody(_: SavepointStep | None) -> None:
+    """Hear nothing."""
+
+
+def _connection(cursor: psycopg.AsyncCursor[Any]) -> WatchedConnection:
+    connection = cursor.connection
+    assert isinstance(connection, WatchedConnection)
+    return connection

@@ -1,0 +1,236 @@
+"""How messages come to sessions without transactions: they are claimed, and deleted when they are acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from jmsql.client._async.delivery.delivery import Accept, Announce, StoreAccess, count_outcome
+from jmsql.client._async.shared.redelivery import FailedDelivery, Redelivery
+from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.exceptions import JMSException
+from jmsql.store.liveness import is_connected
+from jmsql.store.message_key import MessageKey
+from jmsql.store.receive import claim
+from jmsql.store.redelivery import ExtendedClaim, Release
+from jmsql.store.rows import MessageRow
+
+if TYPE_CHECKING:
+    from jmsql.selectors import Selector
+    from jmsql.store.dequeue import GroupScan
+    from jmsql.store.statement import Query
+
+__all__ = ["ClaimedDelivery"]
+
+_LAZY_ACKNOWLEDGEMENTS = 100
+
+
+class Claimant(Protocol):
+    """The client, as the server knows it."""
+
+    @property
+    def connection_id(self) -> int:
+        """The number of its connection."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether nobody can have taken it for dead."""
+
+
+class ClaimedDelivery:
+    """For CLIENT and DUPS_OK sessions and AUTO listeners: no transaction stays open while user code runs.
+
+    Messages are claimed in batches, and deleted when they are acknowledged, if the claim still holds by then. If the
+    client dies, the whole batch counts as delivered. Where there is a redelivery policy, a message that was delivered
+    before is claimed for itself, so that it alone is blamed if it is delivered in vain once more.
+
+    A client that was suspended, or cut off, may have been taken for dead, and its claims given to others. While that is
+    not certain to be wrong, nothing is claimed, nor delivered of what was, without asking the server.
+
+    Args:
+        access: The store, with each statement committed by itself.
+        claimant: In whose name messages are claimed.
+        redelivery: Knows the policies.
+        announce: Tells consumers of messages and groups that are free again.
+    """
+
+    def __init__(
+        self, access: StoreAccess, claimant: Callable[[], Claimant], redelivery: Redelivery, announce: Announce
+    ) -> None:
+        self._access = access
+        self._claimant = claimant
+        self._redelivery = redelivery
+        self._announce = announce
+        self._visibility_timeout: float | None = None
+        self._buffers: set[PrefetchBuffer] = set()
+        self._delivered: list[tuple[PrefetchBuffer, MessageKey, MessageRow]] = []
+        self._extended: list[ExtendedClaim] = []
+
+    def operation(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        lowest: Sequence[int],
+        limit: int,
+        groups: GroupScan | None = None,
+    ) -> Query[list[MessageRow]]:
+        """Claim messages in the name of the client's connection."""
+        return claim(
+            queue_id, selector, lowest, limit, self._claimant().connection_id, self._visibility_timeout, groups
+        )
+
+    async def next(self, buffer: PrefetchBuffer, accept: Accept | None = None) -> MessageRow | None:
+        while True:
+            row = await self.next_held(buffer)
+            if row is not None or not await self.fetch(buffer, buffer.prefetch.size()):
+                break
+        if row is not None and accept is not None:
+            try:
+                accept(row)
+            except BaseException:
+                await self._take_back(buffer)
+                raise
+        return row
+
+    async def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        if len(buffer) and not await self._lives():
+            await self._release_rows(buffer, buffer.give_up())
+        await self._release_rows(buffer, buffer.drop_stale())
+        rules = await self._redelivery.rules(buffer) if len(buffer) else None
+        while (row := buffer.next()) is not None:
+            key = buffer.key(row)
+            if rules is not None and rules.is_exhausted(key, row.delivery_count or 0):
+                await self._give_up([Release(key, row.handle, dead_letter_queue_id=rules.dead_letter_queue_id)])
+                continue
+            self._delivered.append((buffer, key, row))
+            if buffer.claimed_for is not None:
+                self._extended.append(ExtendedClaim(key, row.handle, buffer.claimed_for))
+            return row
+        return None
+
+    async def _take_back(self, buffer: PrefetchBuffer) -> None:
+        """Undo the last delivery, which was to this prefetch buffer, as if nobody had asked for the message."""
+        _, _, row = self._delivered.pop()
+        buffer.keep_first(row)
+        if buffer.claimed_for is not None:  # its time would run out while it waits
+            self._extended.pop()
+            self._announce(await self._release_rows(buffer, buffer.give_up()))
+
+    async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
+        if not await self._lives():
+            return False
+        rules = await self._redelivery.rules(buffer)
+        self._visibility_timeout = buffer.claimed_for = await self._redelivery.visibility_timeout(buffer)
+        # What waits behind a long delivery would run out of its time too.
+        is_single = self._visibility_timeout is not None or (rules is not None and rules.policy.maximum_deliveries == 1)
+        self._buffers.add(buffer)
+        rows = await self._access.run(buffer.fetch(1 if is_single else limit, self._claims_of_groups(buffer)))
+        if rules is not None:
+            first = next((number for number, row in enumerate(rows) if row.delivery_count), len(rows))
+            rows, rest = rows[: max(first, 1)], rows[max(first, 1) :]
+            for key in await self._release_rows(buffer, rest):
+                buffer.returned(key)
+        buffer.keep(rows)
+        return bool(rows)
+
+    async def _lives(self) -> bool:
+        claimant = self._claimant()
+        return claimant.is_certain or await self._access.run(is_connected(claimant.connection_id))
+
+    def _claims_of_groups(self, buffer: PrefetchBuffer) -> set[int]:
+        """Return the claims by which the session holds groups, of which more may come to a prefetch buffer.
+
+        Not of those whose messages another buffer holds for delivery: they come first.
+        """
+        own = {row.handle for _, _, row in self._delivered if row.group_hash is not None} | buffer.claims
+        return own.difference(*(other.claims for other in self._buffers if other is not buffer))
+
+    @property
+    def acknowledgement_due(self) -> bool:
+        """Whether so many messages wait that even a lazy session should acknowledge them."""
+        return len(self._delivered) >= _LAZY_ACKNOWLEDGEMENTS
+
+    @property
+    def extended_claims(self) -> list[ExtendedClaim]:
+        """The claims on what was delivered, as far as they have visibility timeouts."""
+        return list(self._extended)
+
+    async def acknowledge(self) -> None:
+        """Acknowledge all that was delivered.
+
+        Raises:
+            JMSException: Some of the claims were lost; those messages are delivered again.
+        """
+        if not self._delivered:
+            return
+        delivered = list(self._delivered)
+        acknowledged = await self._access.run(
+            self._access.recipient.acknowledge([(key, row.handle) for _, key, row in delivered])
+        )
+        self._delivered.clear()
+        self._extended.clear()
+        count_outcome([(buffer, row) for buffer, _, row in delivered], "acknowledged")
+        self._free_groups(delivered)
+        if acknowledged < len(delivered):
+            raise JMSException(
+                f"{len(delivered) - acknowledged} of {len(delivered)} messages could not be acknowledged, and are "
+                "delivered again: they were held for longer than their visibility timeout, or the server took this "
+                "client for gone."
+            )
+
+    async def release(self, error: str | None = None) -> list[MessageKey]:
+        """Release all that was delivered and return it.
+
+        Args:
+            error: Why its listener failed, if it did. The message then waits before its next delivery.
+        """
+        if not self._delivered:
+            return []
+        delivered, self._delivered = self._delivered, []
+        self._extended.clear()
+        # What the session holds of the same groups comes after these.
+        groups = {row.group_hash for _, _, row in delivered if row.group_hash is not None}
+        held = [(buffer, row) for buffer in self._buffers for row in buffer.give_up_groups(groups)] if groups else []
+        failed = [
+            FailedDelivery(buffer, key, row.handle, (row.delivery_count or 0) + 1) for buffer, key, row in delivered
+        ]
+        await self._give_up(
+            await self._redelivery.failures(failed, error)
+            + [Release(buffer.key(row), row.handle) for buffer, row in held]
+        )
+        count_outcome([(buffer, row) for buffer, _, row in delivered], "rolled_back")
+        for buffer, key, _ in delivered:
+            buffer.returned(key)
+        return [key for _, key, _ in delivered]
+
+    async def closed(self, buffer: PrefetchBuffer) -> list[MessageKey]:
+        """End the deliveries to a prefetch buffer: release what it holds, and return that."""
+        self._buffers.discard(buffer)
+        return await self._release_rows(buffer, buffer.give_up())
+
+    def _free_groups(self, acknowledged: Sequence[tuple[PrefetchBuffer, MessageKey, MessageRow]]) -> None:
+        """Tell of the groups of acknowledged messages that the session does not hold any more."""
+        keys = [(buffer, key) for buffer, key, _ in acknowledged if key.group_hash is not None]
+        if keys:
+            held = set[int]().union(*(buffer.groups for buffer in self._buffers))
+            free = [(buffer, key) for buffer, key in keys if key.group_hash not in held]
+            for buffer, key in free:
+                buffer.returned(key)
+            self._announce([key for _, key in free])
+
+    async def _release_rows(self, buffer: PrefetchBuffer, rows: list[MessageRow]) -> list[MessageKey]:
+        """Give up the claims on messages that were not delivered, and return those."""
+        if not rows:
+            return []
+        releases = [Release(buffer.key(row), row.handle) for row in rows]
+        await self._give_up(releases)
+        return [release.key for release in releases]
+
+    async def _give_up(self, releases: list[Release]) -> None:
+        try:
+            await self._access.run(self._access.recipient.release(releases))
+        except JMSException:
+            # The connection may have been lost while it was idle. As claims have numbers, nothing is given up twice.
+            await self._access.run(self._access.recipient.release(releases))
+        if any(release.dead_letter_queue_id is not None for release in releases):
+            await self._redelivery.bury()

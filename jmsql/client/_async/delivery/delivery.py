@@ -1,0 +1,143 @@
+"""How messages come to a session and leave the store: one strategy for each way to acknowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.concurrency.tasks import finished
+from jmsql.store.counters import Counts
+from jmsql.store.message_key import MessageKey
+from jmsql.store.receive import Fetch
+from jmsql.store.rows import MessageRow
+
+if TYPE_CHECKING:
+    from jmsql.client._async.database.session_runner import SessionRunner
+    from jmsql.store.acknowledge import Recipient
+    from jmsql.store.statement import Query, Steps
+
+__all__ = [
+    "Accept",
+    "AcceptingDelivery",
+    "Announce",
+    "Delivery",
+    "HeldDelivery",
+    "ImmediateDelivery",
+    "StoreAccess",
+    "count_outcome",
+]
+
+
+T = TypeVar("T")
+
+Accept = Callable[[MessageRow], object]
+"""Raises an exception if a message is not wanted as it is, which then stays where it was."""
+
+Announce = Callable[[Sequence[MessageKey]], None]
+"""Tells consumers of messages and groups that are free again."""
+
+
+class StoreAccess(Protocol):
+    """Where a strategy runs its statements: on the session's connection, or the caller's."""
+
+    @property
+    def recipient(self) -> Recipient:
+        """Who receives messages through it."""
+
+    async def run(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements, in the current transaction."""
+
+
+class Delivery(Protocol):
+    """A way to fetch messages from the store."""
+
+    @property
+    def operation(self) -> Fetch:
+        """The store's operation that hands out messages."""
+
+    async def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        """Return the next message, now delivered, or None if there is none."""
+
+    async def closed(self, buffer: PrefetchBuffer) -> list[MessageKey]:
+        """End the deliveries to a prefetch buffer, and return the messages released."""
+
+
+class HeldDelivery(Delivery, Protocol):
+    """A way to fetch messages from the store in batches."""
+
+    async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
+        """Fetch up to `limit` messages; return whether there are any."""
+
+    async def next_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        """Return the next message that was fetched before, now delivered, or None if there is none."""
+
+
+class AcceptingDelivery(Delivery, Protocol):
+    """A way to fetch messages from the store that can leave them there after a look."""
+
+    async def next(self, buffer: PrefetchBuffer, accept: Accept | None = None) -> MessageRow | None:
+        """Return the next message, now delivered, or None if there is none.
+
+        Args:
+            buffer: Where it comes to.
+            accept: Called with the message, which is not delivered if it is refused; None: any is wanted.
+        """
+
+
+class ImmediateDelivery:
+    """For `receive` in AUTO sessions: each message is dequeued before it is returned.
+
+    Args:
+        connection: The session's connection.
+        announce: Tells consumers of messages and groups that are free again.
+    """
+
+    def __init__(self, connection: SessionRunner, announce: Announce) -> None:
+        self._connection = connection
+        self._announce = announce
+        self.operation: Fetch = connection.recipient.dequeue
+
+    async def next(self, buffer: PrefetchBuffer, accept: Accept | None = None) -> MessageRow | None:
+        return await finished(self._dequeue(buffer, accept))
+
+    async def _dequeue(self, buffer: PrefetchBuffer, accept: Accept | None) -> MessageRow | None:
+        rows: list[MessageRow] = []
+        try:
+            async with self._connection.receiving() as received:
+                rows = await self._connection.run(buffer.fetch(1))
+                if rows:
+                    received()
+                    if accept is not None:
+                        accept(rows[0])
+        except BaseException:
+            if rows:  # it is on its queue again, and others have passed over it
+                self._tell_of_return(buffer, rows[0])
+            raise
+        if not rows:
+            return None
+        count_outcome([(buffer, rows[0])], "acknowledged")
+        if rows[0].group_hash is not None:
+            self._tell_of_return(buffer, rows[0])
+        return rows[0]
+
+    def _tell_of_return(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
+        key = buffer.key(row)
+        buffer.returned(key)
+        self._announce([key])
+
+    async def closed(self, buffer: PrefetchBuffer) -> list[MessageKey]:  # noqa: ARG002 - it is the other strategy's concern
+        """End the deliveries to a prefetch buffer, which holds nothing."""
+        return []
+
+
+def count_outcome(delivered: Iterable[tuple[PrefetchBuffer, MessageRow]], outcome: str) -> None:
+    """Count deliveries that have ended."""
+    counts: dict[PrefetchBuffer, list[int]] = {}
+    for buffer, row in delivered:
+        count = counts.setdefault(buffer, [0, 0])
+        count[0] += 1
+        if row.delivery_count:
+            count[1] += 1
+    for buffer, (number, redelivered) in counts.items():
+        buffer.count(Counts(redelivered=redelivered, **{outcome: number}))

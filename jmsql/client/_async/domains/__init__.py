@@ -1,0 +1,1 @@
+"""The older interfaces, for queues alone and for topics alone."""

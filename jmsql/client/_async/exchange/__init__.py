@@ -1,0 +1,1 @@
+"""Producers, consumers and browsers, as an application has them."""

@@ -1,0 +1,1 @@
+"""Sessions: their transactions, what they send and receive, and the calls of their listeners."""

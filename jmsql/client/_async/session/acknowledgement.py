@@ -1,0 +1,196 @@
+"""How a session acknowledges what it receives: one strategy for each mode without transactions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from jmsql.client._async.delivery.claimed_delivery import ClaimedDelivery
+from jmsql.client._async.delivery.delivery import AcceptingDelivery, Delivery, HeldDelivery, ImmediateDelivery
+from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.instrumentation import settling
+from jmsql.concurrency.tasks import uninterrupted
+
+if TYPE_CHECKING:
+    from jmsql.client._async.session.session_state import SessionState
+    from jmsql.client.consumer_state import ConsumerState
+    from jmsql.client.message_listener import MessageCheck
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.exceptions import JMSException
+    from jmsql.messages import Message
+    from jmsql.store.message_key import MessageKey
+    from jmsql.store.rows import MessageRow
+
+__all__ = ["Acknowledgement", "ClaimedAcknowledgement", "acknowledgement_of"]
+
+
+class Acknowledgement(ABC):
+    """What a session does with the messages that it receives.
+
+    Args:
+        state: The session's.
+        delivery: How messages come to its listeners.
+    """
+
+    def __init__(self, state: SessionState, delivery: HeldDelivery) -> None:
+        self._state = state
+        self._client = state.client
+        self.to_listeners = delivery
+
+    def delivery(self, consumer: ConsumerState | None) -> Delivery:  # noqa: ARG002 - most modes have one way
+        """Return how a consumer's messages come; None: those of one without a listener."""
+        return self.to_listeners
+
+    async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
+        """Return the consumer's next message as delivered, if there is one now.
+
+        Args:
+            consumer: The consumer.
+            check: Called with the message; raises an exception if it is not wanted. What becomes of it then depends on
+                the mode (Jakarta Messaging 3.1, chapter 8.6): where the session acknowledges by itself, it is as if
+                nobody had asked for the message; else the message counts as received.
+        """
+        row = await self.delivery(consumer).next(consumer.buffer)
+        if row is None:
+            return None
+        message = self.message(consumer, row)
+        if check is not None:
+            check(message)
+        return message
+
+    def message(self, consumer: ConsumerState, row: MessageRow) -> Message:
+        """Make the message that a consumer's row means."""
+        return row.message(consumer.destination, self.acknowledge)
+
+    async def acknowledge(self) -> None:
+        """Do what `Message.acknowledge` means in the session."""
+        self._state.check_open()
+
+    async def handled(self, error: str | None) -> None:  # noqa: B027 - elsewhere the application does
+        """Settle what a listener was given.
+
+        Args:
+            error: What went wrong, if something did.
+        """
+
+    async def paused(self) -> None:  # noqa: B027 - for DUPS_OK
+        """Settle what waits for company, since no message comes next."""
+
+    async def flush(self) -> None:  # noqa: B027 - for transactions
+        """Bring the store to where the session is, for a look at it."""
+
+    @abstractmethod
+    async def unloaded(self, buffer: PrefetchBuffer) -> None:
+        """Release what a prefetch buffer holds that a connection consumer has filled."""
+
+    async def failed(self, error: JMSException) -> JMSException:
+        """Begin again after an error between listeners, and return what their connection is told."""
+        return error
+
+    def extend_claims(self) -> AbstractContextManager[None]:
+        """Extend the claims on what was delivered and not acknowledged for as long as a `with` block runs."""
+        return nullcontext()
+
+
+class ClaimedAcknowledgement(Acknowledgement):
+    """Messages are claimed, and deleted when they are acknowledged."""
+
+    def __init__(self, state: SessionState) -> None:
+        client = state.client
+        self._claimed = ClaimedDelivery(state.database, lambda: client.control, client.redelivery, client.returned)
+        super().__init__(state, self._claimed)
+
+    async def unloaded(self, buffer: PrefetchBuffer) -> None:
+        self._client.returned(await self._claimed.closed(buffer))
+
+    def extend_claims(self) -> AbstractContextManager[None]:
+        return self._client.control.extending(self._claimed.extended_claims)
+
+    async def release(self, error: str | None = None) -> list[MessageKey]:
+        """Release what was claimed and not acknowledged, and return it.
+
+        Args:
+            error: Why, if something went wrong.
+        """
+        released = await self._claimed.release(error)
+        for consumer in self._state.consumers:
+            released += await self._claimed.closed(consumer.buffer)
+        return released
+
+    async def close(self) -> None:
+        """Settle what was claimed, as the session closes."""
+        await self.paused()
+        self._client.returned(await self.release())
+
+
+class ClientAcknowledgement(ClaimedAcknowledgement):
+    """CLIENT: the application acknowledges all that the session has received so far."""
+
+    async def acknowledge(self) -> None:
+        await super().acknowledge()
+        async with self._state.lock:
+            with uninterrupted():
+                with settling(self._state.facts, "acknowledge"):
+                    await self._claimed.acknowledge()
+
+
+class OwnAcknowledgement(ClaimedAcknowledgement):
+    """The session acknowledges by itself."""
+
+    async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
+        accept = None if check is None else lambda row: check(row.message(consumer.destination))
+        row = await self.delivery(consumer).next(consumer.buffer, accept)
+        return None if row is None else self.message(consumer, row)
+
+    def delivery(self, consumer: ConsumerState | None) -> AcceptingDelivery:  # noqa: ARG002 - as above
+        return self._claimed
+
+    async def handled(self, error: str | None) -> None:
+        if error is not None:
+            with settling(self._state.facts, "release"):
+                self._client.returned(await self._claimed.release(error))
+
+
+class AutoAcknowledgement(OwnAcknowledgement):
+    """AUTO: each message is acknowledged as `receive` returns it, or when its listener has returned."""
+
+    def __init__(self, state: SessionState) -> None:
+        super().__init__(state)
+        self._immediate = ImmediateDelivery(state.database, state.client.returned)
+
+    def delivery(self, consumer: ConsumerState | None) -> AcceptingDelivery:
+        return self._immediate if consumer is None or consumer.listener is None else self._claimed
+
+    async def handled(self, error: str | None) -> None:
+        await super().handled(error)
+        if error is None:
+            with settling(self._state.facts, "acknowledge"):
+                await self._claimed.acknowledge()
+
+
+class DupsOkAcknowledgement(OwnAcknowledgement):
+    """DUPS_OK: messages are acknowledged together, once there are many or no other comes."""
+
+    async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
+        if self._claimed.acknowledgement_due:
+            await self._claimed.acknowledge()
+        message = await super().next(consumer, check)
+        if message is None:
+            await self._claimed.acknowledge()
+        return message
+
+    async def paused(self) -> None:
+        await self._claimed.acknowledge()
+
+
+_STRATEGIES: dict[AcknowledgeMode, type[ClaimedAcknowledgement]] = {
+    AcknowledgeMode.AUTO: AutoAcknowledgement,
+    AcknowledgeMode.CLIENT: ClientAcknowledgement,
+    AcknowledgeMode.DUPS_OK: DupsOkAcknowledgement,
+}
+
+
+def acknowledgement_of(state: SessionState) -> ClaimedAcknowledgement:
+    """Return the strategy of a session that is not transacted."""
+    return _STRATEGIES[state.acknowledge_mode](state)

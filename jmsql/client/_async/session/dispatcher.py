@@ -1,0 +1,228 @@
+"""Calling message listeners: one at a time in a session, while its connection is started."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from jmsql.client._async.session.session_state import SessionState
+from jmsql.client._async.session.transaction import Transaction
+from jmsql.client.failure_text import failure_text
+from jmsql.client.instrumentation import processing
+from jmsql.client.message_listener import MessageListener
+from jmsql.client.polling import PollInterval
+from jmsql.concurrency.tasks import BackgroundTask, Event, call, calling, current
+from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.messages import Message
+
+if TYPE_CHECKING:
+    from jmsql.client.consumer_state import ConsumerState
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
+
+__all__ = ["Dispatcher", "dispatch"]
+
+logger = logging.getLogger("jmsql")
+
+
+async def dispatch(
+    state: SessionState,
+    deliver: Callable[[], Awaitable[bool]],
+    waiting: Callable[[], object | None],
+    failed: Callable[[JMSException], Awaitable[None]],
+) -> None:
+    """Deliver what comes until a session is closed.
+
+    Args:
+        state: The session's.
+        deliver: Delivers something, if there is something and the connection is started; returns whether it did.
+        waiting: Returns what waits for messages, for the reminder that nobody has started the connection.
+        failed: Is told of an error between deliveries.
+    """
+    client = state.client
+    poll = PollInterval(client.timings)
+    while not state.closed:
+        news = state.notifications.count
+        try:
+            delivered = await deliver()
+        except JMSException as error:
+            await failed(error)
+            delivered = False
+        if delivered:
+            poll.reset()
+        elif client.started:
+            await state.notifications.wait(news, poll.next())
+        else:
+            who = waiting()
+            await state.notifications.wait(news, None if who is None else client.start_reminder.look(who))
+
+
+async def _nothing() -> None:
+    """Do nothing, as nothing runs."""
+
+
+class Dispatcher:
+    """Gives messages to the listeners of one session, and settles them.
+
+    Those of its consumers are called on a thread of its own, begun by `start`. Its `message_listener` is called by
+    `run`, with what a connection consumer has loaded: it is locked in the session's transaction, or claimed, as what
+    comes to any consumer's listener is.
+
+    Args:
+        state: The session's; its lock is held while messages are fetched, and while a listener runs.
+        transaction: The session's.
+    """
+
+    def __init__(self, state: SessionState, transaction: Transaction) -> None:
+        self.state = state
+        self._client = state.client
+        self._transaction = transaction
+        self._acknowledgement = transaction.acknowledgement
+        self._loaded: ConsumerState | None = None
+        self._join: Callable[[], Awaitable[object]] = _nothing
+        self._at_end: Callable[[], Awaitable[None]] = _nothing
+
+    def start(self) -> None:
+        """Begin to call the listeners of the consumers, unless that has begun."""
+        state = self.state
+        if state.listener is None:
+            task = BackgroundTask(self._run, "jmsql-listener")
+            self._join = task.join
+            task.start()
+            state.listener = task.identity
+
+    async def end(self, then: Callable[[], Awaitable[None]]) -> None:
+        """Call `then` when no listener runs any more, which none does soon once the session is closed.
+
+        That is before this returns, unless it is called from a listener: then when that one returns.
+        """
+        if self.state.is_called_by_listener:
+            self.state.is_closed_by_listener = True
+            self._at_end = then
+        else:
+            await self._join()
+            await then()
+
+    async def _run(self) -> None:
+        await dispatch(self.state, self._deliver_round, self._waiting, self._failed)
+        await self._at_end()
+
+    async def _deliver_round(self) -> bool:
+        """Deliver one message to each listener that has one, and return whether there was any."""
+        delivered = False
+        for consumer in self.state.listening_consumers:
+            async with self.state.lock:
+                if self._may_deliver and not consumer.closed and self._transaction.is_usable:
+                    listener, message = consumer.listener, await self._acknowledgement.next(consumer)
+                    delivered |= await self._deliver(listener, message)
+        return delivered
+
+    @property
+    def _may_deliver(self) -> bool:
+        # The flags are looked at under the lock: who stops or closes sets them first, then waits for the lock.
+        return self._client.started and not self.state.closed
+
+    def _waiting(self) -> ConsumerState | None:
+        return next(iter(self.state.listening_consumers), None)
+
+    async def _deliver(self, listener: MessageListener | None, message: Message | None) -> bool:
+        """Give a listener a message, if there are both, and settle it."""
+        if listener is None or message is None:
+            return False
+        error: str | None = "The listener's thread was ended."
+        try:
+            with self._acknowledgement.extend_claims():
+                error = await self._failure(listener, message)
+        finally:
+            await self._acknowledgement.handled(error)
+        return True
+
+    async def _failure(self, listener: MessageListener, message: Message) -> str | None:
+        """Call a listener; return its traceback if it fails."""
+        try:
+            with processing(self.state.facts, message), calling():
+                await call(listener if callable(listener) else listener.on_message, message)
+        except Exception as error:
+            logger.exception("The listener %r failed with %r.", listener, message)
+            return failure_text(error)
+        return None
+
+    async def _failed(self, error: JMSException) -> None:
+        """Tell of an error between listeners."""
+        error = await self._acknowledgement.failed(error)
+        logger.warning("The listeners of %r wait: %s", self.state, error)
+        await self._client.failed(error)
+
+    # For connection consumers
+
+    def buffer_like(self, buffer: PrefetchBuffer) -> PrefetchBuffer:
+        """Make a prefetch buffer for the same messages, by which this session fetches them from the store."""
+        return buffer.copy(self._acknowledgement.to_listeners.operation)
+
+    async def load(self, consumer: ConsumerState, limit: int) -> int:
+        """Fetch up to `limit` messages for the next `run`, and return how many there were.
+
+        Args:
+            consumer: Not open to the application; says where the messages come from.
+            limit: The most messages to fetch.
+
+        Raises:
+            IllegalStateException: The session is closed, has no listener, or waits to run already.
+        """
+        state = self.state
+        async with state.lock:
+            state.check_open()
+            if state.message_listener is None:
+                raise IllegalStateException("The session has no message_listener; set it before the pool hands it out.")
+            if self._loaded is not None:
+                raise IllegalStateException("The session was handed out again before it ran what it has.")
+            if not self._client.started:
+                return 0
+            self._loaded = consumer
+            state.consumers.add(consumer)
+            consumer.buffer.give_up()  # what an earlier run has left, which the open transaction holds
+            await self._acknowledgement.to_listeners.fetch(consumer.buffer, limit)
+            return len(consumer.buffer)
+
+    async def run(self) -> None:
+        """Deliver what was loaded.
+
+        Raises:
+            IllegalStateException: The session has consumers with listeners, or runs already.
+        """
+        state = self.state
+        if state.listener is not None:
+            raise IllegalStateException("A session with consumers that have listeners, or that runs, is not run.")
+        ended = Event()
+        self._join = ended.wait
+        state.listener = current()
+        try:
+            while await self._deliver_loaded():
+                pass
+            await self._acknowledgement.paused()
+        except JMSException as error:
+            await self._failed(error)
+            await self._acknowledgement.handled(f"The message could not be acknowledged: {error}")
+        finally:
+            state.listener = None
+            try:
+                await self.unload()
+            finally:
+                await self._at_end()
+                ended.set()
+
+    async def _deliver_loaded(self) -> bool:
+        async with self.state.lock:
+            consumer, listener = self._loaded, self.state.message_listener
+            if consumer is None or listener is None or not self._may_deliver:
+                return False
+            row = await self._acknowledgement.to_listeners.next_held(consumer.buffer)
+            return await self._deliver(listener, None if row is None else self._acknowledgement.message(consumer, row))
+
+    async def unload(self) -> None:
+        """Release what was loaded and is not delivered."""
+        async with self.state.lock:
+            consumer, self._loaded = self._loaded, None
+            if consumer is not None:
+                self.state.consumers.discard(consumer)
+                await self._acknowledgement.unloaded(consumer.buffer)

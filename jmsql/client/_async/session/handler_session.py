@@ -1,0 +1,36 @@
+"""Sessions whose messages a worker gives to the handlers of an application."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from jmsql.client import instrumentation
+from jmsql.client._async.session.session import Session
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from jmsql.client._async.session.sessions import Sessions
+    from jmsql.client._async.shared.client_context import ClientContext
+    from jmsql.client.acknowledge_mode import AcknowledgeMode
+    from jmsql.messages import Message
+
+__all__ = ["HandlerSession"]
+
+
+class HandlerSession(Session):
+    """A session that is watched while a handler works in it."""
+
+    def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, sessions: Sessions) -> None:
+        super().__init__(client, acknowledge_mode, sessions)
+        # The call of the handler tells the instrumentation of the message; the wait for it does not.
+        self._receiving.followed = None
+
+    def processing(self, message: Message) -> AbstractContextManager[object]:
+        """Let the instrumentation, if there is any, follow the call of a handler."""
+        return instrumentation.processing(self._state.facts, message)
+
+    async def begin(self) -> AsyncConnection:
+        """Return the connection on which the transaction runs, to interrupt its statement; handlers get `database`."""
+        return await self._state.database.begin()

@@ -1,0 +1,177 @@
+"""The consumers of a session, and what their `receive` returns."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from jmsql.client._async.exchange.consumer import ReceiveOperations
+from jmsql.client.consumer_state import ConsumerState
+from jmsql.client.polling import PollInterval
+from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.concurrency.tasks import uninterrupted
+from jmsql.destinations import TemporaryTopic
+from jmsql.exceptions import InvalidDestinationException
+from jmsql.store.lookup import require_access
+from jmsql.store.receive import browse
+
+if TYPE_CHECKING:
+    from jmsql.client._async.session.dispatcher import Dispatcher
+    from jmsql.client._async.session.session_state import SessionState
+    from jmsql.client._async.session.transaction import Transaction
+    from jmsql.client.instrumentation import SessionFacts
+    from jmsql.client.message_listener import MessageCheck, MessageListener
+    from jmsql.destinations import Destination, Queue, Topic
+    from jmsql.messages import Message
+    from jmsql.policies import RedeliveryPolicy
+    from jmsql.selectors import Selector
+    from jmsql.store.access import Action
+    from jmsql.store.redelivery import Rules
+    from jmsql.store.rows import MessageRow
+    from jmsql.store.subscriptions import SubscriptionDefinition
+
+__all__ = ["Receiving"]
+
+
+class Receiving(ReceiveOperations):
+    """The consumers and browsers of one session, and the way of their messages.
+
+    Args:
+        state: The session's; its lock is held while messages are fetched.
+        transaction: The session's.
+        dispatcher: Calls their listeners.
+    """
+
+    def __init__(self, state: SessionState, transaction: Transaction, dispatcher: Dispatcher) -> None:
+        self.followed: SessionFacts | None = state.facts
+        self._state = state
+        self._client = state.client
+        self._transaction = transaction
+        self._acknowledgement = transaction.acknowledgement
+        self._dispatcher = dispatcher
+
+    def check_open(self) -> None:
+        self._state.check_open()
+
+    @property
+    def client_id(self) -> str | None:
+        return self._client.client_id
+
+    async def queue_id(self, queue: Queue, action: Action) -> int:
+        destinations, side = self._client.destinations, self._client.side
+        destinations.require_own(queue)
+        queue_id = await destinations.look_up(queue)
+        if self._client.is_restricted:  # else it would wait for what policies hide
+            await side.run(require_access, queue_id, action)
+        return queue_id
+
+    async def open_buffer(self, queue: Queue, selector: Selector | None) -> PrefetchBuffer:
+        return self._buffer(await self.queue_id(queue, "receive"), selector, queue)
+
+    def _buffer(
+        self, queue_id: int, selector: Selector | None, destination: Destination, topic_id: int | None = None
+    ) -> PrefetchBuffer:
+        client, fetch = self._client, self._acknowledgement.delivery(None).operation
+        return PrefetchBuffer(
+            queue_id,
+            selector,
+            fetch,
+            self._state.notifications.notify,
+            destination,
+            topic_id,
+            client.counters,
+            clock=client.clock,
+            timings=client.timings,
+        )
+
+    async def subscribe(self, topic: Topic, subscription: SubscriptionDefinition) -> ConsumerState:
+        destinations = self._client.destinations
+        destinations.require_own(topic)
+        if subscription.durable and isinstance(topic, TemporaryTopic):
+            raise InvalidDestinationException(f"{topic} is temporary; a durable subscription would outlive it.")
+        topic_id = await destinations.find(topic)
+
+        async def create_subscriber(queue_id: int) -> ConsumerState:
+            buffer = self._buffer(queue_id, None, topic, topic_id)
+            subscriber = ConsumerState("TopicSubscriber", topic, subscription.selector, buffer, subscription)
+            await self.consumer_opened(subscriber)
+            return subscriber
+
+        async with self._state.lock:
+            with uninterrupted():
+                return await self._client.subscription_registry.join(subscription, create_subscriber)
+
+    async def consumer_opened(self, consumer: ConsumerState) -> None:
+        async with self._state.lock:
+            self._state.consumers.add(consumer)
+        self._client.subscription_registry.listen(consumer.buffer)
+
+    async def consumer_closed(self, consumer: ConsumerState) -> None:
+        state = self._state
+        state.notifications.notify()
+        async with state.lock:
+            if consumer not in state.consumers:
+                return  # the session has closed, and parted with it
+            state.consumers.remove(consumer)
+            if not state.closed:
+                self._client.returned(await self._acknowledgement.delivery(consumer).closed(consumer.buffer))
+            await self._client.subscription_registry.leave(consumer)
+
+    async def part_with_all(self) -> None:
+        """Close all consumers, as the session does."""
+        while self._state.consumers:
+            await self._client.subscription_registry.leave(self._state.consumers.pop())
+
+    async def receive(
+        self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None
+    ) -> Message | None:
+        state, client = self._state, self._client
+        self._transaction.check_usable()
+        state.check_no_message_listener()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        poll = PollInterval(client.timings)
+        while True:
+            news = state.notifications.count
+            async with state.lock:
+                if consumer.closed or (state.closed and not state.is_used_by_listener):
+                    return None
+                started = client.started
+                if started and self._transaction.is_usable:
+                    with uninterrupted():
+                        message = await self._acknowledgement.next(consumer, check)
+                    if message is not None:
+                        return message
+            if state.closed or client.closed:
+                return None  # a listener gets what is there, and does not make close() wait for what may come
+            pause = poll.next() if started else client.start_reminder.look(consumer)
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                return None
+            await state.notifications.wait(
+                news, remaining if pause is None or (remaining is not None and remaining < pause) else pause
+            )
+
+    async def set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
+        state, acknowledgement = self._state, self._acknowledgement
+        if listener is not None:
+            state.check_no_message_listener()
+        async with state.lock:
+            with uninterrupted():
+                self._client.returned(await acknowledgement.delivery(consumer).closed(consumer.buffer))
+                consumer.listener = listener
+                consumer.buffer.fetch_by(acknowledgement.delivery(consumer).operation)
+                if listener is not None:
+                    self._dispatcher.start()
+        state.notifications.notify()
+
+    async def redelivery_rules(self, policy: RedeliveryPolicy) -> Rules:
+        return await self._client.redelivery.rules_of(policy)
+
+    async def browse(
+        self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int
+    ) -> list[MessageRow]:
+        self._transaction.check_usable()
+        async with self._state.lock:
+            with uninterrupted():
+                await self._acknowledgement.flush()
+                return await self._state.database.run(browse(queue_id, selector, after, limit))

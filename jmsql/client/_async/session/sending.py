@@ -1,0 +1,175 @@
+"""What a session sends: at once, with its transaction, or asynchronously."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from jmsql.client._async.exchange.producer import SendOperations
+from jmsql.client._async.session.asynchronous_sender import AsynchronousSender, Insertion
+from jmsql.client._async.session.insertions import BatchInsertion, TransactionInsertion
+from jmsql.client.send_buffer import News, SendBuffer
+from jmsql.concurrency.tasks import RLock, uninterrupted
+from jmsql.destinations import Destination, Topic
+from jmsql.exceptions import InvalidDestinationException
+from jmsql.messages import DeliveryMode
+from jmsql.store.send import publish, send
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from jmsql.client._async.database.watched_connection import StatementListener
+    from jmsql.client._async.session.session_state import SessionState
+    from jmsql.client.completion import AsynchronousSend
+    from jmsql.store.rows import OutgoingMessage
+    from jmsql.store.statement import Steps
+
+__all__ = ["ImmediateSending", "Sending", "TransactedSending"]
+
+
+class Sending(SendOperations, ABC):
+    """The sends of one session, for its producers.
+
+    Args:
+        state: The session's.
+    """
+
+    def __init__(self, state: SessionState) -> None:
+        self._state = state
+        self._client = state.client
+        self.facts = state.facts
+        self.clock = state.client.clock
+        self._database = state.database
+        self._sender: AsynchronousSender | None = None
+
+    def check_open(self) -> None:
+        self._state.check_open()
+
+    async def will_send_to(self, destination: Destination) -> None:
+        await self._client.destinations.find(destination)
+
+    async def send_asynchronously(self, send: AsynchronousSend) -> None:
+        if self._sender is None:
+            self._sender = AsynchronousSender(self._insertion())
+            self._sender.start()
+            self._state.completion = self._sender.identity
+        await self._sender.submit(send)
+
+    @abstractmethod
+    def _insertion(self) -> Insertion:
+        """Make what inserts messages that are sent asynchronously."""
+
+    async def complete(self, method: str) -> None:
+        self._state.check_no_completion(method)
+        if self._sender is not None:
+            await self._sender.wait_until_told()
+
+    async def close(self) -> None:
+        """Complete the asynchronous sends, and send no more."""
+        if self._sender is not None:
+            await self._sender.close()
+
+    def _inserting(self, insertion: Steps[None], destinations: Iterable[Destination]) -> Steps[None]:
+        """Insert messages, and forget their destinations if one was removed since it was last used."""
+        try:
+            yield from insertion
+        except InvalidDestinationException:
+            self._client.destinations.forget(destinations)
+            raise
+
+
+class ImmediateSending(Sending):
+    """For sessions without transactions: each message is sent at once."""
+
+    async def send(self, destination: Destination, message: OutgoingMessage) -> None:
+        if self._sender is not None:
+            await self._sender.wait_until_sent()
+        async with self._state.lock:
+            with uninterrupted():
+                flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
+                if isinstance(destination, Topic):
+                    publisher = self._client.publisher
+                    await self._database.run(publish(destination, [message], publisher, flush=flush))
+                else:
+                    await self._database.run(self._inserting(send([message], flush=flush), [destination]))
+                await self._client.sent(News({destination: 1}, message.jms_delivery_time is not None))
+
+    def _insertion(self) -> Insertion:
+        return BatchInsertion(self._client)
+
+
+class TransactedSending(Sending):
+    """For transacted sessions: messages are collected, inserted together, and sent by the commit.
+
+    Args:
+        state: The session's.
+        check_usable: Raises IllegalStateException if nothing can be sent now.
+    """
+
+    def __init__(self, state: SessionState, check_usable: Callable[[], None]) -> None:
+        super().__init__(state)
+        self._check_usable = check_usable
+        self._send_buffer = SendBuffer()
+        self._is_shared = False
+        self.lock = RLock()
+        """Held while messages are collected or inserted. Not the session's, which a listener holds while it runs."""
+
+    @property
+    def has_part_in_transaction(self) -> bool:
+        """Whether the transaction has sent something, or the application has asked for it."""
+        return bool(self._send_buffer.destinations) or self._is_shared
+
+    async def send(self, destination: Destination, message: OutgoingMessage) -> None:
+        self._check_usable()
+        async with self.lock:
+            if self._database.is_lent:
+                await self._database.begin()  # else the application might
+            self._send_buffer.add(destination, message)
+            if self._send_buffer.is_full:
+                await self.flush()
+
+    async def send_asynchronously(self, send: AsynchronousSend) -> None:
+        self._check_usable()
+        await self._database.begin()  # so that the sender finds the transaction
+        await self.send(send.destination, send.outgoing)
+        await super().send_asynchronously(send)
+
+    def _insertion(self) -> Insertion:
+        return TransactionInsertion(self._flush_unshared)
+
+    async def flush(self) -> None:
+        """Insert what is collected, in the open transaction."""
+        publisher = self._client.publisher
+        async with self.lock:
+            if self._send_buffer:  # else there need not even be a connection
+                await self._database.run(
+                    self._inserting(self._send_buffer.flush(publisher), self._send_buffer.destinations)
+                )
+
+    async def _flush_unshared(self) -> None:
+        async with self.lock:
+            if not self._database.is_lent:
+                await self.flush()
+
+    async def share(self, before_statement: StatementListener) -> AsyncConnection:
+        """Return the transaction, for the application to take part in it.
+
+        Args:
+            before_statement: Called now, and before each statement of the application's.
+        """
+        async with self.lock:
+            await before_statement(None)
+            self._is_shared = True
+            return await self._database.lend(before_statement)
+
+    async def forget_collected(self) -> None:
+        """Forget what is collected and not inserted."""
+        async with self.lock:
+            self._send_buffer.truncate(0)
+
+    async def transaction_ended(self) -> News:
+        """Forget the transaction, and return what it has sent."""
+        async with self.lock:
+            self._is_shared = False
+            return self._send_buffer.ended()

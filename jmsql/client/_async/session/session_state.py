@@ -1,0 +1,93 @@
+"""What the parts of a session share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jmsql.client._async.database.session_runner import SessionRunner
+from jmsql.client._async.shared.client_context import ClientContext
+from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.instrumentation import SessionFacts
+from jmsql.concurrency.tasks import Notifications, RLock, current
+from jmsql.exceptions import IllegalStateException
+
+if TYPE_CHECKING:
+    from jmsql.client.consumer_state import ConsumerState
+    from jmsql.client.message_listener import MessageListener
+
+__all__ = ["SessionState"]
+
+
+class SessionState:
+    """How a session works, and where it is.
+
+    Args:
+        client: The session's connection.
+        acknowledge_mode: How it acknowledges what it receives.
+        kind: What the session is called, for the log.
+    """
+
+    def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, kind: str) -> None:
+        self.client = client
+        self.acknowledge_mode = acknowledge_mode
+        self.kind = kind
+        url = client.pool.url
+        self.facts = SessionFacts(acknowledge_mode, url.host, url.port, lambda: client.client_id)
+        self.database = SessionRunner(
+            client.pool,
+            client.schema,
+            transacted=self.transacted,
+            client=client.control,
+            restricted=client.is_restricted,
+        )
+        self.lock = RLock()
+        """Held while the session is in use: by a call, or by a listener for as long as it runs."""
+        self.notifications = Notifications()
+        self.consumers: set[ConsumerState] = set()
+        self.message_listener: MessageListener | None = None
+        self.listener: object = None
+        """The thread or task in which the session's listeners are called, if they are."""
+        self.completion: object = None
+        """The thread or task in which its completion listeners are called, if it has sent anything asynchronously."""
+        self.closed = False
+        self.is_closed_by_listener = False
+
+    @property
+    def transacted(self) -> bool:
+        """Whether the session works in transactions."""
+        return self.acknowledge_mode is AcknowledgeMode.TRANSACTED
+
+    @property
+    def is_called_by_listener(self) -> bool:
+        """Whether the caller is the session's running listener."""
+        return self.listener is current()
+
+    @property
+    def is_used_by_listener(self) -> bool:
+        """Whether the caller is the session's running listener, for which even close() waits."""
+        return self.is_called_by_listener and not self.is_closed_by_listener
+
+    @property
+    def listening_consumers(self) -> list[ConsumerState]:
+        """The consumers with listeners."""
+        return [consumer for consumer in list(self.consumers) if consumer.listener is not None and not consumer.closed]
+
+    def check_open(self) -> None:
+        """Raise IllegalStateException if the session is closed, and the caller is no listener that has its use."""
+        if self.closed and not self.is_used_by_listener:
+            raise IllegalStateException("The session is closed.")
+
+    def check_no_completion(self, method: str) -> None:
+        """Refuse to a completion listener of the session's what would wait for it."""
+        if self.completion is current():
+            raise IllegalStateException(f"A completion listener does not call {method}(), which would wait for it.")
+
+    def check_no_message_listener(self) -> None:
+        """Raise IllegalStateException if the session receives for connection consumers."""
+        if self.message_listener is not None:
+            raise IllegalStateException(
+                "The session has a message_listener, for connection consumers, and receives in no other way."
+            )
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.acknowledge_mode.name}{' closed' if self.closed else ''}>"

@@ -1,0 +1,264 @@
+"""Whether a session works in transactions, and how they end."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from jmsql.client._async.delivery.locked_delivery import LockedDelivery
+from jmsql.client._async.session.acknowledgement import Acknowledgement, acknowledgement_of
+from jmsql.client._async.session.sending import ImmediateSending, Sending, TransactedSending
+from jmsql.client.failure_text import failure_text
+from jmsql.client.instrumentation import settling
+from jmsql.concurrency.tasks import uninterrupted
+from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
+from jmsql.store.savepoints import SavepointCommand, SavepointStep
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from jmsql.client._async.session.session_state import SessionState
+    from jmsql.client.consumer_state import ConsumerState
+    from jmsql.client.message_listener import MessageCheck
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.messages import Message
+
+__all__ = ["LocalTransaction", "NoTransaction", "Transaction"]
+
+logger = logging.getLogger("jmsql")
+
+
+class Transaction(ABC):
+    """What a session's transactions are: what it sends and receives takes effect with them, or at once."""
+
+    sending: Sending
+    acknowledgement: Acknowledgement
+
+    @abstractmethod
+    async def commit(self) -> None:
+        """Do what `Session.commit` does."""
+
+    @abstractmethod
+    async def rollback(self, error: BaseException | str | None) -> None:
+        """Do what `Session.rollback` does."""
+
+    @abstractmethod
+    async def recover(self, error: BaseException | str | None) -> None:
+        """Do what `Session.recover` does."""
+
+    @abstractmethod
+    async def share(self) -> AsyncConnection:
+        """Do what `Session.get_database` does."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Undo what the session has not settled."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether messages can be sent and received now."""
+        return True
+
+    def check_usable(self) -> None:  # noqa: B027 - most are always usable
+        """Raise IllegalStateException if nothing can be sent and received now."""
+
+
+class NoTransaction(Transaction):
+    """What a session sends takes effect at once, and what it receives as it is acknowledged.
+
+    Args:
+        state: The session's.
+    """
+
+    def __init__(self, state: SessionState) -> None:
+        self._state = state
+        self.sending = ImmediateSending(state)
+        self.acknowledgement = self._claims = acknowledgement_of(state)
+
+    async def commit(self) -> NoReturn:
+        self._refuse("commit")
+
+    async def rollback(self, error: BaseException | str | None) -> NoReturn:  # noqa: ARG002 - refused
+        self._refuse("rollback")
+
+    def _refuse(self, method: str) -> NoReturn:
+        raise IllegalStateException(
+            f"{method}() is for transacted sessions; this one is {self._state.acknowledge_mode.name}."
+        )
+
+    async def recover(self, error: BaseException | str | None) -> None:
+        async with self._state.lock:
+            with uninterrupted():
+                with settling(self._state.facts, "recover"):
+                    self._state.client.returned(await self._claims.release(failure_text(error)))
+
+    async def share(self) -> NoReturn:
+        raise IllegalStateException("Only a transacted session has a transaction to share.")
+
+    async def close(self) -> None:
+        await self._claims.close()
+
+
+class LocalTransaction(Transaction):
+    """One transaction of PostgreSQL after another, which the session ends.
+
+    Args:
+        state: The session's.
+    """
+
+    def __init__(self, state: SessionState) -> None:
+        self._state = state
+        self._client = state.client
+        self._database = state.database
+        self.sending = self._sending = TransactedSending(state, self.check_usable)
+        self._locked = self._delivery()
+        self.acknowledgement = TransactedAcknowledgement(state, self._locked, self)
+
+    def _delivery(self) -> LockedDelivery:
+        """Make what delivers messages in the transactions."""
+        return LockedDelivery(self._database, self._client.redelivery)
+
+    async def commit(self) -> None:
+        await self._sending.complete("commit")
+        async with self._state.lock:
+            with uninterrupted():
+                with settling(self._state.facts, "commit"):
+                    await self._end(self._locked.before_commit, self._database.commit)
+                    await self._committed()
+
+    async def _end(self, before: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]]) -> None:
+        """Insert what is to be sent, then call both; roll back if anything fails."""
+        self._state.check_open()  # once more: it may have been closed while the caller waited for its use
+        try:
+            self._database.require_transaction()
+            await self._sending.flush()
+            await before()
+            await end()
+        except JMSException as error:
+            await self.roll_back()
+            if isinstance(error, TransactionRolledBackException) or error.error_code == "08007":
+                raise
+            raise TransactionRolledBackException(
+                f"The transaction was rolled back: {error}", error.error_code
+            ) from error
+
+    async def _committed(self) -> None:
+        self._client.returned(await self._locked.committed())
+        await self._client.sent(await self._sending.transaction_ended())
+
+    async def rollback(self, error: BaseException | str | None) -> None:
+        await self._sending.complete("rollback")
+        async with self._state.lock:
+            with uninterrupted():
+                with settling(self._state.facts, "rollback"):
+                    await self.roll_back(failure_text(error))
+
+    async def roll_back(self, error_text: str | None = None) -> None:
+        """Roll back, with the session's lock held.
+
+        Args:
+            error_text: What is kept with the messages that were received.
+        """
+        try:
+            await self._locked.before_rollback(error_text)
+        except JMSException as error:
+            logger.warning("The deliveries that are rolled back could not be counted: %s", error)
+        await self._end_rollback()
+
+    async def _end_rollback(self) -> None:
+        async with self._sending.lock:
+            await self._database.rollback()
+            await self._sending.transaction_ended()
+        self._client.returned(await self._locked.rolled_back())
+
+    async def recover(self, error: BaseException | str | None) -> NoReturn:  # noqa: ARG002 - refused
+        raise IllegalStateException("A transacted session is not recovered; call rollback() instead.")
+
+    async def close(self) -> None:
+        await self.roll_back()
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the transaction has sent or received something, or the application has asked for it."""
+        return self._locked.has_delivered or self._sending.has_part_in_transaction
+
+    async def end_unused(self) -> None:
+        """Keep no transaction open, while the session waits, in which nothing has happened."""
+        database = self._database
+        if database.is_lent and not database.is_ours:
+            return  # the application may have done something in it
+        if not self.is_used:
+            await database.end_unused()
+            self._client.returned(await self._locked.committed())
+
+    # Shared with the application
+
+    async def share(self) -> AsyncConnection:
+        async with self._state.lock:
+            with uninterrupted():
+                if not self._database.has_failed:
+                    # A connection that is lost raises here; later, the application's own statement says so.
+                    await self._flush()
+                return await self._sending.share(self._before_statement)
+
+    async def _flush(self) -> None:
+        """Bring the store, in the open transaction, to where the session is."""
+        await self._sending.flush()
+        await self._locked.flush()
+
+    async def _before_statement(self, step: SavepointStep | None) -> None:
+        """Bring the store to where the session is, before the application runs a statement."""
+        if not self._database.has_failed:
+            try:
+                await self._flush()
+            except JMSException:
+                if not self._database.is_lost:
+                    raise  # else the application's own statement says so
+        elif step is not None and step.command is SavepointCommand.ROLLBACK:
+            await self._sending.forget_collected()  # it was sent after the failure, and so after the savepoint
+        if step is not None:
+            await self._locked.heed(step)
+
+
+class TransactedAcknowledgement(Acknowledgement):
+    """TRANSACTED: what is received is locked in the transaction, whose commit acknowledges it.
+
+    Args:
+        state: The session's.
+        locked: How messages come to it.
+        transaction: Its transaction.
+    """
+
+    def __init__(self, state: SessionState, locked: LockedDelivery, transaction: LocalTransaction) -> None:
+        super().__init__(state, locked)
+        self._locked = locked
+        self._transaction = transaction
+
+    async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
+        try:
+            return await super().next(consumer, check)
+        finally:
+            await self._transaction.end_unused()
+
+    async def flush(self) -> None:
+        await self._locked.flush()
+
+    async def unloaded(self, buffer: PrefetchBuffer) -> None:  # noqa: ARG002 - what it holds goes back when the transaction ends
+        await self._transaction.end_unused()
+
+    async def failed(self, error: JMSException) -> JMSException:
+        is_lost = self._state.database.is_lost
+        if is_lost or isinstance(error, TransactionRolledBackException):
+            async with self._state.lock:
+                with uninterrupted():
+                    await self._transaction.roll_back()
+        if not is_lost:
+            return error
+        lost = TransactionRolledBackException(
+            "The connection to PostgreSQL was lost, and with it the transaction; its messages are delivered again.",
+            error.error_code,
+        )
+        lost.__cause__ = error
+        return lost

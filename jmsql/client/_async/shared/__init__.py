@@ -1,0 +1,1 @@
+"""What the sessions of a connection share with it."""

@@ -1,0 +1,100 @@
+"""What the sessions of a connection share with it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from jmsql.concurrency.tasks import finished
+from jmsql.store.counters import Counts
+from jmsql.store.notification import DELAYED_CHANNEL
+from jmsql.store.send import Publisher
+
+if TYPE_CHECKING:
+    from jmsql.client._async.database.pool import ConnectionPool
+    from jmsql.client._async.shared.connection_destinations import ConnectionDestinations
+    from jmsql.client._async.shared.redelivery import Redelivery
+    from jmsql.client._async.shared.side_runner import SideRunner
+    from jmsql.client._async.shared.subscription_registry import SubscriptionRegistry
+    from jmsql.client.send_buffer import News
+    from jmsql.client.start_reminder import StartReminder
+    from jmsql.exceptions import JMSException
+    from jmsql.store.control import ControlConnection
+    from jmsql.store.counters import DestinationCounters
+    from jmsql.store.message_key import MessageKey
+    from jmsql.store.server_clock import ServerClock
+    from jmsql.store.statement import Steps
+    from jmsql.timings import Timings
+
+__all__ = ["ClientContext"]
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ClientContext:
+    """A connection as its sessions see it: its links to the server, and the state that it is in.
+
+    Args:
+        pool: The connections of the sessions to the server.
+        schema: The schema of jmsql's tables.
+        is_restricted: Whether policies decide which rows the role sees.
+        timings: The intervals and time-outs.
+        control: The control connection.
+        side: Where is done what does not belong into a session's transaction.
+        destinations: The connection's destinations.
+        subscription_registry: The subscriptions that its consumers have joined.
+        redelivery: What becomes of messages whose deliveries fail.
+        counters: Where it is counted what is sent and received.
+        clock: By which messages expire.
+        start_reminder: Warns of consumers of a connection that was never started.
+        failed: Tells the exception listener of a problem.
+        client_id: The client identifier, if it has one.
+        used: Whether anything was done with it, so that its client identifier cannot be set any more.
+        started: Whether messages are delivered.
+        closed: Whether it is closed.
+    """
+
+    pool: ConnectionPool
+    schema: str
+    is_restricted: bool
+    timings: Timings
+    control: ControlConnection
+    side: SideRunner
+    destinations: ConnectionDestinations
+    subscription_registry: SubscriptionRegistry
+    redelivery: Redelivery
+    counters: DestinationCounters
+    clock: ServerClock
+    start_reminder: StartReminder
+    failed: Callable[[JMSException], Awaitable[None]]
+    client_id: str | None = None
+    used: bool = False
+    started: bool = False
+    closed: bool = False
+
+    @property
+    def publisher(self) -> Publisher:
+        """Who publishes what the sessions send to topics."""
+        return Publisher(self.control.connection_id, self.client_id)
+
+    async def run_beside(self, work: Steps[T]) -> T:
+        """Run statements that differ each time beside the sessions' transactions; each commits by itself."""
+        return await finished(self._run_beside(work))
+
+    async def _run_beside(self, work: Steps[T]) -> T:
+        async with self.pool.runner(self.schema, prepares=False) as runner:
+            return await runner.run(work)
+
+    async def sent(self, news: News) -> None:
+        """Count what a session has sent, and wake those that wait for it."""
+        channels = {await self.destinations.find(destination): destination for destination in news.destinations}
+        for number, destination in channels.items():
+            self.counters.count(number, destination, Counts(sent=news.destinations[destination]))
+        self.control.sent([*channels, DELAYED_CHANNEL] if news.delayed else channels)
+
+    def returned(self, keys: Sequence[MessageKey]) -> None:
+        """Wake those that wait for messages which a session has released."""
+        if keys:
+            self.control.returned(keys)

@@ -1,0 +1,145 @@
+"""The destinations that a connection uses: what it has looked up, subscribed to, and made for itself."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from jmsql.client._async.shared.side_runner import SideRunner
+from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
+from jmsql.exceptions import InvalidDestinationException
+from jmsql.store.lookup import queue_id, topic_id
+from jmsql.store.subscriptions import SubscriptionDefinition, attach, detach, rejoin, unsubscribe
+from jmsql.store.temporary_destinations import create_temporary, delete_temporary, require_temporary
+
+__all__ = ["ConnectionDestinations"]
+
+logger = logging.getLogger("jmsql")
+
+Temporary = TypeVar("Temporary", TemporaryQueue, TemporaryTopic)
+
+
+class ConnectionDestinations:
+    """The destinations of one connection. Its methods may be called from any thread.
+
+    Args:
+        side: Where the work is done.
+        connection_id: Returns the number of the client's connection.
+        automatic_creation: Whether to make queues and topics that are not there.
+    """
+
+    def __init__(self, side: SideRunner, connection_id: Callable[[], int], *, automatic_creation: bool) -> None:
+        self._side = side
+        self._automatic_creation = automatic_creation
+        self._connection_id = connection_id
+        self._ids: dict[Destination, int] = {}
+        self._temporary: set[Destination] = set()
+
+    async def find(self, destination: Destination) -> int:
+        """Return the number of a destination, which is made if need be; a topic's is negative.
+
+        Raises:
+            InvalidDestinationException: It is temporary, and gone.
+        """
+        number = self._ids.get(destination)
+        return await self.look_up(destination) if number is None else number
+
+    async def look_up(self, destination: Destination) -> int:
+        """Return the number that a destination has now; it may have been removed, and made again, since it was used.
+
+        Raises:
+            InvalidDestinationException: It is temporary, and gone.
+        """
+        if isinstance(destination, TemporaryQueue | TemporaryTopic):
+            await self._side.run_in_transaction(require_temporary(destination))
+        if isinstance(destination, Topic):
+            number = -await self._side.run_in_transaction(topic_id(destination.name, create=self._automatic_creation))
+        else:
+            number = await self._side.run(queue_id, destination.name, create=self._automatic_creation)
+        self._ids[destination] = number
+        return number
+
+    def forget(self, destinations: Iterable[Destination]) -> None:
+        """Look destinations up, or make them, when they are used next."""
+        for destination in destinations:
+            self._ids.pop(destination, None)
+
+    # Subscriptions
+
+    async def join(self, definition: SubscriptionDefinition) -> int:
+        """Join a subscription, and return the id of its queue."""
+        attachment = await self._side.run_in_transaction(
+            attach(definition, self._connection_id(), create_topic=self._automatic_creation)
+        )
+        if attachment.dropped is not None:
+            logger.log(
+                logging.WARNING if attachment.dropped else logging.INFO,
+                "%s is another now, as its consumer wants another topic, selector or no_local than before; %d "
+                "message(s) that it had collected were dropped.",
+                definition,
+                attachment.dropped,
+            )
+        return attachment.queue_id
+
+    async def join_again(self, former_ids: Sequence[int]) -> set[int]:
+        """Keep, under the connection's new number, the subscriptions that it had; return the ids of their queues."""
+        return await self._side.run_in_transaction(rejoin(former_ids, self._connection_id()))
+
+    async def leave(self, queue_id: int) -> None:
+        """Leave a subscription."""
+        await self._side.run_in_transaction(detach(queue_id, self._connection_id()))
+
+    async def unsubscribe(self, name: str, client_id: str | None) -> None:
+        """End a durable subscription."""
+        await self._side.run_in_transaction(unsubscribe(name, client_id))
+
+    # Temporary destinations
+
+    async def create_temporary(self, kind: type[Temporary], check_unused: Callable[[Destination], None]) -> Temporary:
+        """Make a temporary queue or topic.
+
+        Args:
+            kind: Which of the two.
+            check_unused: Called before it is deleted by its owner; raises if it has a consumer.
+        """
+        name = f"temporary-{uuid.uuid4()}"
+
+        async def delete() -> None:
+            if destination in self._temporary:  # it may be deleted already: by this, or with the connection
+                check_unused(destination)
+                await self._delete_temporary(destination)
+
+        destination: Temporary = kind(name, _delete=delete)
+        await self._create(destination)
+        self._temporary.add(destination)
+        return destination
+
+    async def create_temporary_again(self) -> None:
+        """Bind the temporary destinations to the connection's new number; what was removed meanwhile is made again."""
+        for destination in list(self._temporary):
+            await self._create(destination)
+            self._ids.pop(destination, None)
+
+    async def delete_all_temporary(self) -> None:
+        """Delete the temporary destinations."""
+        for destination in list(self._temporary):
+            await self._delete_temporary(destination)
+
+    def require_own(self, destination: Destination) -> None:
+        """Make sure that the connection may receive from a destination.
+
+        Raises:
+            InvalidDestinationException: It is temporary, and not this connection's, or is deleted.
+        """
+        if isinstance(destination, TemporaryQueue | TemporaryTopic) and destination not in self._temporary:
+            raise InvalidDestinationException(f"Only the connection that has made {destination} receives from it.")
+
+    async def _create(self, destination: Destination) -> None:
+        await self._side.run_in_transaction(create_temporary(destination, self._connection_id()))
+
+    async def _delete_temporary(self, destination: Destination) -> None:
+        await self._side.run_in_transaction(delete_temporary(destination))
+        self._temporary.discard(destination)
+        self._ids.pop(destination, None)

@@ -1,0 +1,60 @@
+"""Telling the application what goes wrong on a connection's own threads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from jmsql.concurrency.tasks import Lock, call
+from jmsql.exceptions import JMSException
+
+__all__ = ["ExceptionListener", "ExceptionListening", "OnException"]
+
+logger = logging.getLogger("jmsql")
+
+
+class OnException(Protocol):
+    """An object that is told of a connection's problems."""
+
+    def on_exception(self, exception: JMSException, /) -> object:
+        """Take note of a problem."""
+
+
+ExceptionListener = Callable[[JMSException], object] | OnException
+"""What is told of a connection's problems: a callable, or an object with `on_exception`."""
+
+
+class ExceptionListening:
+    """A connection's exception listener, which is told of one problem at a time.
+
+    Args:
+        of: What the problems are of, for the log.
+    """
+
+    def __init__(self, of: object) -> None:
+        self._of = of
+        self._lock = Lock()
+        self._listener: ExceptionListener | None = None
+
+    @property
+    def listener(self) -> ExceptionListener | None:
+        """What is told; None: nobody."""
+        return self._listener
+
+    @listener.setter
+    def listener(self, listener: ExceptionListener | None) -> None:
+        if listener is not None and not callable(listener) and not callable(getattr(listener, "on_exception", None)):
+            raise TypeError(f"An exception listener is a callable or has on_exception(exception), unlike {listener!r}.")
+        self._listener = listener
+
+    async def tell(self, error: JMSException) -> None:
+        """Tell the listener of a problem, if there is one."""
+        listener = self._listener
+        if listener is None:
+            return
+        async with self._lock:
+            try:
+                await call(listener if callable(listener) else listener.on_exception, error)
+            except Exception:
+                logger.exception("The exception listener of %r failed with %r.", self._of, error)

@@ -1,0 +1,177 @@
+"""What a connection's sessions do about messages that are delivered again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from jmsql.client._async.shared.connection_destinations import ConnectionDestinations
+from jmsql.client._async.shared.side_runner import SideRunner
+from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.destinations import Queue
+from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
+from jmsql.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy
+from jmsql.store.control import ControlConnection
+from jmsql.store.message_key import MessageKey
+from jmsql.store.redelivery import (
+    QueuePolicy,
+    Release,
+    Rules,
+    after_error,
+    bury,
+    errors,
+    policy,
+    record_deliveries,
+)
+
+__all__ = ["FailedDelivery", "Redelivery"]
+
+logger = logging.getLogger("jmsql")
+
+
+class FailedDelivery(NamedTuple):
+    """A delivery that was in vain.
+
+    Args:
+        buffer: Where the message came to.
+        key: The message.
+        claim_id: The claim that holds it; None: a transaction alone does.
+        number: How often it was delivered and not acknowledged, this time included.
+    """
+
+    buffer: PrefetchBuffer
+    key: MessageKey
+    claim_id: int | None
+    number: int
+
+
+class Redelivery:
+    """Knows the redelivery policies, and records deliveries beside the sessions' transactions.
+
+    Its methods may be called from any thread.
+
+    Args:
+        side: Where the work is done.
+        destinations: Knows the dead-letter queues.
+        control: The control connection.
+        refresh_interval: Seconds after which a queue's policy is looked up again.
+    """
+
+    def __init__(
+        self,
+        side: SideRunner,
+        destinations: ConnectionDestinations,
+        control: ControlConnection,
+        refresh_interval: float,
+    ) -> None:
+        self._side = side
+        self._destinations = destinations
+        self._control = control
+        self._refresh_interval = refresh_interval
+        self._policies: dict[int, tuple[float, QueuePolicy]] = {}
+
+    async def rules_of(self, policy: RedeliveryPolicy) -> Rules:
+        """Return what a consumer's own policy means; its dead-letter queue is made if need be."""
+        if policy.maximum_deliveries is None:
+            return Rules(policy, 0)
+        if policy.dead_letter_queue is not None:
+            return Rules(policy, await self._destinations.look_up(Queue(policy.dead_letter_queue)))
+        try:
+            return Rules(policy, await self._destinations.look_up(Queue(DEFAULT_DEAD_LETTER_QUEUE)))
+        except (InvalidDestinationException, JMSSecurityException):  # who buries makes it
+            return Rules(policy, 0)
+
+    async def rules(self, buffer: PrefetchBuffer) -> Rules | None:
+        """Return what holds for failed deliveries: by the consumer, by the destination, or else; None: nothing does."""
+        own = buffer.policy
+        if own.rules is not None:
+            return own.rules
+        of_queue = (await self._of_queue(buffer.queue_id)).rules
+        return own.default if of_queue is None else of_queue
+
+    async def visibility_timeout(self, buffer: PrefetchBuffer) -> float | None:
+        """Return for how many seconds messages are claimed; None: for as long as the client lives."""
+        own = buffer.policy.visibility_timeout
+        return (await self._of_queue(buffer.queue_id)).visibility_timeout if own is None else own
+
+    async def _of_queue(self, queue_id: int) -> QueuePolicy:
+        now = time.monotonic()
+        looked_up, found = self._policies.get(queue_id, (0.0, None))
+        if found is None or now >= looked_up + self._refresh_interval:
+            found = await self._side.run(policy, queue_id)
+            self._policies[queue_id] = now, found
+        return found
+
+    async def failures(self, failed: Sequence[FailedDelivery], error: str | None) -> list[Release]:
+        """Say what becomes of messages whose deliveries have failed together.
+
+        Args:
+            failed: The deliveries.
+            error: Why, if that is known.
+        """
+        rules = {each.buffer: await self.rules(each.buffer) for each in failed}
+        errors: dict[MessageKey, int] = {}
+        if error is not None:
+            errors = await self._earlier_errors(
+                [each for each in failed if rules[each.buffer] is None and each.number > 1]
+            )
+        releases = []
+        for buffer, key, claim_id, number in failed:
+            own = rules[buffer]
+            if own is not None:
+                releases.append(own.after_failure(key, claim_id, number, error))
+            elif error is not None:
+                is_dead = buffer.destination == Queue(DEFAULT_DEAD_LETTER_QUEUE)
+                releases.append(after_error(key, claim_id, errors.get(key, 0) + 1, error, is_dead=is_dead))
+            else:
+                releases.append(Release(key, claim_id, 1))
+        for each, release in zip(failed, releases, strict=True):
+            _tell(each, release)
+        return releases
+
+    async def _earlier_errors(self, failed: Sequence[FailedDelivery]) -> dict[MessageKey, int]:
+        """Return with how many errors deliveries of messages have failed before."""
+        if not failed:
+            return {}
+        keys = [each.key for each in failed]
+        try:
+            return await self._side.run(errors, keys)
+        except JMSException as error:
+            logger.warning("Messages pause as if each delivery before had failed with an error: %s", error)
+            return {each.key: each.number - 1 for each in failed}
+
+    async def record(self, keys: Sequence[MessageKey]) -> int:
+        """Record that a transaction delivers messages that it has locked; return the number of the claim on them."""
+        connection_id = self._control.connection_id
+        return await self._side.run(record_deliveries, keys, connection_id)
+
+    async def release(self, releases: Sequence[Release]) -> None:
+        """Release messages, of which a transaction may still hold the locks."""
+        await self._side.run(self._side.recipient.release, releases)
+
+    async def bury(self) -> None:
+        """Move what is delivered no more to the dead-letter queues; maintenance does it later if this fails."""
+        try:
+            self._control.sent(await self._side.run(bury))
+        except JMSException as error:
+            logger.warning("Messages go to their dead-letter queue a little later: %s", error)
+
+
+def _tell(failed: FailedDelivery, release: Release) -> None:
+    """Write into the log when a message that has failed comes again, or that it does not."""
+    place = (failed.buffer.destination, failed.key.sequence, failed.number)
+    if release.dead_letter_queue_id is not None:
+        logger.warning(
+            "The message of %s with the sequence %d was delivered %d times in vain: it moves to the dead-letter queue.",
+            *place,
+        )
+    elif release.error is not None and release.delay:
+        next_attempt = datetime.now(UTC) + timedelta(seconds=release.delay)
+        logger.warning(
+            "The message of %s with the sequence %d was delivered %d times in vain; the next attempt is at %s.",
+            *place,
+            f"{next_attempt:%Y-%m-%d %H:%M:%S} UTC",
+        )

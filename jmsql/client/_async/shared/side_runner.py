@@ -1,0 +1,69 @@
+"""What a connection does in the database beside its sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from jmsql.client._async.database.pool import ConnectionPool
+from jmsql.client._async.database.session_runner import SessionRunner
+from jmsql.concurrency.tasks import Lock, finished
+from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.store.statement import Query, Steps, in_transaction
+
+__all__ = ["SideRunner"]
+
+T = TypeVar("T")
+Parameters = ParamSpec("Parameters")
+
+
+class SideRunner:
+    """Short pieces of work, from any thread, outside any transaction of a session.
+
+    Args:
+        pool: Where connections come from.
+        schema: The name of the schema.
+        restricted: Whether policies hide something from the role.
+    """
+
+    def __init__(self, pool: ConnectionPool, schema: str, *, restricted: bool) -> None:
+        self._pool = pool
+        self._schema = schema
+        self._lock = Lock()
+        self._closed = False
+        self._runner = SessionRunner(pool, schema, transacted=False, restricted=restricted)
+        self.recipient = self._runner.recipient
+
+    async def run(
+        self,
+        work: Callable[Parameters, Query[T]] | Callable[Parameters, Steps[T]],
+        *args: Parameters.args,
+        **options: Parameters.kwargs,
+    ) -> T:
+        """Run what `work` returns for the arguments; once more if the connection was lost while it was idle."""
+        async with self._lock:
+            try:
+                return await self._runner.run(work(*args, **options))
+            except JMSException:
+                if not self._runner.is_lost:
+                    raise
+                return await self._runner.run(work(*args, **options))
+
+    async def run_in_transaction(self, work: Query[T] | Steps[T]) -> T:
+        """Run statements in one transaction, on a connection of their own.
+
+        Raises:
+            IllegalStateException: The client's connection is closed.
+        """
+        if self._closed:
+            raise IllegalStateException("The connection is closed.")
+        return await finished(self._run_in_transaction(work))
+
+    async def _run_in_transaction(self, work: Query[T] | Steps[T]) -> T:
+        async with self._pool.runner(self._schema) as runner:
+            return await runner.run(in_transaction(work))
+
+    async def close(self) -> None:
+        """Release the connection, and take none any more."""
+        self._closed = True
+        await self._runner.close()

@@ -1,0 +1,98 @@
+"""The subscriptions that the consumers of a connection have joined, and the channels on which all of them are woken."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from jmsql.concurrency.tasks import Lock
+from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.store.subscriptions import SubscriptionChange
+
+if TYPE_CHECKING:
+    from jmsql.client._async.shared.connection_destinations import ConnectionDestinations
+    from jmsql.client.consumer_state import ConsumerState
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
+    from jmsql.store.control import ControlConnection
+    from jmsql.store.subscriptions import SubscriptionDefinition
+
+__all__ = ["SubscriptionRegistry"]
+
+logger = logging.getLogger("jmsql")
+
+
+class SubscriptionRegistry:
+    """Joins and leaves subscriptions, one at a time; its methods may be called from any thread.
+
+    Args:
+        destinations: The connection's.
+        control: The control connection, which hears what wakes consumers.
+        on_lost: Called when a consumer receives nothing any more.
+    """
+
+    def __init__(
+        self,
+        destinations: ConnectionDestinations,
+        control: ControlConnection,
+        on_lost: Callable[[JMSException], Awaitable[None]],
+    ) -> None:
+        self._destinations = destinations
+        self._control = control
+        self._on_lost = on_lost
+        # A thread that needs a session's lock too takes that one first.
+        self._lock = Lock()
+
+    async def join(
+        self, definition: SubscriptionDefinition, create_subscriber: Callable[[int], Awaitable[ConsumerState]]
+    ) -> ConsumerState:
+        """Join a subscription.
+
+        Args:
+            definition: The subscription, which is made if need be.
+            create_subscriber: Makes the consumer for the id of the subscription's queue.
+        """
+        async with self._lock:
+            return await create_subscriber(await self._destinations.join(definition))
+
+    async def leave(self, consumer: ConsumerState) -> None:
+        """Wake a consumer no more, and leave its subscription if it has one."""
+        async with self._lock:
+            for channel in consumer.buffer.channels:
+                self._control.unsubscribe(channel, consumer.buffer.notify)
+            if consumer.subscription is not None:
+                try:
+                    await self._destinations.leave(consumer.buffer.source)
+                except JMSException as error:
+                    logger.warning("Closing %r: %s", consumer, error)
+
+    async def join_again(self, former_ids: Sequence[int], subscribers: Callable[[], Iterable[ConsumerState]]) -> None:
+        """Tell the server, under a new number, what is this client's; some of it may be gone, and is made again.
+
+        Args:
+            former_ids: The numbers that the client had.
+            subscribers: Returns the consumers of all sessions that have subscriptions.
+        """
+        async with self._lock:
+            await self._destinations.create_temporary_again()
+            kept = await self._destinations.join_again(former_ids)
+            for subscriber in subscribers():
+                if subscriber.subscription is not None and subscriber.buffer.source not in kept:
+                    await self._join_anew(subscriber, subscriber.subscription)
+
+    async def _join_anew(self, subscriber: ConsumerState, subscription: SubscriptionDefinition) -> None:
+        buffer = subscriber.buffer
+        # What others have made of the name meanwhile, and have collected, is theirs.
+        definition = subscription._replace(if_changed=SubscriptionChange.REFUSE)
+        try:
+            buffer.move(await self._destinations.join(definition))
+        except IllegalStateException as error:  # somebody else has the name now, and wants something else
+            logger.warning("%r receives nothing any more: %s", subscriber, error)
+            await self._on_lost(error)
+        self.listen(buffer)
+
+    def listen(self, buffer: PrefetchBuffer) -> None:
+        """Wake a consumer when there is something new for its prefetch buffer, wherever that fetches messages from."""
+        buffer.on_move = self.listen
+        for channel in buffer.channels:
+            self._control.subscribe(channel, buffer.notify)

@@ -1,0 +1,1 @@
+"""Global transactions, by two-phase commit."""

@@ -1,0 +1,372 @@
+"""What runs side by side, and how it waits: asyncio's tasks. `threads` has the same names for threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import logging
+from asyncio import Condition, Event, Lock, sleep
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from concurrent.futures import Future as ThreadFuture
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+from weakref import WeakSet
+
+from jmsql.exceptions import JMSException
+
+__all__ = [
+    "BackgroundTask",
+    "Condition",
+    "Event",
+    "Lock",
+    "Notifications",
+    "Opening",
+    "RLock",
+    "call",
+    "calling",
+    "current",
+    "detached",
+    "finished",
+    "from_thread",
+    "in_thread",
+    "opens",
+    "sleep",
+    "uninterrupted",
+]
+
+logger = logging.getLogger("jmsql")
+
+T = TypeVar("T")
+Parameters = ParamSpec("Parameters")
+
+# asyncio alone holds running tasks weakly.
+_running: set[asyncio.Future[Any]] = set()
+
+
+# Who is who
+
+
+class _Call:
+    """A call on behalf of a task, by which the tasks that it starts count as that task until it returns."""
+
+    __slots__ = ("is_active", "owner")
+
+    def __init__(self, owner: object) -> None:
+        self.owner = owner
+        self.is_active = True
+
+
+_call: contextvars.ContextVar[_Call | None] = contextvars.ContextVar("jmsql_call", default=None)
+
+
+def current() -> object:
+    """Return what tells the caller's task from all others.
+
+    What a listener starts and awaits counts as the listener: with Python 3.11 `asyncio.wait_for` starts a task.
+    """
+    call = _call.get()
+    return call.owner if call is not None and call.is_active else asyncio.current_task()
+
+
+@contextmanager
+def calling() -> Iterator[None]:
+    """Enclose a call of the application's code, whose tasks count as the caller's until the block ends."""
+    call = _Call(current())
+    token = _call.set(call)
+    try:
+        yield
+    finally:
+        call.is_active = False
+        _call.reset(token)
+
+
+async def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the application's code, and await what it returns if that can be awaited."""
+    returned = function(*arguments)
+    return await returned if inspect.isawaitable(returned) else returned
+
+
+# Cancellation
+
+
+# Tasks that were cancelled while they did what is done as a whole.
+_postponed: WeakSet[asyncio.Task[Any]] = WeakSet()
+# Tasks that do it, which nobody else cancels.
+_finishing: WeakSet[asyncio.Task[Any]] = WeakSet()
+
+
+class uninterrupted:  # noqa: N801 - used as a statement
+    """A block that is done as a whole, or not at all if its task was cancelled before.
+
+    If the task is cancelled meanwhile, the block runs to its end. The cancellation then takes effect where the task
+    waits next, unless nobody wants it any more: `asyncio.timeout` may have ended. What waits for anything but the
+    server does not belong into it.
+    """
+
+    __slots__ = ("_token", "task", "was_cancelled")
+
+    task: asyncio.Task[Any]
+
+    def __enter__(self) -> None:
+        task = _this_task()
+        outer = _block.get()
+        if outer is None or outer.task is not task:
+            _heed_cancellation(task)
+        self.task = task
+        self.was_cancelled = False
+        self._token = _block.set(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _block.reset(self._token)
+        if self.was_cancelled:
+            _note_cancellation(self.task)
+
+
+_block: contextvars.ContextVar[uninterrupted | None] = contextvars.ContextVar("jmsql_block", default=None)
+
+
+async def finished(work: Coroutine[Any, Any, T]) -> T:
+    """Await what talks to the server to its end, as a block of its own or as a part of an `uninterrupted` block."""
+    task = _this_task()
+    if task in _finishing:
+        return await work
+    block = _block.get()
+    if block is None or block.task is not task:
+        try:
+            _heed_cancellation(task)
+        except asyncio.CancelledError:
+            work.close()
+            raise
+    running = _begin(work)
+    was_cancelled = False
+    while not running.done():
+        waiter = asyncio.get_running_loop().create_future()
+        wake = functools.partial(_wake, waiter)
+        running.add_done_callback(wake)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            running.remove_done_callback(wake)
+            was_cancelled = True
+    if was_cancelled:
+        _note_cancellation(task)
+    return running.result()
+
+
+async def detached(work: Coroutine[Any, Any, T]) -> T:
+    """Do something to its end; a caller that is cancelled does not wait for that."""
+    return await asyncio.shield(_begin(work))
+
+
+def _this_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+def _begin(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start a task that counts as the caller's."""
+    context = contextvars.copy_context()
+    context.run(_call.set, _Call(current()))
+    task = asyncio.get_running_loop().create_task(work, context=context)
+    _running.add(task)
+    _finishing.add(task)
+    task.add_done_callback(_running.discard)
+    return task
+
+
+def _wake(waiter: asyncio.Future[None], _: object) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _heed_cancellation(task: asyncio.Task[Any]) -> None:
+    """Raise CancelledError if the task was cancelled before, while it could not be."""
+    if task in _postponed:
+        _postponed.discard(task)
+        if task.cancelling():
+            raise asyncio.CancelledError
+
+
+def _note_cancellation(task: asyncio.Task[Any]) -> None:
+    """Have the task cancelled at the end of the block, where it waits next."""
+    block = _block.get()
+    if block is not None and block.task is task:
+        block.was_cancelled = True
+    else:
+        _postponed.add(task)
+        asyncio.get_running_loop().call_soon(_cancel_again, task)
+
+
+def _cancel_again(task: asyncio.Task[Any]) -> None:
+    if task in _postponed and not task.done():
+        _postponed.discard(task)
+        if task.cancelling():
+            task.uncancel()
+            task.cancel()
+
+
+# Threads
+
+
+async def in_thread(function: Callable[Parameters, T], *arguments: Parameters.args, **options: Parameters.kwargs) -> T:
+    """Call what blocks in a thread. A caller that is cancelled meanwhile gets what it returns all the same."""
+    return await finished(asyncio.to_thread(function, *arguments, **options))
+
+
+def from_thread(function: Callable[Parameters, Awaitable[T]]) -> Callable[Parameters, T]:
+    """Return a function that another thread can call: it runs in the event loop, and that thread waits for it."""
+    loop = asyncio.get_running_loop()
+
+    def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> T:
+        async def awaited() -> T:
+            return await function(*arguments, **options)
+
+        work = awaited()
+        try:
+            future: ThreadFuture[T] = asyncio.run_coroutine_threadsafe(work, loop)
+        except RuntimeError as error:
+            work.close()
+            raise JMSException("The event loop of the connection is closed; close connections before it.") from error
+        return future.result()
+
+    return run
+
+
+class BackgroundTask:
+    """A task that runs beside others.
+
+    Args:
+        run: What it runs.
+        name: What it is called.
+    """
+
+    def __init__(self, run: Callable[[], Coroutine[Any, Any, object]], name: str) -> None:
+        self._run = run
+        self._name = name
+        self._task: asyncio.Task[object] | None = None
+
+    def start(self) -> None:
+        """Begin to run."""
+        context = contextvars.copy_context()
+        context.run(_call.set, None)
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=self._name, context=context)
+        _running.add(self._task)
+        self._task.add_done_callback(_running.discard)
+
+    @property
+    def identity(self) -> object:
+        """What `current` returns to what it runs, once it is started."""
+        return self._task
+
+    async def join(self) -> None:
+        """Wait until it has run."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+
+class Notifications:
+    """Wakes the tasks that wait for news of a session; none is missed that comes after `count` was read."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self.count = 0
+        """How many there have been."""
+
+    def notify(self) -> None:
+        """Have those that wait look again; may be called from any thread."""
+        self.count += 1
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self._loop:
+            self._wake()
+        elif not self._loop.is_closed():
+            try:
+                self._loop.call_soon_threadsafe(self._wake)
+            except RuntimeError:  # it was closed just now
+                logger.debug("The event loop of a session is closed.")
+
+    def _wake(self) -> None:
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self, count: int, timeout: float | None) -> None:  # noqa: ASYNC109 - as that of threads
+        """Wait until there have been more than `count`, at most `timeout` seconds."""
+        if self.count != count:
+            return
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        timer = None if timeout is None else self._loop.call_later(timeout, _wake, waiter, None)
+        self._waiting.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiting.discard(waiter)
+            if timer is not None:
+                timer.cancel()
+
+
+class RLock:
+    """A lock that its owner can take again: a task, or what counts as it."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._owner: object = None
+        self._depth = 0
+
+    async def __aenter__(self) -> bool:
+        owner = current()
+        if self._owner is not owner:
+            await self._lock.acquire()
+            self._owner = owner
+        self._depth += 1
+        return True
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+            self._lock.release()
+
+
+# What is opened
+
+
+class Opening(Generic[T]):
+    """What opens something: awaited, it returns that; as an asynchronous context manager it closes it, too."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+        self._opened: Any = None
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._work.__await__()
+
+    async def __aenter__(self) -> T:
+        self._opened = await self._work
+        return cast("T", await self._opened.__aenter__())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._opened.__aexit__(kind, error, traceback)
+
+
+def opens(function: Callable[Parameters, Coroutine[Any, Any, T]]) -> Callable[Parameters, Opening[T]]:
+    """Let what a coroutine function opens be used in ``async with`` without another ``await``."""
+
+    @functools.wraps(function)
+    def opening(*arguments: Parameters.args, **options: Parameters.kwargs) -> Opening[T]:
+        return Opening(function(*arguments, **options))
+
+    return opening

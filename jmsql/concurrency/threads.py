@@ -1,0 +1,90 @@
+"""What runs side by side, and how it waits: threads. `tasks` has the same names for asyncio."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from threading import Condition, Event, Lock, RLock
+from time import sleep
+from typing import Any, ParamSpec, TypeVar
+
+__all__ = [
+    "BackgroundTask",
+    "Condition",
+    "Event",
+    "Lock",
+    "Notifications",
+    "RLock",
+    "call",
+    "calling",
+    "current",
+    "from_thread",
+    "in_thread",
+    "sleep",
+]
+
+T = TypeVar("T")
+Parameters = ParamSpec("Parameters")
+
+
+def current() -> object:
+    """Return what tells the caller's thread from all others."""
+    return threading.current_thread()
+
+
+def calling() -> AbstractContextManager[None]:
+    """Enclose a call of the application's code: nothing has to be done for threads."""
+    return nullcontext()
+
+
+def call(function: Callable[..., T], *arguments: Any) -> T:
+    """Call the application's code."""
+    return function(*arguments)
+
+
+def in_thread(function: Callable[Parameters, T], *arguments: Parameters.args, **options: Parameters.kwargs) -> T:
+    """Call what blocks: the caller's thread is as good as any."""
+    return function(*arguments, **options)
+
+
+def from_thread(function: Callable[Parameters, T]) -> Callable[Parameters, T]:
+    """Return a function that another thread can call."""
+    return function
+
+
+class BackgroundTask(threading.Thread):
+    """A thread that does not keep the process alive.
+
+    Args:
+        run: What it runs.
+        name: What it is called.
+    """
+
+    def __init__(self, run: Callable[[], object], name: str) -> None:
+        super().__init__(target=run, name=name, daemon=True)
+
+    @property
+    def identity(self) -> object:
+        """What `current` returns to what it runs."""
+        return self
+
+
+class Notifications:
+    """Wakes the threads that wait for news of a session; none is missed that comes after `count` was read."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.count = 0
+        """How many there have been."""
+
+    def notify(self) -> None:
+        """Have those that wait look again; may be called from any thread."""
+        with self._changed:
+            self.count += 1
+            self._changed.notify_all()
+
+    def wait(self, count: int, timeout: float | None) -> None:
+        """Wait until there have been more than `count`, at most `timeout` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.count != count, timeout)

@@ -1,0 +1,113 @@
+"""Running statements: the one place that turns statements into I/O, and the errors of the driver into JMS's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.rows import tuple_row
+
+from jmsql.concurrency.tasks import sleep
+from jmsql.store.errors import translate
+from jmsql.store.statement import Query, Result, Steps
+
+__all__ = ["PsycopgRunner", "Runner"]
+
+T = TypeVar("T")
+
+
+class Runner(ABC):
+    """Runs statements, and decisions that take several, in whatever transaction its connection is in.
+
+    Args:
+        schema: The plain name of the schema.
+    """
+
+    __slots__ = ("schema",)
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+
+    @property
+    @abstractmethod
+    def is_idle(self) -> bool:
+        """Whether no transaction is open."""
+
+    @abstractmethod
+    async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        """Run SQL. What goes wrong is the driver's own error."""
+
+    @abstractmethod
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass, without holding up others."""
+
+    async def run(self, work: Query[T] | Steps[T]) -> T:
+        """Run a statement, or all those of a decision, and return what comes out.
+
+        Raises:
+            JMSException: PostgreSQL refused, or the connection is lost. The cause is the driver's own error.
+        """
+        steps: Steps[T] = iter(work)
+        try:
+            query: Query[Any] = next(steps)
+            while True:
+                try:
+                    try:
+                        result = await self.execute(query.statement.encoded(self.schema), query.parameters)
+                    except psycopg.Error as error:
+                        raise translate(error, query.doing) from error
+                    outcome = query.statement.decode(result)
+                except BaseException as error:  # noqa: BLE001 - for the decision to handle, or to pass on
+                    query = steps.throw(error)
+                else:
+                    query = steps.send(outcome)
+        except StopIteration as end:
+            returned: T = end.value
+            return returned
+
+
+class PsycopgRunner(Runner):
+    """Runs statements on a psycopg connection.
+
+    Args:
+        connection: The connection; its row factory, cursor factory and adapters are left alone.
+        schema: The plain name of the schema.
+        prepares: Whether statements are prepared, which takes a round trip more the first time.
+    """
+
+    __slots__ = ("_prepares", "connection")
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any], schema: str, *, prepares: bool = True) -> None:
+        super().__init__(schema)
+        self.connection = connection
+        """The connection, for what is no statement."""
+        self._prepares = prepares
+
+    @property
+    def is_idle(self) -> bool:
+        return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
+
+    async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        cursor = psycopg.AsyncCursor(self.connection, row_factory=tuple_row)
+        await cursor.execute(statement, parameters, prepare=self._prepares, binary=True)
+        # Not `cursor.description`, which is made again each time, at more cost than many a statement.
+        result = cursor.pgresult
+        if result is not None:
+            return Result(await cursor.fetchall() if result.nfields else [], cursor.rowcount)
+        try:  # in a pipeline there is no result before it is fetched
+            return Result(await cursor.fetchall(), cursor.rowcount)
+        except psycopg.ProgrammingError:
+            _require_no_rows(cursor)
+            return Result([], cursor.rowcount)
+
+    async def sleep(self, seconds: float) -> None:
+        await sleep(seconds)
+
+
+def _require_no_rows(cursor: psycopg.AsyncCursor[Any]) -> None:
+    """Raise the error that is being handled again, unless it says that the statement returns no rows."""
+    if cursor.pgresult is None or cursor.pgresult.status != ExecStatus.COMMAND_OK:
+        raise  # noqa: PLE0704 - called while it is handled
