@@ -61,5 +61,5 @@ def jmsql_factory(
 
 @pytest.fixture
 def maintenance_suspended(_jmsql_database: SessionDatabase, jmsql_clean_url: str) -> None:
-    """No client does the maintenance: the first run of each costs more than to connect, send a message and receive it."""
+    """No client does the maintenance, whose first run costs more than to connect, send a message and receive it."""
     _jmsql_database.execute(SUSPEND_MAINTENANCE)
