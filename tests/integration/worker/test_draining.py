@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
@@ -18,14 +19,45 @@ def handle(message, database):
     store(database, message)
     wait_for_leave(message)
 """
-IN_A_STATEMENT = """
-@app.listener("orders")
-def handle(message, database):
+OF_ALL_KINDS = (
+    WAITING
+    + """
+@app.listener("letters", transacted=False)
+def write(message):
+    wait_for_leave(message)
+
+
+@app.listener(jmsql.Topic("news"), subscription="durable")
+def note(message, database):
+    store(database, message)
+    wait_for_leave(message)
+
+
+@app.listener(jmsql.Topic("rumours"), subscription="shared", durable=False)
+def hear(message, database):
+    store(database, message)
+    wait_for_leave(message)
+"""
+)
+LONG = (
+    WAITING
+    + """
+@app.listener("statements")
+def work(message, database):
     store(database, message)
     Path(f"began {message.get_body(str)} {os.getpid()}").touch()
     if not Path("leave").exists():
         database.execute(sqlalchemy.text("select pg_sleep(600)"))
+
+
+@app.listener("letters", transacted=False)
+def write(message):
+    wait_for_leave(message)
 """
+)
+
+
+LEFT = [("letter that waits",), ("order that waits",)]
 
 
 def wait_until_begun(worker: Worker, text: str = "a") -> int:
@@ -46,33 +78,42 @@ def is_alive(process: int) -> bool:
 def test_a_signal_lets_what_runs_finish_and_takes_no_more(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, number: signal.Signals
 ) -> None:
-    worker = start_worker(WAITING)
-    send(jmsql_factory, "orders", "a", "b")
-    wait_until_begun(worker)
+    worker = start_worker(OF_ALL_KINDS)
+    worker.wait_until_ready()
+    send(jmsql_factory, "orders", "order", "order that waits")
+    send(jmsql_factory, "letters", "letter", "letter that waits")
+    with jmsql_factory.create_context() as context:
+        context.create_producer().send(Topic("news"), "news")
+        context.create_producer().send(Topic("rumours"), "rumour")
+    for text in ("order", "letter", "news", "rumour"):
+        wait_until_begun(worker, text)
     worker.send_signal(number)
     worker.wait_for_log("no more messages")
     worker.give_leave()
     assert worker.exit_code() == 0
-    assert database.handled() == [("a", 1)]
-    assert database.queued() == 1
+    assert database.handled() == [("news", 1), ("order", 1), ("rumour", 1)]
+    wait_for(lambda: database.rows("select body from jmsql.messages order by 1") == LEFT)
 
 
-@pytest.mark.parametrize("source", [WAITING, IN_A_STATEMENT], ids=["in Python", "in a statement"])
 def test_what_runs_at_the_deadline_is_rolled_back_and_handled_elsewhere(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, source: str
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
-    worker = start_worker(source, "--drain-timeout", "0.5")
-    send(jmsql_factory, "orders", "a")
-    child = wait_until_begun(worker)
+    """In Python, in a statement, and without a transaction."""
+    worker = start_worker(LONG, "--drain-timeout", "0.5")
+    for queue in ("orders", "statements", "letters"):
+        send(jmsql_factory, queue, queue)
+    [child] = {wait_until_begun(worker, queue) for queue in ("orders", "statements", "letters")}
     assert worker.stop() == 1
-    assert "has not finished within 0.5 s" in worker.log
+    for listener in ("handle", "work", "write"):
+        assert re.search(rf"{listener} .*has not finished within 0.5 s", worker.log), worker.log
     assert not is_alive(child)
     assert database.handled() == []
+    assert database.queued() == 3
 
     worker.give_leave()
-    other = start_worker(source)
-    database.wait_until_handled(1)
-    assert database.handled() == [("a", 2)]
+    other = start_worker(LONG)
+    database.wait_until_handled(2)
+    assert database.handled() == [("orders", 2), ("statements", 2)]
     assert other.stop() == 0
 
 
@@ -107,67 +148,3 @@ def test_processes_end_in_order_when_their_supervisor_is_killed(
     wait_for(lambda: not database.rows(clients), PATIENCE)
     assert database.handled()[0] == ("a", 1)
     assert len(database.handled()) + database.queued() == 2
-
-
-def test_a_message_that_is_not_transacted_is_handled_to_its_end(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
-) -> None:
-    worker = start_worker(
-        """
-@app.listener("orders", transacted=False)
-def handle(message):
-    wait_for_leave(message)
-"""
-    )
-    send(jmsql_factory, "orders", "a", "b")
-    wait_until_begun(worker)
-    worker.send_signal(signal.SIGTERM)
-    worker.wait_for_log("no more messages")
-    worker.give_leave()
-    assert worker.exit_code() == 0
-    assert database.queued() == 1
-
-
-def test_what_is_not_transacted_and_runs_at_the_deadline_is_handled_elsewhere(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
-) -> None:
-    source = """
-@app.listener("orders", transacted=False)
-def handle(message):
-    wait_for_leave(message)
-"""
-    worker = start_worker(source, "--drain-timeout", "0.1")
-    send(jmsql_factory, "orders", "a")
-    wait_until_begun(worker)
-    assert worker.stop() == 1
-    assert database.queued() == 1
-    worker.give_leave()
-    other = start_worker(source)
-    wait_for(lambda: database.queued() == 0, PATIENCE)
-    assert other.stop() == 0
-
-
-@pytest.mark.parametrize("durable", [True, False])
-def test_a_handler_of_a_subscription_finishes_too(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, durable: bool
-) -> None:
-    worker = start_worker(
-        f"""
-@app.listener(jmsql.Topic("news"), subscription="desk", durable={durable})
-def handle(message, database):
-    store(database, message)
-    wait_for_leave(message)
-""",
-        "--concurrency",
-        "2",
-    )
-    worker.wait_until_ready()
-    with jmsql_factory.create_context() as context:
-        context.create_producer().send(Topic("news"), "a")
-    wait_until_begun(worker)
-    worker.send_signal(signal.SIGTERM)
-    worker.wait_for_log("no more messages")
-    worker.give_leave()
-    assert worker.exit_code() == 0
-    assert database.handled() == [("a", 1)]
-    wait_for(lambda: database.queued() == 0)

@@ -1,9 +1,8 @@
-"""A worker that cannot begin says why, in a line."""
+"""A worker that cannot begin says why, in a line; `tests/unit/worker/test_loading.py` has the other reasons."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 
@@ -19,23 +18,12 @@ def handle(message):
 @pytest.mark.parametrize(
     ("source", "options", "exit_code", "reason"),
     [
-        ("del app", [], 2, "messaging has no 'app'; make it a jmsql.worker.Application."),
-        ("app = 5", [], 2, "messaging has another 'app'; make it a jmsql.worker.Application."),
         ("", [], 2, "messaging:app has no listeners; register some with @app.listener('…')."),
-        (
-            "app.factory = jmsql.ConnectionFactory(client_id='me')" + LISTENER,
-            [],
-            2,
-            "The factory of messaging:app has a client identifier",
-        ),
         (LISTENER, ["--schema", "nowhere"], 3, "nowhere"),
         (LISTENER, ["--health-port", "1", "--health-host", "256.0.0.1"], 2, "The health endpoint cannot listen"),
     ],
     ids=[
-        "no application",
-        "another object",
         "no listeners",
-        "client identifier",
         "no schema",
         "no port",
     ],
@@ -70,22 +58,3 @@ def test_in_json_the_traceback_is_a_field(start_worker: StartWorker) -> None:
     assert record["message"] == "messaging cannot be imported: SystemError: broken"
     assert record["exception"].startswith("Traceback (most recent call last):\n  File ")
     assert record["exception"].endswith("SystemError: broken")
-
-
-def test_new_code_that_cannot_be_imported_shows_its_lines_while_the_old_works(
-    start_worker: StartWorker, write_application: Callable[[str], None]
-) -> None:
-    worker = start_worker(LISTENER, "--reload")
-    worker.wait_until_ready()
-    write_application(BROKEN)
-    worker.wait_for_log("The old processes go on: messaging cannot be imported: SystemError: broken")
-    worker.wait_for_log("in shape\n")
-    assert worker.stop() == 0
-
-
-def test_a_module_that_is_not_there_is_named(start_worker: StartWorker, tmp_path: object) -> None:
-    worker = start_worker("import os; os.remove(__file__)")
-    worker.exit_code()
-    again = type(worker)(worker.directory, "postgresql://nowhere", ())
-    assert again.exit_code() == 2
-    assert "There is no module 'messaging' here" in again.log
