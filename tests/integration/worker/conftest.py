@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -98,6 +98,10 @@ class Worker:
         """Let `wait_for_leave` return."""
         (self.directory / "leave").touch()
 
+    def take_leave(self) -> None:
+        """Let `wait_for_leave` wait again."""
+        (self.directory / "leave").unlink()
+
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to the supervisor."""
         self.process.send_signal(number)
@@ -119,8 +123,11 @@ class StartWorker(Protocol):
         """Start a worker with this application, after the preface, and these options."""
 
 
+WriteApplication = Callable[[str], None]
+
+
 @pytest.fixture
-def write_application(tmp_path: Path) -> Any:
+def write_application(tmp_path: Path) -> WriteApplication:
     """Writes the application down."""
 
     def write(source: str) -> None:
@@ -130,7 +137,9 @@ def write_application(tmp_path: Path) -> Any:
 
 
 @pytest.fixture
-def start_worker(tmp_path: Path, jmsql_clean_url: str, database: Any, write_application: Any) -> Iterator[StartWorker]:
+def start_worker(
+    tmp_path: Path, jmsql_clean_url: str, database: Any, write_application: WriteApplication
+) -> Iterator[StartWorker]:
     """Starts workers, and ends those that are left."""
     workers = []
 

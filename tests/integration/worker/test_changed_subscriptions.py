@@ -8,7 +8,7 @@ import pytest
 
 from jmsql import ConnectionFactory, Topic
 from jmsql.testing import drain, wait_for
-from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
+from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase, WriteApplication
 
 SUBSCRIPTION = """
     select t.name, s.selector from jmsql_internal.subscription s join jmsql_internal.topic t using (topic_id)
@@ -116,11 +116,10 @@ def test_new_code_with_another_selector_does_not_take_the_places_of_the_old(
     start_worker: StartWorker,
     jmsql_factory: ConnectionFactory,
     database: WorkerDatabase,
-    write_application: object,
+    write_application: WriteApplication,
 ) -> None:
     worker = start_worker(release("region = 'north'"))
     worker.wait_until_ready()
-    assert callable(write_application)
     write_application(release("region = 'south'"))
     worker.send_signal(signal.SIGHUP)
     worker.wait_for_log("The old processes go on: .*close that one first")

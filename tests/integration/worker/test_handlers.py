@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
-import pytest
 from typer.testing import CliRunner
 
 from jmsql import ConnectionFactory, Queue, Topic, register_type
 from jmsql.cli.application import app
 from jmsql.testing import drain, wait_for
-from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
+from tests.integration.worker.conftest import PATIENCE, StartWorker, Worker, WorkerDatabase
 
 
 def send(factory: ConnectionFactory, queue: str, *bodies: object) -> None:
@@ -42,6 +42,10 @@ class Base(orm.DeclarativeBase):
 class Handled(Base):
     __tablename__ = "handled"
     text: orm.Mapped[str] = orm.mapped_column(primary_key=True)
+
+
+in_pairs = threading.Barrier(2, timeout=60)
+in_threes = threading.Barrier(3, timeout=60)
 
 
 @app.listener("plain", selector="JMSPriority = 4")
@@ -86,12 +90,41 @@ def alone(message):
 @app.listener(jmsql.Topic("news"), subscription="desk", selector="JMSPriority > 3")
 def news(message, database):
     store(database, message)
+
+
+@app.listener("nested")
+def nested(body: dict, database):
+    database.execute(sqlalchemy.text("insert into handled values (:text)"), {"text": body["lines"][0]["name"]})
+
+
+@app.listener("pairs")
+def pairs(message, database):
+    in_pairs.wait()
+    store(database, message)
+
+
+@app.listener("threes", concurrency=3)
+def threes(message, database):
+    in_threes.wait()
+    store(database, message)
+
+
+@app.listener("failing", redelivery=jmsql.RedeliveryPolicy(delay=0.1, multiplier=2.0))
+def failing(message):
+    with Path("attempts").open("a") as attempts:
+        attempts.write(f"{time.monotonic()}\\n")
+    raise RuntimeError("it always fails")
 """
 
 
 def test_handlers_are_given_what_they_ask_for(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, jmsql_clean_url: str
 ) -> None:
+    @register_type(name="worker test order")
+    @dataclass
+    class Order:
+        number: int
+
     worker = start_worker(HANDLERS, "--concurrency", "2")
     worker.wait_until_ready()
 
@@ -108,104 +141,40 @@ def test_handlers_are_given_what_they_ask_for(
 
     send(jmsql_factory, "bodies", {"number": 3})
     wait_for(lambda: texts_in(jmsql_factory, "answers") == ["3 of 5"], PATIENCE)
+    send(jmsql_factory, "objects", Order(7))
+    wait_for(lambda: texts_in(jmsql_factory, "answers") == ["order 7"], PATIENCE)
 
     send(jmsql_factory, "alone", "acknowledged")
     wait_for(lambda: (worker.directory / "acknowledged").exists() and database.queued() == 0, PATIENCE)
-    assert worker.stop() == 0
 
+    send_json_by_the_command_and_by_sql(database, jmsql_clean_url)
+    database.wait_until_handled(6)
+    assert {"from SQL", "from the command"} <= dict(database.handled()).keys()
 
-def test_a_handler_is_given_an_object_of_a_registered_class(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory
-) -> None:
-    from dataclasses import dataclass
+    # So many at a time as the command says, or as the listener says: each waits for the others.
+    send(jmsql_factory, "pairs", "first of two", "second of two")
+    send(jmsql_factory, "threes", "first of three", "second of three", "third of three")
+    database.wait_until_handled(11)
+    assert [count for text, count in database.handled() if " of t" in text] == [1] * 5
 
-    @register_type(name="worker test order")
-    @dataclass
-    class Order:
-        number: int
-
-    worker = start_worker(HANDLERS)
-    send(jmsql_factory, "objects", Order(7))
-    wait_for(lambda: texts_in(jmsql_factory, "answers") == ["order 7"], PATIENCE)
-    assert worker.stop() == 0
-
-
-def test_a_body_of_another_type_fails_and_stays(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
-) -> None:
-    worker = start_worker(
-        """
-@app.listener("bodies")
-def bodies(body: dict):
-    pass
-"""
-    )
     send(jmsql_factory, "bodies", "a text")
     worker.wait_for_log("failed with MessageFormatException: The body of this TextMessage is no JSON")
+    check_that_a_message_that_always_fails_does_not_spin(worker, jmsql_factory)
     assert worker.stop() == 0
-    assert database.queued() == 1
+    assert database.queued() == 2, "what fails stays"
 
 
-def test_json_from_the_command_and_from_sql_is_a_dict(
-    start_worker: StartWorker, database: WorkerDatabase, jmsql_clean_url: str
-) -> None:
-    worker = start_worker(
-        """
-@app.listener("bodies")
-def handle(body: dict, database):
-    database.execute(sqlalchemy.text("insert into handled values (:text)"), {"text": body["lines"][0]["name"]})
-"""
-    )
+def send_json_by_the_command_and_by_sql(database: WorkerDatabase, url: str) -> None:
     from_command = '{"lines": [{"name": "from the command"}]}'
-    environment = {"JMSQL_URL": jmsql_clean_url}
-    result = CliRunner().invoke(app, ["send", "bodies", from_command], env=environment, catch_exceptions=False)
+    result = CliRunner().invoke(app, ["send", "nested", from_command], env={"JMSQL_URL": url}, catch_exceptions=False)
     assert result.exit_code == 0
-    database.rows("""select jmsql.send('bodies', '{"lines": [{"name": "from SQL"}]}'::text)""")
-    database.wait_until_handled(2)
-    assert sorted(text for text, _ in database.handled()) == ["from SQL", "from the command"]
-    assert worker.stop() == 0
+    database.rows("""select jmsql.send('nested', '{"lines": [{"name": "from SQL"}]}'::text)""")
 
 
-@pytest.mark.parametrize("options", [["--concurrency", "3"], ["--concurrency", "1"]])
-def test_so_many_messages_are_handled_at_a_time(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, options: list[str]
-) -> None:
-    own = "" if options[1] == "3" else ", concurrency=3"
-    worker = start_worker(
-        f"""
-barrier = threading.Barrier(3, timeout={PATIENCE})
-
-
-@app.listener("orders"{own})
-def handle(message, database):
-    barrier.wait()
-    store(database, message)
-""",
-        *options,
-    )
-    send(jmsql_factory, "orders", "a", "b", "c")
-    database.wait_until_handled(3)
-    assert database.handled() == [("a", 1), ("b", 1), ("c", 1)]
-    assert worker.stop() == 0
-
-
-def test_a_message_that_always_fails_does_not_spin(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
-) -> None:
-    worker = start_worker(
-        """
-@app.listener("orders", redelivery=jmsql.RedeliveryPolicy(delay=0.1, multiplier=2.0))
-def handle(message):
-    with Path("attempts").open("a") as attempts:
-        attempts.write(f"{time.monotonic()}\\n")
-    raise RuntimeError("it always fails")
-"""
-    )
-    send(jmsql_factory, "orders", "a")
+def check_that_a_message_that_always_fails_does_not_spin(worker: Worker, factory: ConnectionFactory) -> None:
+    send(factory, "failing", "a")
     attempts = worker.directory / "attempts"
     wait_for(lambda: attempts.exists() and len(attempts.read_text().splitlines()) >= 4, 2 * PATIENCE)
     times = [float(line) for line in attempts.read_text().splitlines()]
     pauses = [after - before for before, after in itertools.pairwise(times)]
     assert all(pause >= 0.1 * 2**number for number, pause in enumerate(pauses))
-    assert worker.stop() == 0
-    assert database.queued() == 1

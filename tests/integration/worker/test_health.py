@@ -13,6 +13,7 @@ from jmsql.testing import wait_for
 from tests.integration.worker.conftest import PATIENCE, StartWorker, Worker, WorkerDatabase
 from tests.integration.worker.test_draining import WAITING, wait_until_begun
 from tests.integration.worker.test_handlers import send
+from tests.integration.worker.test_metrics import scrape
 
 
 def ask(worker: Worker, question: str) -> tuple[int, Any]:
@@ -45,7 +46,17 @@ def test_the_health_endpoint_tells_of_the_processes(
     assert status == 200
     assert all(child["last_heartbeat"] for child in state["children"])
     assert ask(worker, "other")[0] == 404
-    assert worker.stop() == 0
+
+    worker.take_leave()
+    send(jmsql_factory, "orders", "b")
+    wait_until_begun(worker, "b")
+    worker.send_signal(signal.SIGTERM)
+    worker.wait_for_log("no more messages")
+    assert ask(worker, "health")[0] == 200
+    status, state = ask(worker, "ready")
+    assert (status, state["draining"]) == (503, True), "what drains is healthy, and not ready"
+    worker.give_leave()
+    assert worker.exit_code() == 0
 
 
 def running(worker: Worker) -> list[int]:
@@ -53,22 +64,7 @@ def running(worker: Worker) -> list[int]:
     return [child["process_id"] for child in ask(worker, "health")[1]["children"] if child["running"]]
 
 
-def test_a_worker_that_drains_is_healthy_and_not_ready(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
-) -> None:
-    worker = start_worker(WAITING, "--health-port", "0")
-    send(jmsql_factory, "orders", "a")
-    wait_until_begun(worker)
-    worker.send_signal(signal.SIGTERM)
-    worker.wait_for_log("no more messages")
-    assert ask(worker, "health")[0] == 200
-    status, state = ask(worker, "ready")
-    assert (status, state["draining"]) == (503, True)
-    worker.give_leave()
-    assert worker.exit_code() == 0
-
-
-def test_the_log_is_json_if_wanted_and_names_long_transactions(
+def test_the_log_is_json_if_wanted_with_all_listeners_messages_and_long_transactions(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
     worker = start_worker(
@@ -82,25 +78,49 @@ def handle(message, database):
     wait_for_leave(message)
     if message.get_int_property("JMSXDeliveryCount") == 1:
         raise RuntimeError("failed")
+
+
+@app.listener(jmsql.Topic("news"), subscription="desk", transacted=False)
+def note(message):
+    pass
 """,
-        "--log-format",
-        "json",
-        "--long-transaction-seconds",
-        "0.1",
+        *("--log-format", "json", "--log-level", "debug", "--long-transaction-seconds", "0.1", "--health-port", "0"),
     )
-    send(jmsql_factory, "orders", "a")
+    send(jmsql_factory, "orders", "bad")
     worker.wait_for_log("has held a transaction open for")
+    check_metrics_of_a_long_transaction(worker)
     worker.give_leave()
     wait_for(lambda: database.queued() == 0, PATIENCE)
+    wait_for(lambda: scrape(worker)["jmsql_worker_longest_transaction_seconds",] == 0.0, PATIENCE)
+    worker.wait_for_log("has handled the message")
+    worker.wait_until_ready()
     assert worker.stop() == 0
     records = [json.loads(line) for line in worker.log.splitlines()]
     by_logger = {record["logger"]: record for record in records}
     assert by_logger["shop"]["order"] == 5
     assert by_logger["shop"]["process"] == "worker 1"
-    (warning,) = [record for record in records if "has held" in record["message"]]
+    (warning, *_) = [record for record in records if "has held" in record["message"]]
     assert warning["level"] == "WARNING"
     assert warning["listener"] == "messaging.handle"
     (failure,) = [record for record in records if "exception" in record]
-    assert failure["delivery_count"] == 1
     assert failure["message_id"] == warning["message_id"]
     assert "RuntimeError: failed" in failure["exception"]
+    (handled,) = [record for record in records if "has handled the message" in record["message"]]
+    for record, count in ((failure, 1), (handled, 2)):
+        assert record["listener"] == "messaging.handle"
+        assert record["destination"] == "queue://orders"
+        assert record["message_id"].startswith("ID:")
+        assert record["delivery_count"] == count
+        assert record["seconds"] > 0
+    assert "bad" not in handled["message"]
+    assert "sqlalchemy" not in worker.log
+    (note,) = [record for record in records if record.get("listener") == "messaging.note"]
+    assert (note["destination"], note["subscription"], note["transacted"]) == ("topic://news", "desk", False)
+    assert (note["concurrency"], note["durable"], note["selector"]) == (1, True, None)
+
+
+def check_metrics_of_a_long_transaction(worker: Worker) -> None:
+    long_transactions = ("jmsql_worker_long_transactions_total", "messaging.handle")
+    wait_for(lambda: scrape(worker).get(long_transactions) == 1.0, PATIENCE)
+    wait_for(lambda: scrape(worker)["jmsql_worker_longest_transaction_seconds",] > 0.1, PATIENCE)
+    assert scrape(worker)["jmsql_worker_running_handlers",] == 1.0

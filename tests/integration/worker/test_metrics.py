@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import urllib.request
@@ -63,27 +62,6 @@ def test_the_work_of_all_processes_is_added_up(
     worker.stop()
 
 
-def test_a_transaction_that_is_held_for_long_is_counted(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
-) -> None:
-    worker = start_worker(
-        """
-@app.listener("orders")
-def handle(message, database):
-    wait_for_leave(message)
-""",
-        *("--health-port", "0", "--long-transaction-seconds", "0.1"),
-    )
-    send(jmsql_factory, "orders", "a")
-    long_transactions = ("jmsql_worker_long_transactions_total", "messaging.handle")
-    wait_for(lambda: scrape(worker).get(long_transactions) == 1.0, PATIENCE)
-    wait_for(lambda: scrape(worker)["jmsql_worker_longest_transaction_seconds",] > 0.1, PATIENCE)
-    assert scrape(worker)["jmsql_worker_running_handlers",] == 1.0
-    worker.give_leave()
-    wait_for(lambda: scrape(worker)["jmsql_worker_longest_transaction_seconds",] == 0.0, PATIENCE)
-    assert worker.stop() == 0
-
-
 def test_metrics_of_the_application_are_among_them(
     start_worker: StartWorker,
     jmsql_factory: ConnectionFactory,
@@ -108,23 +86,4 @@ def handle(message):
     )
     send(jmsql_factory, "orders", "a")
     wait_for(lambda: scrape(worker).get(("goods_total",)) == 7.0, PATIENCE)
-    assert worker.stop() == 0
-
-
-def test_each_message_is_logged_if_wanted(
-    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
-) -> None:
-    worker = start_worker(APPLICATION, "--log-format", "json", "--log-level", "debug")
-    send(jmsql_factory, "orders", "bad")
-    [record] = worker.wait_for_log(r".*has handled the message.*")
-    [failure] = worker.wait_for_log(r".*failed with ValueError.*")
-    for line, count in ((failure, 1), (record, 2)):
-        fields = json.loads(line)
-        assert fields["listener"] == "messaging.handle"
-        assert fields["destination"] == "queue://orders"
-        assert fields["message_id"].startswith("ID:")
-        assert fields["delivery_count"] == count
-        assert fields["seconds"] > 0
-    assert "bad" not in json.loads(record)["message"]
-    assert "sqlalchemy" not in worker.log
     assert worker.stop() == 0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any
 
 from jmsql import ConnectionFactory
 from jmsql.testing import wait_for
-from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
+from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase, WriteApplication
 from tests.integration.worker.test_draining import WAITING, is_alive, wait_until_begun
 from tests.integration.worker.test_handlers import send
 
@@ -38,20 +37,47 @@ def test_a_killed_process_is_replaced_and_loses_nothing(
     assert worker.stop() == 0
 
 
-def test_a_hang_up_brings_new_code(
-    start_worker: StartWorker, write_application: Any, jmsql_factory: ConnectionFactory, database: WorkerDatabase
+LISTENERS = """
+@app.listener("orders", selector="JMSPriority > 1", concurrency=3)
+def ship(message, database):
+    database.execute(sqlalchemy.text("insert into handled values (:text)"), {
+        "text": message.get_body(str) + " by the old"
+    })
+
+
+@app.listener(jmsql.Topic("news"), subscription="desk", transacted=False)
+def note(message):
+    pass
+"""
+
+
+def test_a_hang_up_brings_new_code_and_what_is_handled_is_listed_once(
+    start_worker: StartWorker,
+    write_application: WriteApplication,
+    jmsql_factory: ConnectionFactory,
+    database: WorkerDatabase,
 ) -> None:
-    worker = start_worker(stamping("the old"), "--processes", "2")
+    worker = start_worker(LISTENERS, "--concurrency", "2", "--processes", "2")
     send(jmsql_factory, "orders", "a")
     database.wait_until_handled(1)
     worker.wait_until_ready()
-    write_application(stamping("the new"))
+    handles = [line.partition("supervisor: ")[2] for line in worker.log.splitlines() if " handles " in line]
+    assert handles == [
+        "messaging.ship handles queue://orders, selector JMSPriority > 1: 3 at a time in each process, transacted.",
+        (
+            "messaging.note handles topic://news, the durable subscription 'desk': 2 at a time in each process, "
+            "not transacted."
+        ),
+    ]
+    write_application(LISTENERS.replace("the old", "the new").replace("JMSPriority > 1", "JMSPriority > 2"))
     worker.send_signal(signal.SIGHUP)
     worker.wait_for_log("worker [12] has ended", times=2)
+    worker.wait_for_log("messaging.ship handles queue://orders, selector JMSPriority > 2: 3 at a time")
     send(jmsql_factory, "orders", "b")
     database.wait_until_handled(2)
     assert [text for text, _ in database.handled()] == ["a by the old", "b by the new"]
     assert worker.stop() == 0
+    assert worker.log.count(" handles ") == 4
 
 
 def test_what_runs_at_a_hang_up_finishes(
@@ -72,30 +98,28 @@ def test_what_runs_at_a_hang_up_finishes(
     assert worker.stop() == 0
 
 
-def test_code_that_does_not_start_leaves_the_old_processes_at_work(
-    start_worker: StartWorker, write_application: Any, jmsql_factory: ConnectionFactory, database: WorkerDatabase
+def test_changed_files_bring_new_code_if_that_is_wanted_and_leave_the_old_at_work_if_it_does_not_start(
+    start_worker: StartWorker,
+    write_application: WriteApplication,
+    jmsql_factory: ConnectionFactory,
+    database: WorkerDatabase,
 ) -> None:
-    worker = start_worker(stamping("the old"))
+    worker = start_worker(stamping("the old"), "--reload")
     worker.wait_until_ready()
+    write_application("def shape():\n    raise SystemError('broken')\n\nshape()")
+    worker.wait_for_log("Files have changed")
+    worker.wait_for_log("The old processes go on: messaging cannot be imported: SystemError: broken")
+    worker.wait_for_log("in shape\n")
     write_application("this is no Python")
     worker.send_signal(signal.SIGHUP)
     worker.wait_for_log("The old processes go on: messaging cannot be imported: SyntaxError")
     send(jmsql_factory, "orders", "a")
     database.wait_until_handled(1)
-    assert worker.stop() == 0
-
-
-def test_changed_files_bring_new_code_if_that_is_wanted(
-    start_worker: StartWorker, write_application: Any, jmsql_factory: ConnectionFactory, database: WorkerDatabase
-) -> None:
-    worker = start_worker(stamping("the old"), "--reload")
-    worker.wait_until_ready()
     write_application(stamping("the new"))
-    worker.wait_for_log("Files have changed")
     worker.wait_for_log("worker 1 has ended")
-    send(jmsql_factory, "orders", "a")
-    database.wait_until_handled(1)
-    assert [text for text, _ in database.handled()] == ["a by the new"]
+    send(jmsql_factory, "orders", "b")
+    database.wait_until_handled(2)
+    assert [text for text, _ in database.handled()] == ["a by the old", "b by the new"]
     assert worker.stop() == 0
 
 
