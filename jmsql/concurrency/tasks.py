@@ -32,6 +32,7 @@ __all__ = [
     "finished",
     "from_thread",
     "in_thread",
+    "opened_in_thread",
     "opens",
     "sleep",
     "uninterrupted",
@@ -217,6 +218,27 @@ def _cancel_again(task: asyncio.Task[Any]) -> None:
 async def in_thread(function: Callable[Parameters, T], *arguments: Parameters.args, **options: Parameters.kwargs) -> T:
     """Call what blocks in a thread. A caller that is cancelled meanwhile gets what it returns all the same."""
     return await finished(asyncio.to_thread(function, *arguments, **options))
+
+
+async def opened_in_thread(
+    close: Callable[[T], object],
+    function: Callable[Parameters, T],
+    *arguments: Parameters.args,
+    **options: Parameters.kwargs,
+) -> T:
+    """Call what opens something in a thread, which may take long; if the caller is cancelled meanwhile, close that."""
+    loop = asyncio.get_running_loop()
+    opening = loop.run_in_executor(None, functools.partial(function, *arguments, **options))
+
+    def discard(opened: asyncio.Future[T]) -> None:
+        if not opened.cancelled() and opened.exception() is None and not loop.is_closed():
+            loop.run_in_executor(None, close, opened.result())
+
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(discard)
+        raise
 
 
 def from_thread(function: Callable[Parameters, Awaitable[T]]) -> Callable[Parameters, T]:

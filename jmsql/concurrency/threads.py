@@ -21,6 +21,7 @@ __all__ = [
     "current",
     "from_thread",
     "in_thread",
+    "opened_in_thread",
     "sleep",
 ]
 
@@ -45,6 +46,16 @@ def call(function: Callable[..., T], *arguments: Any) -> T:
 
 def in_thread(function: Callable[Parameters, T], *arguments: Parameters.args, **options: Parameters.kwargs) -> T:
     """Call what blocks: the caller's thread is as good as any."""
+    return function(*arguments, **options)
+
+
+def opened_in_thread(
+    close: Callable[[T], object],  # noqa: ARG001 - nobody is cancelled
+    function: Callable[Parameters, T],
+    *arguments: Parameters.args,
+    **options: Parameters.kwargs,
+) -> T:
+    """Call what opens something."""
     return function(*arguments, **options)
 
 

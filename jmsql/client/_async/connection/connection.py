@@ -21,7 +21,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.client.start_reminder import StartReminder
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import detached, from_thread, in_thread
+from jmsql.concurrency.tasks import detached, from_thread, in_thread, opened_in_thread
 from jmsql.destinations import Destination, require_destination
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
 from jmsql.public_names import set_module
@@ -107,7 +107,9 @@ class Connection:
     ) -> Self:
         """Connect: the control connection alone, if it goes where the sessions' connections will."""
         clock = ServerClock(timings)
-        control, is_pooled = await in_thread(open_control, control_endpoint, sessions, schema, clock, timings)
+        control, is_pooled = await opened_in_thread(
+            lambda opened: opened[0].close(), open_control, control_endpoint, sessions, schema, clock, timings
+        )
         try:
             # Past the pooler, if there is a way: sessions wait for what is done beside them with their transactions
             # open, which may be all that the pooler has connections for.

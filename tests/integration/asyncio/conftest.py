@@ -1,0 +1,50 @@
+"""What the tests of `jmsql.asyncio` start from."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+import jmsql.asyncio as jms
+from jmsql import ConnectionFactory
+from jmsql.testing import wait_for
+from tests.integration.client.server import CONTROL, SESSIONS, Server, with_parameters
+
+
+@pytest.fixture
+def aio_factory(jmsql_factory: ConnectionFactory) -> jms.ConnectionFactory:
+    """A factory for asyncio, whose connections to PostgreSQL have names that tell what they are for."""
+    values = {field.name: getattr(jmsql_factory, field.name) for field in dataclasses.fields(jmsql_factory)}
+    assert jmsql_factory.url is not None
+    values["url"] = with_parameters(jmsql_factory.url, application_name=SESSIONS)
+    values["control_url"] = with_parameters(jmsql_factory.control_url or jmsql_factory.url, application_name=CONTROL)
+    return jms.ConnectionFactory(**values)
+
+
+@pytest.fixture
+async def aio_connection(aio_factory: jms.ConnectionFactory) -> AsyncIterator[jms.Connection]:
+    """A started connection to an empty store."""
+    async with aio_factory.create_connection() as connection:
+        await connection.start()
+        yield connection
+
+
+@pytest.fixture
+async def nothing_left(server: Server) -> AsyncIterator[None]:
+    """Fail if tasks, threads or connections to the server are left when the test is over."""
+    threads = {thread for thread in threading.enumerate() if thread.name.startswith("jmsql")}
+    tasks = asyncio.all_tasks()
+    yield
+
+    def left() -> list[object]:
+        return [
+            *(thread for thread in threading.enumerate() if thread.name.startswith("jmsql") and thread not in threads),
+            *(name for name in (SESSIONS, CONTROL) if server.connections(name)),
+        ]
+
+    await asyncio.to_thread(wait_for, lambda: not left())
+    assert not asyncio.all_tasks() - tasks - {asyncio.current_task()}

@@ -1,0 +1,265 @@
+"""A task can be cancelled wherever it waits: nothing is lost, nothing is doubled, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+import jmsql.asyncio as jms
+from jmsql import AcknowledgeMode, Queue, Topic
+from jmsql.testing import wait_for
+from tests.integration.asyncio.cancelling import cancelled_at
+from tests.integration.client.server import SESSIONS, Server
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+MODES = [AcknowledgeMode.AUTO, AcknowledgeMode.CLIENT, AcknowledgeMode.DUPS_OK, AcknowledgeMode.TRANSACTED]
+MOST_WAITS = 40
+"""More than an operation waits."""
+
+
+def session_in(connection: jms.Connection, mode: AcknowledgeMode) -> jms.Session:
+    return connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode)
+
+
+async def settle(session: jms.Session) -> None:
+    if session.transacted:
+        await session.commit()
+    else:
+        await session.acknowledge()
+
+
+async def send(connection: jms.Connection, queue: Queue, texts: list[str]) -> None:
+    async with connection.create_session(transacted=True) as session, session.create_producer(queue) as producer:
+        for text in texts:
+            await producer.send(session.create_text_message(text))
+        await session.commit()
+
+
+async def drain(connection: jms.Connection, queue: Queue) -> list[str]:
+    """Receive all that is left."""
+    texts = []
+    async with connection.create_session() as session, session.create_consumer(queue) as consumer:
+        while (message := await consumer.receive_no_wait()) is not None:
+            texts.append(message.get_body(str))
+    return texts
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_receive_loses_and_doubles_nothing(aio_connection: jms.Connection, mode: AcknowledgeMode) -> None:
+    for number in range(1, MOST_WAITS):
+        queue = Queue(f"orders {number}")
+        await send(aio_connection, queue, ["a", "b", "c"])
+        received = []
+        async with session_in(aio_connection, mode) as session, session.create_consumer(queue) as consumer:
+            outcome = await cancelled_at(number, consumer.receive(5))
+            if not outcome.was_cancelled:
+                received.append(outcome.result.text)
+            rest = await consumer.receive(5)
+            received.append(rest.text)
+            await settle(session)
+        assert Counter(received + await drain(aio_connection, queue)) == Counter("abc")
+        if outcome.waited < number:
+            break
+    assert 1 < number < MOST_WAITS - 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_messages_keep_their_order(aio_connection: jms.Connection, mode: AcknowledgeMode) -> None:
+    queue = Queue("orders")
+    for number in range(1, 8):
+        await send(aio_connection, queue, ["a", "b", "c"])
+        async with session_in(aio_connection, mode) as session, session.create_consumer(queue) as consumer:
+            received = []
+            while len(received) < 3:
+                outcome = await cancelled_at(number, consumer.receive(5))
+                message = await consumer.receive(5) if outcome.was_cancelled else outcome.result
+                received.append(message.text)
+            await settle(session)
+        assert received == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_receive_that_waits_is_cancelled_at_once(aio_connection: jms.Connection, mode: AcknowledgeMode) -> None:
+    async with session_in(aio_connection, mode) as session, session.create_consumer(Queue("orders")) as consumer:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await consumer.receive()
+        assert await consumer.receive_no_wait() is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_send_happens_once_or_not_at_all(aio_connection: jms.Connection, mode: AcknowledgeMode) -> None:
+    for number in range(1, MOST_WAITS):
+        queue = Queue(f"orders {number}")
+        async with session_in(aio_connection, mode) as session, session.create_producer(queue) as producer:
+            outcome = await cancelled_at(number, producer.send(session.create_text_message("a")))
+            if session.transacted:
+                await session.commit()
+        assert await drain(aio_connection, queue) == ([] if outcome.was_cancelled else ["a"])
+        if outcome.waited < number:
+            break
+
+
+async def test_a_commit_that_returns_has_committed_and_one_that_is_cancelled_has_not(
+    aio_connection: jms.Connection,
+) -> None:
+    for number in range(1, MOST_WAITS):
+        source, target = Queue(f"source {number}"), Queue(f"target {number}")
+        await send(aio_connection, source, ["a"])
+        async with aio_connection.create_session(transacted=True) as session:
+            consumer, producer = await session.create_consumer(source), await session.create_producer(target)
+            message = await consumer.receive(5)
+            assert message is not None
+            await producer.send(message)
+            outcome = await cancelled_at(number, session.commit())
+        moved = not outcome.was_cancelled
+        assert (await drain(aio_connection, source), await drain(aio_connection, target)) == (
+            ([], ["a"]) if moved else (["a"], [])
+        )
+        if outcome.waited < number:
+            break
+    assert 1 < number < MOST_WAITS - 1
+
+
+@pytest.mark.parametrize("end", ["rollback", "recover", "acknowledge"])
+async def test_what_ends_a_delivery_can_be_called_again(aio_connection: jms.Connection, end: str) -> None:
+    mode = AcknowledgeMode.TRANSACTED if end == "rollback" else AcknowledgeMode.CLIENT
+    for number in range(1, MOST_WAITS):
+        queue = Queue(f"orders {number}")
+        await send(aio_connection, queue, ["a"])
+        async with session_in(aio_connection, mode) as session, session.create_consumer(queue) as consumer:
+            assert await consumer.receive(5) is not None
+            operation: Callable[[], Awaitable[None]] = getattr(session, end)
+            outcome = await cancelled_at(number, operation())
+            if outcome.was_cancelled:
+                await operation()
+            message = await consumer.receive(5 if end != "acknowledge" else 0)
+            assert (message is None) == (end == "acknowledge")
+            await settle(session)
+        assert await drain(aio_connection, queue) == []
+        if outcome.waited < number:
+            break
+
+
+async def test_a_consumer_is_made_or_leaves_nothing(aio_connection: jms.Connection, server: Server) -> None:
+    topic = Topic("prices")
+
+    async def open_and_keep(session: jms.Session, kept: list[jms.MessageConsumer]) -> None:
+        kept.append(await session.create_shared_consumer(topic, "ticker"))
+
+    for number in range(1, MOST_WAITS):
+        kept: list[jms.MessageConsumer] = []
+        async with aio_connection.create_session() as session:
+            outcome = await cancelled_at(number, open_and_keep(session, kept))
+            assert bool(kept) != outcome.was_cancelled
+        assert server.rows("select count(*) from jmsql.subscriptions") == [(0,)]
+        if outcome.waited < number:
+            break
+    assert number < MOST_WAITS - 1
+
+
+@pytest.mark.parametrize("what", ["consumer", "session", "connection"])
+async def test_what_is_closed_closes_though_the_caller_does_not_wait(
+    aio_factory: jms.ConnectionFactory, server: Server, what: str
+) -> None:
+    for number in range(1, MOST_WAITS):
+        connection = await aio_factory.create_connection()
+        await connection.start()
+        queue = Queue(f"orders {number}")
+        await send(connection, queue, ["a", "b"])
+        session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+        consumer = await session.create_consumer(queue)
+        assert await consumer.receive(5) is not None
+        closed = {"consumer": consumer, "session": session, "connection": connection}[what]
+        outcome = await cancelled_at(number, closed.close())
+        if what == "connection":
+            await asyncio.to_thread(wait_for, lambda: not server.connections(SESSIONS))
+        else:
+            await asyncio.to_thread(
+                wait_for,
+                lambda held=1 if what == "consumer" else 0: (
+                    server.rows("select count(*) from jmsql.messages where claimed_by is not null") == [(held,)]
+                ),
+            )
+            await connection.close()
+        async with aio_factory.create_connection() as another:
+            await another.start()
+            assert await drain(another, queue) == ["a", "b"]
+        if outcome.waited < number:
+            break
+    assert number < MOST_WAITS - 1
+
+
+async def test_a_connection_is_made_or_leaves_nothing(aio_factory: jms.ConnectionFactory) -> None:
+    async def open_and_close() -> None:
+        async with aio_factory.create_connection() as connection:
+            await connection.start()
+
+    for number in range(1, MOST_WAITS):
+        outcome = await cancelled_at(number, open_and_close())
+        if outcome.waited < number:
+            break
+    assert 1 < number < MOST_WAITS - 1
+
+
+async def test_a_listener_that_is_slow_holds_up_no_cancellation(aio_connection: jms.Connection) -> None:
+    handling, may_end = asyncio.Event(), asyncio.Event()
+
+    async def handle(_: jms.Message) -> None:
+        handling.set()
+        await may_end.wait()
+
+    queue = Queue("orders")
+    await send(aio_connection, queue, ["a"])
+    session = aio_connection.create_session()
+    consumer = await session.create_consumer(queue)
+    await consumer.set_message_listener(handle)
+    await handling.wait()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await session.close()
+    may_end.set()
+    await session.close()
+
+
+async def test_a_cancellation_that_came_too_late_ends_a_loop_of_receives(aio_connection: jms.Connection) -> None:
+    queue = Queue("orders")
+    await send(aio_connection, queue, [str(number) for number in range(200)])
+    received: list[str] = []
+
+    async def receive_all() -> None:
+        async with aio_connection.create_session() as session, session.create_consumer(queue) as consumer:
+            async for message in consumer:
+                received.append(message.get_body(str))
+                if len(received) == 3:
+                    reached.set()
+
+    reached = asyncio.Event()
+    task = asyncio.create_task(receive_all())
+    await reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(received) < 10
+    assert Counter(received + await drain(aio_connection, queue)) == Counter(str(number) for number in range(200))
+
+
+async def test_a_timeout_that_came_too_late_leaves_no_cancellation_behind(aio_connection: jms.Connection) -> None:
+    """With Python 3.11 and 3.12 a task that swallows a cancellation may be cancelled later without a reason."""
+    queue = Queue("orders")
+    for number in range(1, 12):
+        await send(aio_connection, queue, ["a"])
+        async with aio_connection.create_session() as session, session.create_consumer(queue) as consumer:
+            received = None
+            try:
+                async with asyncio.timeout(number / 2000):
+                    received = await consumer.receive()
+            except TimeoutError:
+                pass
+            for _ in range(3):
+                await asyncio.sleep(0)
+        assert len(await drain(aio_connection, queue)) == (0 if received else 1)
