@@ -16,10 +16,18 @@ LONGEST = (
     "tests/spark/test_demo.py",
     "tests/spark/",
     "tests/faults/",
+    "tests/integration/cli/test_demo.py",
 )
 """What begins first, in this order, so that no process works alone at the end."""
 
-TOGETHER = ("tests/spark/test_demo.py", "tests/spark/test_statistics.py")
+TOGETHER = (
+    "tests/faults/test_silence.py",
+    "tests/integration/cli/test_demo.py",
+    "tests/integration/cli/test_refusals.py",
+    "tests/integration/topics/test_plans.py",
+    "tests/spark/test_demo.py",
+    "tests/spark/test_statistics.py",
+)
 """Files whose tests share what takes long to make."""
 
 

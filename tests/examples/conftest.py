@@ -25,13 +25,14 @@ ROOT = Path(__file__).parents[2]
 class Example:
     """How an example is started, each command by Python's ``-m``; `{port}` stands for a free port.
 
-    `destination` is where its messages go.
+    `destination` is where its messages go. With `has_courier`, a courier is called for express orders.
     """
 
     destination: Destination
     backend: str
     worker: str
     preparation: str | None = None
+    has_courier: bool = False
 
 
 EXAMPLES = {
@@ -44,6 +45,7 @@ EXAMPLES = {
         Topic("example orders placed"),
         "flask --app examples.flask_orders.backend run --port {port}",
         "examples.flask_orders.messaging:app",
+        has_courier=True,
     ),
     "django_orders": Example(
         Queue("example django orders"),

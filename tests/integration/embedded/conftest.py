@@ -17,7 +17,7 @@ def make_directory() -> Path:
     return directory
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def prepared_directory() -> Iterator[Path]:
     """Data that are there already, so that a start takes a moment only."""
     parent = make_directory()

@@ -13,46 +13,43 @@ import sqlalchemy
 from jmsql.embedded import EmbeddedServer, start_server
 from tests.integration.embedded.server_processes import is_running, kill_server
 
+SETTINGS = {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "listen_addresses": "",
+    "server_encoding": "UTF8",
+    "max_prepared_transactions": "20",
+}
 
-def test_url_serves_libpq_and_sqlalchemy(prepared_directory: Path) -> None:
+
+def test_server_is_durable_private_and_able_to_prepare_transactions(prepared_directory: Path) -> None:
     with start_server(prepared_directory) as server:
         with psycopg.connect(server.url) as connection:
             assert connection.execute("select current_user, current_database()").fetchone() == ("postgres", "postgres")
+            assert connection.execute("select upper('öl')").fetchone() == ("ÖL",), "letters beyond ASCII have cases"
+            for name, value in SETTINGS.items():
+                found = connection.execute("select current_setting(%s)", (name,)).fetchone()
+                assert found == (value,), name
         engine = sqlalchemy.create_engine(server.url.replace("postgresql:", "postgresql+psycopg:"))
         with engine.connect() as connection_of_engine:
             assert connection_of_engine.scalar(sqlalchemy.text("select 1")) == 1
         engine.dispose()
         assert server.data_directory == prepared_directory
         assert repr(server) == f"<EmbeddedServer {server.url}>"
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("fsync", "on"),
-        ("synchronous_commit", "on"),
-        ("listen_addresses", ""),
-        ("server_encoding", "UTF8"),
-        ("max_prepared_transactions", "20"),
-    ],
-)
-def test_server_is_durable_private_and_able_to_prepare_transactions(
-    prepared_directory: Path, name: str, value: str
-) -> None:
-    with start_server(prepared_directory) as server, psycopg.connect(server.url) as connection:
-        assert connection.execute("select current_setting(%s)", (name,)).fetchone() == (value,)
-
-
-def test_letters_beyond_ascii_have_cases(prepared_directory: Path) -> None:
-    with start_server(prepared_directory) as server, psycopg.connect(server.url) as connection:
-        assert connection.execute("select upper('öl')").fetchone() == ("ÖL",)
-
-
-def test_only_the_owner_reaches_socket_and_data(prepared_directory: Path) -> None:
-    with start_server(prepared_directory):
         for name in ("socket", "cluster"):
             assert stat.S_IMODE((prepared_directory / name).stat().st_mode) == 0o700
         assert stat.S_IMODE((prepared_directory / "server.log").stat().st_mode) == 0o600
+        check_that_other_roles_need_their_password(server.url)
+
+
+def check_that_other_roles_need_their_password(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("drop role if exists visitor")
+        connection.execute("create role visitor login password 'right'")
+    with psycopg.connect(url, user="visitor", password="right") as connection:
+        assert connection.execute("select current_user").fetchone() == ("visitor",)
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        psycopg.connect(url, user="visitor", password="wrong")
 
 
 def test_server_with_a_process_that_hangs_stops_at_once_after_a_while_and_starts_again(data_directory: Path) -> None:
@@ -62,17 +59,6 @@ def test_server_with_a_process_that_hangs_stops_at_once_after_a_while_and_starts
         server.stop()
     with start_server(data_directory) as server, psycopg.connect(server.url) as connection:
         assert connection.execute("select number from kept").fetchone() == (1,)
-
-
-def test_other_roles_need_their_password(prepared_directory: Path) -> None:
-    with start_server(prepared_directory) as server:
-        with psycopg.connect(server.url, autocommit=True) as connection:
-            connection.execute("drop role if exists visitor")
-            connection.execute("create role visitor login password 'right'")
-        with psycopg.connect(server.url, user="visitor", password="right") as connection:
-            assert connection.execute("select current_user").fetchone() == ("visitor",)
-        with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
-            psycopg.connect(server.url, user="visitor", password="wrong")
 
 
 def test_server_stops_with_its_last_handle(prepared_directory: Path) -> None:

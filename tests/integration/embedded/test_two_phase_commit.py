@@ -18,34 +18,35 @@ from jmsql.xa import XAConnectionFactory, Xid
 from tests.integration.embedded.server_processes import kill_server
 from tests.texts import messages_left, send_texts
 
-QUEUE = Queue("orders")
-XID = Xid(7, "purchase 1", "messages")
+COMMITTED, ROLLED_BACK = Xid(7, "purchase 1", "messages"), Xid(7, "purchase 2", "messages")
+QUEUES = {COMMITTED: Queue("orders"), ROLLED_BACK: Queue("returns")}
 
 
 @pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("commits", [False, True])
-def test_prepared_transaction_survives_the_server(data_directory: Path, *, killed: bool, commits: bool) -> None:
+def test_prepared_transactions_survive_the_server(data_directory: Path, *, killed: bool) -> None:
     server = start_server(data_directory)
     migrate(server.url)
     with XAConnectionFactory(server.url).create_xa_connection() as connection:
         connection.start()
-        send_texts(connection.create_session(), QUEUE, "a")
-        session = connection.create_xa_session()
-        session.tpc_begin(XID)
-        assert session.create_consumer(QUEUE).receive(timeout=5) is not None
-        session.tpc_prepare()
+        for xid, queue in QUEUES.items():
+            send_texts(connection.create_session(), queue, "a")
+            session = connection.create_xa_session()
+            session.tpc_begin(xid)
+            assert session.create_consumer(queue).receive(timeout=5) is not None
+            session.tpc_prepare()
     if killed:
         kill_server(data_directory)
     server.stop()
     with start_server(data_directory) as server:
         factory = XAConnectionFactory(server.url)
-        assert messages_left(factory, QUEUE) == []
+        assert [messages_left(factory, queue) for queue in QUEUES.values()] == [[], []]
         with factory.create_xa_connection() as connection:
             session = connection.create_xa_session()
-            assert session.tpc_recover() == [XID]
-            (session.tpc_commit if commits else session.tpc_rollback)(XID)
-        left = messages_left(factory, QUEUE)
-        assert [message.jms_redelivered for message in left] == ([] if commits else [True])
+            assert set(session.tpc_recover()) == QUEUES.keys()
+            session.tpc_commit(COMMITTED)
+            session.tpc_rollback(ROLLED_BACK)
+        assert messages_left(factory, QUEUES[COMMITTED]) == []
+        assert [message.jms_redelivered for message in messages_left(factory, QUEUES[ROLLED_BACK])] == [True]
 
 
 def test_server_that_prepares_none_is_told_of(data_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

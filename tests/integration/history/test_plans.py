@@ -60,44 +60,40 @@ def _check(
     buffers: int,
 ) -> None:
     """Make sure that a statement reads no table whole, and little more than the one that records nothing."""
-    statement = PlannedStatement(connection, "recording", sql_of(recording, SCHEMA))
+    statement = PlannedStatement(connection, f"recording {recording.name}", sql_of(recording, SCHEMA))
     statement.run(parameters)  # makes the plans of what the function does
     plan = statement.run(parameters)
-    least = _buffers(PlannedStatement(connection, "plain", sql_of(plain, SCHEMA)).run(parameters))
+    least = _buffers(PlannedStatement(connection, f"plain {plain.name}", sql_of(plain, SCHEMA)).run(parameters))
 
     for scan in plan.scans:
-        assert scan.table == "queue" or "Seq" not in scan.kind, f"reads all of a table: {scan}"
-    assert least < _buffers(plan) <= least + buffers
+        assert scan.table == "queue" or "Seq" not in scan.kind, f"{recording.name} reads all of a table: {scan}"
+    assert least < _buffers(plan) <= least + buffers, recording.name
 
 
-def test_acknowledging_claims(connection: psycopg.Connection[Any]) -> None:
-    parameters: dict[str, object] = {
+def test_recording_reads_and_writes_what_is_acknowledged_alone(connection: psycopg.Connection[Any]) -> None:
+    claims: dict[str, object] = {
         "queue_ids": [1] * BATCH,
         "inverse_priorities": [PRIORITY] * BATCH,
         "sequences": list(range(1, 1 + BATCH)),
         "claim_ids": [7] * BATCH,
     }
-    _check(connection, acknowledge_with_history, acknowledge, parameters, 12 * BATCH)
+    _check(connection, acknowledge_with_history, acknowledge, claims, 12 * BATCH)
 
-
-def test_deleting_what_a_transaction_has_locked(connection: psycopg.Connection[Any]) -> None:
     rows = connection.execute(
         f"select ctid::text from {SCHEMA}_internal.message order by sequence desc limit {BATCH}"
     ).fetchall()
-    parameters: dict[str, object] = {
+    locked: dict[str, object] = {
         "addresses": [address for (address,) in rows],
         "queue_ids": [1],
         "deliveries": None,
         "connection_id": 1,
     }
-    _check(connection, delete_locked_with_history, delete_locked, parameters, 12 * BATCH)
+    _check(connection, delete_locked_with_history, delete_locked, locked, 12 * BATCH)
 
-
-def test_taking_one(connection: psycopg.Connection[Any]) -> None:
-    parameters: dict[str, object] = {
+    one: dict[str, object] = {
         "queue_id": 1,
         "lowest": [0] * PRIORITY + [LONG // 2 + 1] + [0] * (9 - PRIORITY),
         "limit": 1,
         "connection_id": 1,
     }
-    _check(connection, dequeue_statement(None, record=True), dequeue_statement(None), parameters, 60)
+    _check(connection, dequeue_statement(None, record=True), dequeue_statement(None), one, 60)

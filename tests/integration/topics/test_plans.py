@@ -23,7 +23,7 @@ SUBSCRIPTIONS = 5
 """How many each topic has; the first has a selector of its own, the second another."""
 QUEUES = TOPICS * SUBSCRIPTIONS + 1
 """Those of the subscriptions, and one that is being deleted. They are few enough to be looked through."""
-MESSAGES = 50_000
+MESSAGES = 20_000
 DELETED = 100
 
 FILL = f"""

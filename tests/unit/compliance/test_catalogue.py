@@ -52,7 +52,7 @@ def test_lists_refer_to_each_other() -> None:
     assert len(catalogue.ids("case")) == 315
 
 
-@pytest.mark.parametrize("processes", ["0", "2"])
+@pytest.mark.parametrize("processes", ["0", "1"])
 def test_mark_with_an_unknown_id_fails_the_run(pytester: pytest.Pytester, processes: str) -> None:
     pytester.makepyfile(
         """
