@@ -8,6 +8,7 @@ import functools
 import inspect
 import logging
 from asyncio import Condition, Event, Lock, sleep
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future as ThreadFuture
 from contextlib import contextmanager
@@ -337,18 +338,28 @@ class Notifications:
 
 
 class RLock:
-    """A lock that its owner can take again: a task, or what counts as it."""
+    """A lock that its owner can take again: a task, or what counts as it. Those that wait get it in turn."""
+
+    __slots__ = ("_depth", "_owner", "_waiting")
 
     def __init__(self) -> None:
-        self._lock = asyncio.Lock()
         self._owner: object = None
         self._depth = 0
+        self._waiting: deque[tuple[asyncio.Future[None], object]] = deque()
 
     async def __aenter__(self) -> bool:
         owner = current()
-        if self._owner is not owner:
-            await self._lock.acquire()
+        if self._owner is None:
             self._owner = owner
+        elif self._owner is not owner:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append((waiter, owner))
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled():
+                    self._hand_over()
+                raise
         self._depth += 1
         return True
 
@@ -357,8 +368,16 @@ class RLock:
     ) -> None:
         self._depth -= 1
         if not self._depth:
-            self._owner = None
-            self._lock.release()
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        self._owner = None
+        while self._waiting:
+            waiter, owner = self._waiting.popleft()
+            if not waiter.done():
+                self._owner = owner
+                waiter.set_result(None)
+                break
 
 
 # What is opened

@@ -113,7 +113,7 @@ class SessionRunner(Runner):
             self._runner = PsycopgRunner(self._driver_connection, self.schema)
         if self._transacted:
             self._is_in_use = True
-            if not self._connection.in_transaction():
+            if self.is_lent and not self._connection.in_transaction():
                 self._connection.begin()
         return self._connection
 
@@ -169,7 +169,7 @@ class SessionRunner(Runner):
             self._driver_connection.watch(heed)
             event.listen(shared, "commit", note_commit)
             event.listen(shared, "rollback", note_rollback)
-        return connection
+        return self.begin()
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[Callable[[], None]]:
@@ -227,9 +227,14 @@ class SessionRunner(Runner):
             JMSException: The connection was cut while it committed, and nobody knows the outcome.
         """
         if self._connection is not None:
-            self._end(
-                "committing", self._connection.commit, "Look for the transaction's effects before doing it again."
-            )
+            self._end("committing", self._transaction.commit, "Look for its effects before doing it again.")
+
+    @property
+    def _transaction(self) -> Connection | psycopg.Connection[Any]:
+        """What ends the transaction: SQLAlchemy, which takes longer, where the application may have asked it for it."""
+        connection = self._connection if self.is_lent else self._driver_connection
+        assert connection is not None
+        return connection
 
     def prepare(self, identifier: str) -> None:
         """Prepare the transaction, so that any client can commit it or roll it back, and have none open then.
@@ -274,7 +279,7 @@ class SessionRunner(Runner):
         if self._connection is None:
             return
         try:
-            self._connection.rollback()
+            self._transaction.rollback()
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             logger.info("%s", translate(error, "rolling back"))
             self.discard()
@@ -292,7 +297,7 @@ class SessionRunner(Runner):
             return
         if self._driver_connection.info.transaction_status == TransactionStatus.INTRANS:
             try:
-                self._connection.commit()
+                self._transaction.commit()
             except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
                 logger.info("%s", translate(error, "ending a transaction"))
                 self.discard()
