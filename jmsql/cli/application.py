@@ -12,6 +12,7 @@ import typer
 
 from jmsql.cli.commands import COMMANDS, load_command
 from jmsql.cli.options import advice_for
+from jmsql.cli.parameters import convert_only_what_needs_it
 from jmsql.exceptions import InvalidSelectorException, JMSException
 
 __all__ = ["app", "run"]
@@ -28,6 +29,7 @@ class Commands(typer.core.TyperGroup):
         super().__init__(**attributes)
         for name, listed in COMMANDS.items():
             self.add_command(typer.core.TyperCommand(name, help=listed.summary))
+        convert_only_what_needs_it(self)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(self.commands)

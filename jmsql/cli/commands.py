@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import typer
 
+from jmsql.cli.parameters import convert_only_what_needs_it
+
 __all__ = ["COMMANDS", "Listed", "load_command"]
 
 
@@ -148,4 +150,6 @@ def load_command(name: str) -> Any:
         parent.add_typer(found, name=name)
     else:
         parent.command(name)(found)
-    return typer.main.get_group(parent).commands[name]
+    command = typer.main.get_group(parent).commands[name]
+    convert_only_what_needs_it(command)
+    return command

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
-from jmsql.cli.listing import Listing
-
+# Rich is loaded where something is shown to people: JSON needs none of it, nor has a pipe anything that moves.
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
-    from rich.status import Status
+
+    from jmsql.cli.listing import Listing
 
 __all__ = ["age", "console", "counted", "json_text", "print_json", "progress", "table", "working", "write"]
 
@@ -24,6 +24,8 @@ _WIDTH_WITHOUT_TERMINAL = 65536
 
 def console(*, error: bool = False) -> Console:
     """Return a console on standard output, or on standard error. Where it is no terminal, no line is broken."""
+    from rich.console import Console
+
     screen = Console(stderr=error, highlight=False)
     if not screen.is_terminal:
         screen.width = _WIDTH_WITHOUT_TERMINAL
@@ -58,6 +60,8 @@ def _json_value(value: object) -> str:
 
 def table(*columns: str, numbers: Sequence[str] = (), cut: Sequence[str] = (), spare: Sequence[str] = ()) -> Listing:
     """Make a table: `numbers` are set flush right, `cut` may be cut off, `spare` are left out first in little room."""
+    from jmsql.cli.listing import Listing
+
     return Listing(columns, numbers=numbers, cut=cut, spare=spare)
 
 
@@ -77,9 +81,9 @@ def age(timestamp: datetime | None) -> str:
     return f"{int(seconds)} s"
 
 
-def working(text: str) -> Status:
+def working(text: str) -> AbstractContextManager[object]:
     """Make a sign on standard error that something takes its time, for as long as it does; silent on no terminal."""
-    return console(error=True).status(text)
+    return console(error=True).status(text) if sys.stderr.isatty() else nullcontext()
 
 
 def progress(*, wanted: bool = True) -> Progress:

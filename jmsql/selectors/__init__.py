@@ -4,6 +4,6 @@ Pure: no SQL is executed here, and nothing is read or written.
 """
 
 from jmsql.selectors.selector import Selector
-from jmsql.selectors.sql import SelectorSQL
+from jmsql.selectors.selector_sql import SelectorSQL
 
 __all__ = ["Selector", "SelectorSQL"]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from jmsql.exceptions import InvalidSelectorException
 from jmsql.selectors.errors import SelectorError, invalid_selector
-from jmsql.selectors.evaluator import truth
-from jmsql.selectors.expressions import Expression
-from jmsql.selectors.indexing import indexable_expressions
-from jmsql.selectors.message_values import SelectableMessage, value_in
-from jmsql.selectors.sql import SelectorSQL, compile_condition
+
+# Programs without selectors load neither the parser nor the classes of expressions.
+if TYPE_CHECKING:
+    from jmsql.selectors.expressions import Expression
+    from jmsql.selectors.message_values import SelectableMessage
+    from jmsql.selectors.selector_sql import SelectorSQL
 
 __all__ = ["Selector"]
 
@@ -56,21 +57,28 @@ class Selector:
         Args:
             first: The number of the first placeholder, for a statement with several selectors.
         """
+        from jmsql.selectors.sql import compile_condition
+
         return compile_condition(self._condition, first)
 
     @property
     def indexable_expressions(self) -> tuple[str, ...]:
         """What an index on the messages has to have to serve the selector: expressions of SQL; none if no index can."""
+        from jmsql.selectors.indexing import indexable_expressions
+
         return indexable_expressions(self._condition)
 
     def matches(self, message: SelectableMessage) -> bool:
         """Tell whether the selector chooses a message."""
+        from jmsql.selectors.evaluator import truth
+        from jmsql.selectors.message_values import value_in
+
         return truth(self._condition, partial(value_in, message)) is True
 
 
 @lru_cache(maxsize=128)
 def _parse(text: str) -> Expression:
-    from jmsql.selectors.parser import parse  # here, so that programs without selectors do not load the parser
+    from jmsql.selectors.parser import parse
 
     try:
         return parse(text)

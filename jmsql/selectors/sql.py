@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import NamedTuple
 
 from jmsql.postgresql_text import to_postgresql
 from jmsql.selectors.evaluator import compare, is_number
@@ -37,18 +36,9 @@ from jmsql.selectors.expressions import (
     Wildcard,
 )
 from jmsql.selectors.headers import DELIVERY_MODES, UNKNOWN_UNTIL_DELIVERY
+from jmsql.selectors.selector_sql import SelectorSQL
 
-__all__ = ["SelectorSQL", "compile_condition"]
-
-
-class SelectorSQL(NamedTuple):
-    """A condition for a WHERE clause on ``message as m``."""
-
-    condition: str
-    """SQL with psycopg's named placeholders, ``%(selector_0)s`` and so on; each states its type."""
-    parameters: dict[str, object]
-    """The values of the placeholders."""
-
+__all__ = ["compile_condition"]
 
 _HEADERS = {
     "JMSDeliveryMode": "(case m.jms_delivery_mode when 1 then 'NON_PERSISTENT' else 'PERSISTENT' end)",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from jmsql.cli.destinations.selector import read_selector
 from jmsql.cli.options import Json, Schema, Url, open_database
@@ -50,6 +49,8 @@ def index(
 
 
 def _make(runner: AutocommitRunner, queue: str, selector: str, *, as_json: bool) -> None:
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     error = console(error=True)
     with Progress(
         SpinnerColumn(),

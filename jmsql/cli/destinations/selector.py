@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from jmsql.cli.options import Json, QueueName, Schema, Url, open_database
 from jmsql.cli.output import console, counted, print_json, working
@@ -67,11 +66,11 @@ def explain(
         print_json(document | {"advice": _advice(queue, explanation)})
         return
     screen = console()
-    screen.print(Text("condition", "bold"))
+    screen.print("condition", style="bold")
     screen.print(f"  {explanation.condition}", markup=False)
     for name, value in explanation.parameters.items():
         screen.print(f"  {name} = {value!r}", markup=False)
-    screen.print(Text("\nplan", "bold"))
+    screen.print("\nplan", style="bold")
     for line in explanation.plan:
         screen.print(f"  {line}", markup=False)
     screen.print(

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from jmsql.cli.options import read_destination
-from jmsql.client._sync.connection.connection import Connection
-from jmsql.client._sync.exchange.consumer import MessageConsumer
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.administration.administration import Administration
 from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.postgresql_text import from_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.inspection import BrowsedMessage
 from jmsql.store.subscriptions import SubscriptionChange
+
+if TYPE_CHECKING:
+    from jmsql.client._sync.connection.connection import Connection
+    from jmsql.client._sync.exchange.consumer import MessageConsumer
+    from jmsql.client.administration.administration import Administration
 
 __all__ = ["ClientId", "DestinationName", "Shared", "Source", "SubscriptionName"]
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from jmsql.client._sync.connection.factory import ConnectionFactory, default_url
-from jmsql.client.administration.administered_objects import AdministeredObject, AdministeredObjects
 from jmsql.client.administration.history import History
+from jmsql.client.default_url import default_url
 from jmsql.destinations import Destination, Queue, Topic, named_destination, require_topic
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
@@ -34,8 +33,12 @@ from jmsql.store.statement import in_transaction
 from jmsql.store.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
 from jmsql.timings import Timings
 
+# Not loaded for what a command lists: connections take five times as long to load as all else here.
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+
+    from jmsql.client._sync.connection.factory import ConnectionFactory
+    from jmsql.client.administration.administered_objects import AdministeredObject, AdministeredObjects
 
 __all__ = ["Administration"]
 
@@ -58,14 +61,16 @@ class Administration:
 
     def __init__(self, database: str | ConnectionFactory | Engine | None = None, *, schema: str | None = None) -> None:
         timings = Timings()
-        if isinstance(database, ConnectionFactory):
-            timings = database.timings
-            schema = schema or database.schema
-            database = database.url
+        if database is not None and not isinstance(database, str):
+            from jmsql.client._sync.connection.factory import ConnectionFactory
+
+            if isinstance(database, ConnectionFactory):
+                timings = database.timings
+                schema = schema or database.schema
+                database = database.url
         name, url_or_engine = schema or DEFAULT_SCHEMA, database
         self._where = _shown(url_or_engine)
         self._runner = LazyRunner(lambda: open_runner(url_or_engine or default_url(name), name, timings), name)
-        self._objects = AdministeredObjects(self._runner)
         self._history = History(self._runner, timings.prune_lock_timeout)
 
     def connect(self) -> None:
@@ -428,7 +433,7 @@ class Administration:
         Raises:
             JMSException: It is no such object, or a temporary destination; or the name is empty or too long.
         """
-        self._objects.bind(name, administered)
+        self._objects().bind(name, administered)
 
     def unbind(self, name: str) -> None:
         """Forget what is bound to a name.
@@ -436,11 +441,16 @@ class Administration:
         Raises:
             JMSException: Nothing is.
         """
-        self._objects.unbind(name)
+        self._objects().unbind(name)
 
     def bindings(self) -> dict[str, AdministeredObject]:
         """Return the administered objects that are bound, by name."""
-        return self._objects.all()
+        return self._objects().all()
+
+    def _objects(self) -> AdministeredObjects:
+        from jmsql.client.administration.administered_objects import AdministeredObjects
+
+        return AdministeredObjects(self._runner)
 
     def close(self) -> None:
         """End the connection."""

@@ -9,8 +9,7 @@ import psycopg
 import pytest
 
 from jmsql.messages import Message
-from jmsql.selectors import Selector
-from jmsql.selectors.sql import SelectorSQL
+from jmsql.selectors import Selector, SelectorSQL
 from jmsql.store.identifier import in_schema
 
 

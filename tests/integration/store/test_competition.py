@@ -10,8 +10,7 @@ from typing import cast
 
 import pytest
 
-from jmsql.selectors import Selector
-from jmsql.selectors.sql import SelectorSQL
+from jmsql.selectors import Selector, SelectorSQL
 from jmsql.store import receive
 from jmsql.store.acknowledge import Recipient
 from jmsql.store.redelivery import Release

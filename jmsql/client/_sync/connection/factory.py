@@ -11,36 +11,15 @@ from jmsql.client._sync.connection.connection import Connection
 from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.default_url import default_url
 from jmsql.concurrency.threads import in_thread
 from jmsql.public_names import set_module
 from jmsql.store.engine import endpoint
-from jmsql.store.migration import migrate
 from jmsql.timings import Timings
 
-__all__ = ["ConnectionFactory", "default_url"]
+__all__ = ["ConnectionFactory"]
 
 AnyConnection = TypeVar("AnyConnection", bound=Connection)
-
-
-def default_url(schema: str) -> str:
-    """Return the URL of the database to use where none is named.
-
-    That is what the environment variable ``JMSQL_URL`` says, else the embedded server, which is started if need be. As
-    nobody else looks after that one, its schema is made and brought up to date.
-
-    Args:
-        schema: The PostgreSQL schema of jmsql's tables.
-
-    Raises:
-        ResourceAllocationException: There is no embedded server, or it does not start.
-    """
-    if url := os.environ.get("JMSQL_URL"):
-        return url
-    from jmsql.embedded import start_server  # an extra, imported where it is used
-
-    url = start_server().url
-    migrate(url, schema)
-    return url
 
 
 @set_module("jmsql")

@@ -1,0 +1,78 @@
+"""The values of a command's parameters: what has its type already is not converted.
+
+Typer converts by pydantic, which takes a quarter of the time in which a command starts. It does so even for defaults,
+and for text that stays text.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from functools import cached_property
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+__all__ = ["convert_only_what_needs_it"]
+
+
+def convert_only_what_needs_it(command: Any) -> None:
+    """Have the parameters of a command, or of all in a group, take a value as it is where that has their type.
+
+    Args:
+        command: A command or group of Typer's.
+    """
+    command.get_params = _Parameters(command)
+    for each in getattr(command, "commands", {}).values():
+        convert_only_what_needs_it(each)
+
+
+class _Parameters:
+    """Returns the parameters of a command, with that for its help.
+
+    Args:
+        command: The command.
+    """
+
+    def __init__(self, command: Any) -> None:
+        self._get_params = command.get_params
+        self._callback = command.callback
+
+    @cached_property
+    def _kinds(self) -> dict[str, Any]:
+        return {} if self._callback is None else get_type_hints(inspect.unwrap(self._callback))
+
+    def __call__(self, context: Any) -> list[Any]:
+        parameters: list[Any] = self._get_params(context)
+        for parameter in parameters:
+            if not isinstance(parameter.process_value, _Processing):
+                parameter.process_value = _Processing(parameter, _without_none(self._kinds.get(parameter.name)))
+        return parameters
+
+
+class _Processing:
+    """Does what a parameter does with its value.
+
+    Args:
+        parameter: The parameter.
+        kind: The type of its value; None if all but a missing value may have to be converted.
+    """
+
+    def __init__(self, parameter: Any, kind: Any) -> None:
+        self._parameter = parameter
+        self._convert = parameter.process_value
+        self._kind = kind
+
+    def __call__(self, context: Any, value: Any) -> Any:
+        parameter = self._parameter
+        if value is None and not parameter.required:
+            value = () if parameter.multiple else None
+        elif type(value) is not self._kind:
+            return self._convert(context, value)
+        return value if parameter.callback is None else parameter.callback(context, parameter, value)
+
+
+def _without_none(kind: Any) -> Any:
+    """Return the type of what is given, for a parameter that may be left out."""
+    if get_origin(kind) not in {Union, types.UnionType}:
+        return kind
+    [given] = (each for each in get_args(kind) if each is not types.NoneType)
+    return given
