@@ -2,29 +2,72 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from jmsql import Connection, ConnectionFactory, Message, Queue, Session
+from jmsql.testing import FAST_TIMINGS
+from jmsql.testing.database import SessionDatabase
 from tests.compliance.places import Place, PlaceKind, make_place
 from tests.compliance.selecting import Selecting
+from tests.leadership import SUSPEND_MAINTENANCE
+
+_SESSIONS = 4
+"""How many sessions that use the database at once a shared connection has connections for."""
+
+_numbers = itertools.count(1)
 
 
 @pytest.fixture
 def jmsql_factory(jmsql_factory: ConnectionFactory, request: pytest.FixtureRequest) -> ConnectionFactory:
     """A connection factory on an empty schema, whose clients do the maintenance if the test is marked `maintained`."""
-    if request.node.get_closest_marker("maintained") is None:
+    if not _is_maintained(request):
         request.getfixturevalue("maintenance_suspended")
     return jmsql_factory
 
 
+@pytest.fixture(scope="module")
+def shared_connection(_jmsql_database: SessionDatabase, jmsql_schema: str) -> Iterator[Connection]:
+    """One connection for all tests of a module: each has sessions and a queue of its own, on a schema that has others.
+
+    To connect costs ten times as much as to send a message and receive it. A module says that it shares one by
+    `pytest.mark.usefixtures`. No test of it may empty the schema; those that stop their connection, or use the
+    database of a session, are marked `own_connection`.
+    """
+    with _connect_for_module(_jmsql_database, jmsql_schema) as connection:
+        # Opens what tests use: what a test opens, it has to close.
+        sessions = [connection.create_session() for _ in range(_SESSIONS)]
+        for session in sessions:
+            session.create_producer(Queue("first")).send(Message())
+        for session in sessions:
+            session.close()
+        yield connection
+
+
 @pytest.fixture
-def connection(jmsql_factory: ConnectionFactory) -> Iterator[Connection]:
-    """A started connection to an empty store, with a client identifier, so that it can have durable subscriptions."""
-    with jmsql_factory.create_connection() as connection:
-        connection.client_id = "compliance"
-        connection.start()
+def connection(request: pytest.FixtureRequest) -> Iterator[Connection]:
+    """A started connection with a client identifier, so that it can have durable subscriptions.
+
+    Its store is empty, unless the module shares a connection.
+    """
+    if _shares_connection(request) and request.node.get_closest_marker("own_connection") is None:
+        shared: Connection = request.getfixturevalue("shared_connection")
+        database: SessionDatabase = request.getfixturevalue("_jmsql_database")
+        if _is_maintained(request):
+            database.execute("delete from jmsql_internal.leadership")
+        yield shared
+        shared._sessions.close()
+        if _is_maintained(request):
+            database.execute(SUSPEND_MAINTENANCE)
+        return
+    if _shares_connection(request):
+        factory = _factory(request.getfixturevalue("_jmsql_database"), request.getfixturevalue("jmsql_schema"))
+    else:
+        factory = request.getfixturevalue("jmsql_factory")
+    with _connect(factory) as connection:
         yield connection
 
 
@@ -35,21 +78,49 @@ def session(connection: Connection) -> Session:
 
 
 @pytest.fixture
-def queue() -> Queue:
-    return Queue("compliance")
+def queue(request: pytest.FixtureRequest) -> Queue:
+    """A queue without messages."""
+    return Queue(f"compliance-{next(_numbers)}" if _shares_connection(request) else "compliance")
+
+
+def _factory(database: SessionDatabase, schema: str) -> ConnectionFactory:
+    return ConnectionFactory(database.url, schema=schema, timings=FAST_TIMINGS)
+
+
+@contextmanager
+def _connect(factory: ConnectionFactory) -> Iterator[Connection]:
+    with factory.create_connection() as connection:
+        connection.client_id = f"compliance {next(_numbers)}"
+        connection.start()
+        yield connection
+
+
+@contextmanager
+def _connect_for_module(database: SessionDatabase, schema: str) -> Iterator[Connection]:
+    database.clean()
+    database.execute(SUSPEND_MAINTENANCE)
+    with _connect(_factory(database, schema)) as connection:
+        yield connection
+
+
+def _shares_connection(request: pytest.FixtureRequest) -> bool:
+    return "shared_connection" in request.fixturenames
+
+
+def _is_maintained(request: pytest.FixtureRequest) -> bool:
+    return request.node.get_closest_marker("maintained") is not None
 
 
 @pytest.fixture(params=list(PlaceKind), ids=lambda kind: kind.value)
-def place(request: pytest.FixtureRequest, connection: Connection) -> Place:
+def place(request: pytest.FixtureRequest, connection: Connection, queue: Queue) -> Place:
     """A place where messages wait: the test is run with each kind."""
-    return make_place(request.param, connection)
+    return make_place(request.param, connection, queue.name)
 
 
 @pytest.fixture(scope="module")
-def selecting(jmsql_url: str, jmsql_schema: str) -> Iterator[Selecting]:
+def selecting(_jmsql_database: SessionDatabase, jmsql_schema: str) -> Iterator[Selecting]:
     """One connection for all selectors of a module, of which there are many; each meets a queue of its own."""
-    with ConnectionFactory(jmsql_url, schema=jmsql_schema).create_connection() as connection:
-        connection.start()
+    with _connect_for_module(_jmsql_database, jmsql_schema) as connection:
         selecting = Selecting(connection.create_session())
         selecting.chosen(None, [Message()])  # opens what is opened on first use: what a test opens, it has to close
         yield selecting

@@ -11,8 +11,6 @@ from jmsql import Connection, Destination, MessageConsumer, Session, Topic
 
 __all__ = ["Place", "PlaceKind", "make_place"]
 
-_NAME = "compliance"
-
 MakeConsumer = Callable[[Session, Any], MessageConsumer]
 
 
@@ -42,44 +40,51 @@ class Place:
         return self._make_consumer(session, self.destination)
 
 
-def make_place(kind: PlaceKind, connection: Connection) -> Place:
-    """Make a place of a kind, for the sessions of a connection with a client identifier."""
+def make_place(kind: PlaceKind, connection: Connection, name: str) -> Place:
+    """Make a place of a kind, for the sessions of a connection with a client identifier.
+
+    Args:
+        kind: The kind.
+        connection: The connection.
+        name: What the destination and the subscription are called.
+    """
     session = connection.create_session()
     match kind:
         case PlaceKind.QUEUE:
-            return Place(session.create_queue(_NAME), Session.create_consumer)
+            return Place(session.create_queue(name), Session.create_consumer)
         case PlaceKind.TEMPORARY_QUEUE:
             return Place(session.create_temporary_queue(), Session.create_consumer)
         case PlaceKind.TOPIC:
-            return _shared(session, session.create_topic(_NAME))
+            return _shared(session, session.create_topic(name), name)
         case PlaceKind.TEMPORARY_TOPIC:
-            return _shared(session, session.create_temporary_topic())
+            return _shared(session, session.create_temporary_topic(), name)
         case PlaceKind.DURABLE_SUBSCRIPTION:
-            return _durable(session, _OneAtATime())
+            return _durable(session, name, _OneAtATime(name))
         case PlaceKind.SHARED_DURABLE_SUBSCRIPTION:
-            return _durable(session, lambda session, topic: session.create_shared_durable_consumer(topic, _NAME))
+            return _durable(session, name, lambda session, topic: session.create_shared_durable_consumer(topic, name))
 
 
 class _OneAtATime:
     """Makes the consumer of a durable subscription, and closes the one before, since there can be only one."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._consumer: MessageConsumer | None = None
 
     def __call__(self, session: Session, topic: Topic) -> MessageConsumer:
         if self._consumer is not None:
             self._consumer.close()
-        self._consumer = session.create_durable_consumer(topic, _NAME)
+        self._consumer = session.create_durable_consumer(topic, self._name)
         return self._consumer
 
 
-def _shared(session: Session, topic: Topic) -> Place:
-    place = Place(topic, lambda session, topic: session.create_shared_consumer(topic, _NAME))
+def _shared(session: Session, topic: Topic, name: str) -> Place:
+    place = Place(topic, lambda session, topic: session.create_shared_consumer(topic, name))
     place.consumer(session)  # takes nothing, and keeps the subscription between consumers
     return place
 
 
-def _durable(session: Session, make_consumer: MakeConsumer) -> Place:
-    place = Place(session.create_topic(_NAME), make_consumer)
+def _durable(session: Session, name: str, make_consumer: MakeConsumer) -> Place:
+    place = Place(session.create_topic(name), make_consumer)
     place.consumer(session).close()
     return place

@@ -9,6 +9,8 @@ from jmsql.testing import drain, wait_for
 from tests.compliance.places import Place
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
+pytestmark = pytest.mark.usefixtures("shared_connection")
+
 TEXTS = ["a", "b", "c", "d", "e"]
 
 
@@ -101,9 +103,9 @@ def test_recover_lets_more_urgent_messages_come_first(
 
 @pytest.mark.requirement("session.CLIENT_ACKNOWLEDGE")
 def test_acknowledging_covers_the_messages_of_all_the_sessions_consumers(
-    client_session: Session, session: Session, consumer: MessageConsumer
+    client_session: Session, session: Session, consumer: MessageConsumer, queue: Queue
 ) -> None:
-    other = Queue("other")
+    other = Queue(f"{queue.name} other")
     send_texts(session, other, "x", "y")
     other_consumer = client_session.create_consumer(other)
     assert texts_of(drain(consumer)) == TEXTS

@@ -13,7 +13,15 @@ from jmsql.testing import drain
 from tests.compliance.places import Place
 from tests.texts import receive_texts, send_texts, texts_of
 
+pytestmark = pytest.mark.usefixtures("shared_connection")
+
 TEXTS = ["a", "b", "c"]
+
+
+@pytest.fixture
+def answers(queue: Queue) -> Queue:
+    """Another queue without messages."""
+    return Queue(f"{queue.name} answers")
 
 
 @pytest.fixture
@@ -55,8 +63,9 @@ def test_messages_received_in_a_transaction_are_gone_when_it_is_committed(
 
 @pytest.mark.requirement("session.transactions")
 @pytest.mark.case("session-commit-01")
-def test_sending_and_receiving_are_one_unit(transacted: Session, session: Session, place: Place) -> None:
-    answers = Queue("answers")
+def test_sending_and_receiving_are_one_unit(
+    transacted: Session, session: Session, place: Place, answers: Queue
+) -> None:
     send_texts(session, place.destination, *TEXTS)
     consumer, producer = place.consumer(transacted), transacted.create_producer(answers)
     for text in receive_texts(consumer, 2):
@@ -81,9 +90,8 @@ def test_transaction_does_not_receive_what_it_sends(transacted: Session, place: 
 @pytest.mark.requirement("session.ack.closedconsumer", "session.transactions")
 @pytest.mark.case("session-commit-02")
 def test_commit_covers_producers_and_consumers_that_are_closed(
-    transacted: Session, session: Session, place: Place
+    transacted: Session, session: Session, place: Place, answers: Queue
 ) -> None:
-    answers = Queue("answers")
     send_texts(session, place.destination, *TEXTS)
     with place.consumer(transacted) as consumer:
         assert receive_texts(consumer, 2) == ["a", "b"]
@@ -104,8 +112,7 @@ def test_commit_of_nothing_changes_nothing(transacted: Session, session: Session
 
 
 @pytest.mark.requirement("session.transactions")
-def test_listener_commits(transacted: Session, session: Session, place: Place) -> None:
-    answers = Queue("answers")
+def test_listener_commits(transacted: Session, session: Session, place: Place, answers: Queue) -> None:
     producer = transacted.create_producer(answers)
 
     def answer(message: Message) -> None:
@@ -121,19 +128,19 @@ def test_listener_commits(transacted: Session, session: Session, place: Place) -
 
 
 @pytest.fixture
-def table(jmsql_clean_url: str) -> Iterator[None]:
+def table(jmsql_url: str) -> Iterator[None]:
     """A table which finds at the commit that a row is there twice."""
-    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+    with psycopg.connect(jmsql_url, autocommit=True) as connection:
         connection.execute("create table delivered (number int unique deferrable initially deferred)")
         yield
         connection.execute("drop table delivered")
 
 
+@pytest.mark.own_connection
 @pytest.mark.requirement("session.transactions.commitrolledback", "message.redelivered.receive")
 def test_commit_that_ends_in_a_rollback_says_so(
-    transacted: Session, session: Session, place: Place, table: None
+    transacted: Session, session: Session, place: Place, table: None, answers: Queue
 ) -> None:
-    answers = Queue("answers")
     send_texts(session, place.destination, *TEXTS)
     consumer = place.consumer(transacted)
     assert receive_texts(consumer, 2) == ["a", "b"]
@@ -154,6 +161,7 @@ def test_commit_that_ends_in_a_rollback_says_so(
     transacted.commit()
 
 
+@pytest.mark.own_connection
 @pytest.mark.requirement("session.transactions.commitrolledback")
 def test_commit_after_a_statement_failed_is_a_rollback(transacted: Session, session: Session, place: Place) -> None:
     send_texts(session, place.destination, *TEXTS)

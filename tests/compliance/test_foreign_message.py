@@ -24,7 +24,11 @@ from jmsql.testing import drain
 from jmsql.types import Byte, Char, Float, ForeignMessage, Short
 from tests.compliance.contents import body_of, properties_of
 
-pytestmark = [pytest.mark.requirement("message.foreign"), pytest.mark.case("message-foreign-01")]
+pytestmark = [
+    pytest.mark.requirement("message.foreign"),
+    pytest.mark.case("message-foreign-01"),
+    pytest.mark.usefixtures("shared_connection"),
+]
 
 PROPERTIES = {"color": "blue", "weight": Short(5), "JMSXGroupID": "group", "JMS_other_vendor": True}
 

@@ -9,6 +9,8 @@ from jmsql.testing import drain
 from tests.compliance.filled_messages import CLASSES, filled
 from tests.exchange import exchange
 
+pytestmark = pytest.mark.usefixtures("shared_connection")
+
 IDENTIFIERS = ("order 7", "", " ", "ID:", "it's", "名前 😀", "\0", "\ud800", "\ufffe0", "x" * 100_000)
 NATIVE = (b"", b"abc", b"\0\1\2", bytes(range(256)), b"\xff\xfe", b"\xed\xa0\x80", "名前".encode())
 

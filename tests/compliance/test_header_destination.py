@@ -10,7 +10,7 @@ from tests.compliance.places import Place
 from tests.exchange import exchange
 from tests.texts import receive
 
-pytestmark = pytest.mark.requirement("message.destination")
+pytestmark = [pytest.mark.requirement("message.destination"), pytest.mark.usefixtures("shared_connection")]
 
 
 @pytest.mark.case("header-destination-01")

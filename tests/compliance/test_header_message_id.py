@@ -9,6 +9,8 @@ from jmsql.testing import drain
 from tests.compliance.filled_messages import CLASSES, filled
 from tests.exchange import exchange
 
+pytestmark = pytest.mark.usefixtures("shared_connection")
+
 
 @pytest.mark.requirement("message.identifier")
 @pytest.mark.case("header-message-id-01")

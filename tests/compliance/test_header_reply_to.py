@@ -9,7 +9,7 @@ from tests.compliance.filled_messages import CLASSES, filled
 from tests.exchange import exchange
 from tests.texts import receive
 
-pytestmark = pytest.mark.requirement("message.replyTo")
+pytestmark = [pytest.mark.requirement("message.replyTo"), pytest.mark.usefixtures("shared_connection")]
 
 
 @pytest.mark.case("header-reply-to-01")

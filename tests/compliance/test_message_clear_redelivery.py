@@ -9,7 +9,10 @@ from tests.compliance.contents import body_of, properties_of
 from tests.compliance.filled_messages import BODIES, CLASSES, filled
 from tests.texts import receive
 
-pytestmark = pytest.mark.requirement("message.method.clearProperties", "message.method.clearBody")
+pytestmark = [
+    pytest.mark.requirement("message.method.clearProperties", "message.method.clearBody"),
+    pytest.mark.usefixtures("shared_connection"),
+]
 
 
 def receive_and_clear(consumer: MessageConsumer) -> None:

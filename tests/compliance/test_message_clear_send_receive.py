@@ -10,6 +10,8 @@ from tests.compliance.filled_messages import BODIES, CLASSES, FILL, NEW_BODIES, 
 from tests.exchange import exchange
 from tests.texts import receive
 
+pytestmark = pytest.mark.usefixtures("shared_connection")
+
 
 @pytest.mark.requirement("message.method.clearBody", "message.bytes.method.clearBody")
 @pytest.mark.case("message-clear-send-receive-01")

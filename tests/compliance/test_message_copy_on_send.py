@@ -20,6 +20,8 @@ from jmsql.testing import drain
 from tests.compliance.contents import body_of, properties_of
 from tests.compliance.filled_messages import BODIES, CLASSES, filled
 
+pytestmark = pytest.mark.usefixtures("shared_connection")
+
 
 def change(message: Message) -> None:
     match message:

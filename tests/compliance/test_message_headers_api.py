@@ -12,6 +12,8 @@ import pytest
 from jmsql import Connection, DeliveryMode, JMSContext, JMSException, Message, Queue, Session, TextMessage, Topic
 from tests.compliance.filled_messages import CLASSES, filled
 
+pytestmark = pytest.mark.usefixtures("shared_connection")
+
 OF_THE_CLIENT: dict[str, Any] = {
     "jms_message_id": "ID:of the client",
     "jms_timestamp": 1,

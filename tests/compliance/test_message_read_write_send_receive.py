@@ -26,6 +26,8 @@ from tests.compliance.contents import body_of, properties_of
 from tests.compliance.filled_messages import BODIES, CLASSES, FILL, filled
 from tests.exchange import exchange
 
+pytestmark = pytest.mark.usefixtures("shared_connection")
+
 VALUES: dict[str, Any] = {
     "boolean": True,
     "byte": 1,

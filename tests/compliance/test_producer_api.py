@@ -26,6 +26,8 @@ from jmsql import (
 from jmsql.testing import drain
 from tests.background import Background
 
+pytestmark = pytest.mark.usefixtures("shared_connection")
+
 DEFAULTS = {
     "disable_message_id": False,
     "disable_message_timestamp": False,

@@ -11,6 +11,8 @@ from tests.compliance.contents import properties_of
 from tests.compliance.filled_messages import CLASSES, filled
 from tests.exchange import exchange
 
+pytestmark = pytest.mark.usefixtures("shared_connection")
+
 PROPERTIES: dict[str, PropertyValue] = {
     "boolean": True,
     "byte": Byte(-128),

@@ -9,6 +9,8 @@ from jmsql.testing import drain
 from tests.compliance.places import Place
 from tests.texts import receive
 
+pytestmark = pytest.mark.usefixtures("shared_connection")
+
 RELEASE = {AcknowledgeMode.TRANSACTED: Session.rollback, AcknowledgeMode.CLIENT: Session.recover}
 MODES = pytest.mark.parametrize("mode", list(RELEASE))
 

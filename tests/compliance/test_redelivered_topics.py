@@ -8,6 +8,8 @@ from jmsql import AcknowledgeMode, Connection, Message, Session, Topic
 from jmsql.testing import drain
 from tests.texts import send_texts
 
+pytestmark = pytest.mark.usefixtures("shared_connection")
+
 NEWS = Topic("news")
 TEXTS = ["a", "b", "c"]
 

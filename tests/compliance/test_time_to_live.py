@@ -11,7 +11,10 @@ import pytest
 from jmsql import Destination, JMSException, Message, MessageProducer, Queue, Session, Topic
 from tests.texts import receive
 
-pytestmark = pytest.mark.requirement("message.expiration.send", "message.expiration.receive")
+pytestmark = [
+    pytest.mark.requirement("message.expiration.send", "message.expiration.receive"),
+    pytest.mark.usefixtures("shared_connection"),
+]
 
 LIFETIMES = pytest.mark.parametrize("time_to_live", [30, 12.345, timedelta(hours=1), timedelta(days=30_000)])
 

@@ -9,6 +9,8 @@ from jmsql.testing import drain
 from tests.compliance.places import Place
 from tests.texts import receive_texts, send_texts, texts_of
 
+pytestmark = pytest.mark.usefixtures("shared_connection")
+
 
 @pytest.mark.requirement("session.recover.IllegalStateException")
 @pytest.mark.case("session-transacted-recover-01")
