@@ -60,6 +60,8 @@ def connection(request: pytest.FixtureRequest) -> Iterator[Connection]:
             database.execute("delete from jmsql_internal.leadership")
         yield shared
         shared._sessions.close()
+        for table in ("delivery", "message", "delayed_message"):
+            database.execute(f"delete from jmsql_internal.{table}")
         if _is_maintained(request):
             database.execute(SUSPEND_MAINTENANCE)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from jmsql import (
     AcknowledgeMode,
     BytesMessage,
-    ConnectionFactory,
+    Connection,
     DeliveryMode,
     InvalidDestinationException,
     JMSContext,
@@ -30,14 +30,16 @@ from jmsql import (
 from jmsql.testing import drain, wait_for
 from jmsql.types import Short
 
+pytestmark = pytest.mark.usefixtures("shared_connection")
+
 PATIENCE = 10.0
+
 QUEUE = Queue("compliance")
 
 
 @pytest.fixture
-def context(jmsql_factory: ConnectionFactory) -> Iterator[JMSContext]:
-    with jmsql_factory.create_context() as context:
-        yield context
+def context(connection: Connection) -> JMSContext:
+    return JMSContext(connection.create_session(), connection)
 
 
 @pytest.fixture
@@ -232,18 +234,19 @@ class TestSettings:
         assert (message.jms_delivery_time > 0) is (not disable or delay == 0.05)
 
     @pytest.mark.parametrize("what", ["time_to_live", "delivery_delay"])
-    def test_in_a_transaction_times_count_from_the_send(self, jmsql_factory: ConnectionFactory, what: str) -> None:
-        with jmsql_factory.create_context(session_mode=AcknowledgeMode.TRANSACTED) as context:
-            message = context.create_text_message("text")
-            context.create_producer(**{what: 0.2}).send(QUEUE, message)  # type: ignore[arg-type]
-            until = message.jms_expiration or message.jms_delivery_time
-            assert until == message.jms_timestamp + 200
-            clock = context._own_session._sending.clock
-            wait_for(lambda: clock.milliseconds() > until)
-            context.commit()
-            received = context.create_consumer(QUEUE).receive(0 if what == "time_to_live" else PATIENCE)
-            assert (received is None) is (what == "time_to_live")
-            context.commit()
+    def test_in_a_transaction_times_count_from_the_send(self, connection: Connection, what: str) -> None:
+        session = connection.create_session(acknowledge_mode=AcknowledgeMode.TRANSACTED)
+        context = JMSContext(session, connection)
+        message = context.create_text_message("text")
+        context.create_producer(**{what: 0.2}).send(QUEUE, message)  # type: ignore[arg-type]
+        until = message.jms_expiration or message.jms_delivery_time
+        assert until == message.jms_timestamp + 200
+        clock = context._own_session._sending.clock
+        wait_for(lambda: clock.milliseconds() > until)
+        context.commit()
+        received = context.create_consumer(QUEUE).receive(0 if what == "time_to_live" else PATIENCE)
+        assert (received is None) is (what == "time_to_live")
+        context.commit()
 
 
 class TestProperties:
