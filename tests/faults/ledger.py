@@ -93,6 +93,10 @@ class Ledger:
         with psycopg.connect(self._url) as connection:
             connection.execute(_TABLES)
 
+    def used_channels(self) -> set[str]:
+        """The channels to which something was sent."""
+        return {channel for (channel,) in self._rows("select distinct channel from business.sent")}
+
     def waiting(self) -> int:
         """How many messages are still on their way."""
         return sum(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import ipaddress
 import os
 import shlex
@@ -17,7 +18,9 @@ import platformdirs
 from jmsql.embedded.account import ServerAccount
 from jmsql.embedded.installation import find_installation
 
-__all__ = ["Network", "can_make_networks", "listening_programs"]
+__all__ = ["Network", "can_make_networks", "enter", "listening_programs"]
+
+_CLONE_NEWNET = 0x40000000
 
 _NETWORKS = 8192
 """How many networks can stand side by side, each with eight addresses below 10.224.0.0."""
@@ -65,9 +68,9 @@ class Network:
         self.pass_on()
 
     @property
-    def command(self) -> list[str]:
-        """What stands before a command that is to run on the clients' host."""
-        return ["ip", "netns", "exec", self._clients]
+    def clients(self) -> str:
+        """The namespace that is the clients' host, for `enter`."""
+        return self._clients
 
     def swallow(self) -> None:
         """Drop every packet from now on, without a word to either side."""
@@ -94,6 +97,13 @@ class Network:
     def _forward(self, *, on: bool) -> None:
         setting = f"echo {int(on)} > /proc/sys/net/ipv4/ip_forward"
         _ip("netns", "exec", self._router, "sh", "-c", setting)
+
+
+def enter(namespace: str) -> None:
+    """Let this thread, and those that it starts, be on the host that a namespace is."""
+    with Path("/run/netns", namespace).open("rb") as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
 
 
 def listening_programs(directory: Path, address: str) -> Path:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,10 +15,11 @@ from pathlib import Path
 from jmsql import ConnectionFactory
 from jmsql.testing import wait_for
 from tests.faults.faulty_server import faulty_server
-from tests.faults.ledger import Account, Ledger
+from tests.faults.ledger import CHANNELS, Account, Ledger
 from tests.faults.network import Network, can_make_networks
 from tests.faults.proxy import CutPoint, CuttingProxy
-from tests.faults.work import AT_WORK, NEWS, SUBSCRIBERS
+from tests.faults.work import AT_WORK, NEWS, SUBSCRIBERS, work
+from tests.forked import ForkedProcess
 from tests.integration.pooler.pgbouncer import pgbouncer
 
 __all__ = ["Report", "Storm"]
@@ -86,7 +86,7 @@ class _Clients:
         self._network = network
         self._directory = directory
         self._seed = seed
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, ForkedProcess] = {}
         self._started: Counter[str] = Counter()
         self.defects: list[str] = []
 
@@ -96,25 +96,18 @@ class _Clients:
         self._log(name).unlink(missing_ok=True)
         self._started[name] += 1
         seed = f"{self._seed} {self._started[name]}"
-        host = self._network.command if route == _NETWORK and self._network is not None else []
-        with self._log(name).open("ab") as log:
-            self._running[name] = subprocess.Popen(
-                [*host, sys.executable, "-m", "tests.faults.work", name, seed, self._urls[route], *roles],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        host = self._network.clients if route == _NETWORK and self._network is not None else None
+        self._running[name] = ForkedProcess(work, host, name, seed, self._urls[route], *roles, log=self._log(name))
 
     def wait_until_at_work(self) -> None:
         """Return when all processes have begun."""
         for name in self._running:
-            wait_for(lambda name=name: AT_WORK in self._log(name).read_text(), _PATIENCE)  # type: ignore[misc]
+            wait_for(lambda name=name: self._is_at_work(name), _PATIENCE)  # type: ignore[misc]
 
     def kill(self, name: str) -> None:
         """End a process as nothing can prevent."""
         self.look()
-        self._running[name].kill()
-        self._running.pop(name).wait()
+        self._running.pop(name).kill()
 
     def freeze(self, name: str, seconds: float) -> None:
         """Let a process do nothing for a while."""
@@ -124,37 +117,35 @@ class _Clients:
 
     def with_process(self, process: int | None) -> str | None:
         """Return the name of a process, if it is one of these."""
-        return next((name for name, running in self._running.items() if running.pid == process), None)
+        return next((name for name, running in self._running.items() if running.process_id == process), None)
 
     def end(self, *names: str) -> None:
         """Let processes end in order."""
         for name in names:
-            self._running[name].terminate()
+            self._running[name].send_signal(signal.SIGTERM)
         for name in names:
-            try:
-                self._running[name].wait(_PATIENCE)
-            except subprocess.TimeoutExpired:
+            if self._running[name].wait(_PATIENCE) is None:
                 self.defects.append(f"{name} does not end: {self._end_of_log(name)}")
-                self._running[name].kill()
-                self._running[name].wait()
         self.look()
         for name in names:
-            del self._running[name]
+            self._running.pop(name).kill()
 
     def look(self) -> None:
         """Take note of processes that have ended by themselves."""
         for name, process in self._running.items():
-            if process.poll():
-                self.defects.append(f"{name} ended with exit code {process.returncode}: {self._end_of_log(name)}")
+            if process.exit_code():
+                self.defects.append(f"{name} ended with exit code {process.exit_code()}: {self._end_of_log(name)}")
 
     def close(self) -> None:
         """End those that still run."""
         for process in self._running.values():
             process.kill()
-            process.wait()
 
     def _log(self, name: str) -> Path:
         return self._directory / f"{name}.log"
+
+    def _is_at_work(self, name: str) -> bool:
+        return self._log(name).exists() and AT_WORK in self._log(name).read_text()
 
     def _end_of_log(self, name: str) -> str:
         text = self._log(name).read_text(errors="replace")
@@ -177,13 +168,16 @@ class Storm:
         self._tell = tell
         self._report = Report(seed)
 
-    def run(self, seconds: float, pause: float = 1.0, longest: float = 3.0) -> Report:
+    def run(
+        self, seconds: float = math.inf, pause: float = 1.0, longest: float = 3.0, faults: float = math.inf
+    ) -> Report:
         """Let it rage.
 
         Args:
             seconds: How long.
             pause: The mean time between two faults, in seconds.
             longest: The most seconds that a client is frozen, or the network swallows packets.
+            faults: After how many faults it is over, if that is sooner.
         """
         self._longest = longest
         with ExitStack() as stack:
@@ -208,7 +202,11 @@ class Storm:
                 self._clients.start(name)
             self._clients.wait_until_at_work()
             started = time.monotonic()
-            while time.monotonic() - started < seconds and not self._clients.defects:
+            while (
+                time.monotonic() - started < seconds
+                and self._report.faults.total() < faults
+                and not self._clients.defects
+            ):
                 time.sleep(min(self._random.expovariate(1 / pause), 5 * pause))
                 self._strike()
                 self._clients.look()
@@ -285,6 +283,7 @@ class Storm:
         self._tell("calm")
         self._server.wait_until_ready()
         self._clients.wait_until_at_work()
+        wait_for(lambda: self._clients.defects or self._ledger.used_channels() == CHANNELS.keys(), _PATIENCE)
         self._clients.end(*_PRODUCERS)
         self._wait_until_done()
         self._clients.end(*(name for name in _PROCESSES if name not in _PRODUCERS))

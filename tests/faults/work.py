@@ -1,7 +1,7 @@
 """Clients at work, in a process that is killed at some time: producers and consumers that write business rows.
 
-Run as a program: ``python -m tests.faults.work NAME SEED URL ROLE …``. Each role runs on a thread, with a connection of
-its own. SIGTERM ends the work in order; an error other than the faults may cause ends it with exit code 1.
+Each role runs on a thread, with a connection of its own. SIGTERM ends the work in order; an error other than the faults
+may cause ends it with exit code 1.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 import os
 import random
 import signal
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -35,8 +34,9 @@ from jmsql import (
     TransactionRolledBackException,
 )
 from jmsql.store.engine import open_engine
+from tests.faults.network import enter
 
-__all__ = ["AT_WORK", "NEWS", "ROLES", "SUBSCRIBERS"]
+__all__ = ["AT_WORK", "NEWS", "SUBSCRIBERS", "work"]
 
 logger = logging.getLogger("work")
 
@@ -381,7 +381,18 @@ ROLES: dict[str, Callable[[Worker], None]] = {
 }
 
 
-def _main(name: str, seed: str, url: str, *roles: str) -> None:
+def work(network: str | None, name: str, seed: str, url: str, *roles: str) -> None:
+    """Do the work of a process, until SIGTERM ends it.
+
+    Args:
+        network: The namespace of the network on which it is; None: that of the tests.
+        name: The name of the process.
+        seed: Where the choices begin.
+        url: The way to the database.
+        roles: What it does.
+    """
+    if network is not None:
+        enter(network)
     logging.basicConfig(format=f"%(asctime)s {name} %(threadName)s %(message)s", level=logging.INFO)
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
 
@@ -401,7 +412,3 @@ def _main(name: str, seed: str, url: str, *roles: str) -> None:
     for thread in threads:
         while thread.is_alive():
             thread.join(_WAIT)
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])

@@ -1,19 +1,19 @@
 """A client in a process of its own, which receives until it is told to stop, or is killed.
 
-Run as a program, it takes its orders as JSON on its command line and tells of each message received on its output.
+It tells of each message received on its output.
 """
 
 from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from jmsql import AcknowledgeMode, ConnectionFactory, Message, Queue, RedeliveryPolicy, Session
+from tests.forked import ForkedProcess
 
 __all__ = ["STOP", "ClientProcess", "Order", "client_process"]
 
@@ -46,8 +46,7 @@ class ClientProcess:
     """A running client."""
 
     def __init__(self, url: str, *orders: Order) -> None:
-        command = [sys.executable, "-m", __name__, url, json.dumps([asdict(order) for order in orders])]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = ForkedProcess(_main, url, orders)
 
     def wait_until_ready(self) -> None:
         """Return when it is about to receive."""
@@ -72,12 +71,10 @@ class ClientProcess:
     def kill(self) -> None:
         """End it as nothing can prevent."""
         self._process.kill()
-        self._process.communicate()
 
     def _line(self) -> list[str]:
         """What it writes next; [] once it has stopped."""
-        assert self._process.stdout is not None
-        return list(json.loads(self._process.stdout.readline() or "[]"))
+        return list(json.loads(self._process.read_line() or "[]"))
 
 
 @contextmanager
@@ -128,7 +125,7 @@ def _settle_all(session: Session, order: Order) -> None:
         _tell(order.queue, message.get_body(str))
 
 
-def _main(url: str, orders: list[Order]) -> None:
+def _main(url: str, orders: Iterable[Order]) -> None:
     with ConnectionFactory(url).create_connection() as connection:
         connection.start()
         _tell(_READY)
@@ -138,7 +135,3 @@ def _main(url: str, orders: list[Order]) -> None:
             (_settle_all if order.receives is None else _hold)(session, order)
         if any(order.receives is not None for order in orders):
             sys.stdin.read()
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1], [Order(**order) for order in json.loads(sys.argv[2])])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 
@@ -21,6 +20,7 @@ from jmsql import (
 )
 from jmsql.testing import drain, wait_for
 from tests.compliance.held_listener import HeldListener
+from tests.forked import ForkedProcess
 from tests.integration.client.server import SESSIONS, Server
 from tests.integration.client.server_session_pools import LISTENING, MODES, Heard, OneSession, listening
 from tests.texts import receive, receive_texts, send_texts, texts_of
@@ -175,23 +175,12 @@ def test_messages_of_a_killed_process_come_back(
     jmsql_clean_url: str, others: Session, queue: Queue, mode: AcknowledgeMode
 ) -> None:
     send_texts(others, queue, *"abcd")
-    process = subprocess.Popen(
-        [sys.executable, "-m", __name__, jmsql_clean_url, mode.name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = ForkedProcess(_work, jmsql_clean_url, mode.name)
     try:
-        assert process.stdout is not None
-        heard = [json.loads(process.stdout.readline()) for _ in range(2)]
+        heard = [json.loads(process.read_line()) for _ in range(2)]
         assert heard == ["a", "b"]
     finally:
         process.kill()
-        process.communicate()
     left = list("bcd" if mode is AcknowledgeMode.AUTO else "abcd")
     assert sorted(receive_texts(others.create_consumer(queue), len(left))) == left
     assert drain(others.create_consumer(queue)) == []
-
-
-if __name__ == "__main__":
-    _work(*sys.argv[1:])

@@ -1,18 +1,18 @@
 """A client in a process of its own, which does what it is told until it is killed.
 
-Run as a program, it takes one order a line on its input, as JSON, and answers each with one line on its output.
+It takes one order a line on its input, as JSON, and answers each with one line on its output.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, MessageConsumer, Session, Topic
+from tests.forked import ForkedProcess
 
 __all__ = ["RemoteClient", "remote_client"]
 
@@ -21,8 +21,7 @@ class RemoteClient:
     """Gives orders to the process, and waits for each to be done."""
 
     def __init__(self, url: str, client_id: str | None) -> None:
-        command = [sys.executable, "-m", __name__, url, *([] if client_id is None else [client_id])]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = ForkedProcess(_main, url, client_id)
 
     def subscribe(self, topic: Topic, selector: str | None = None) -> None:
         """Make a consumer."""
@@ -50,14 +49,10 @@ class RemoteClient:
     def kill(self) -> None:
         """End it as nothing can prevent."""
         self._process.kill()
-        self._process.communicate()
 
     def _order(self, *order: object) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+        self._process.write_line(json.dumps(order))
+        return json.loads(self._process.read_line())
 
 
 @contextmanager
@@ -102,7 +97,7 @@ class _Client:
         return [self._session.create_temporary_queue().name, self._session.create_temporary_topic().name]
 
 
-def _main(url: str, client_id: str | None = None) -> None:
+def _main(url: str, client_id: str | None) -> None:
     with ConnectionFactory(url, client_id=client_id).create_connection() as connection:
         connection.start()
         client = _Client(connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT))
@@ -111,7 +106,3 @@ def _main(url: str, client_id: str | None = None) -> None:
             answer = getattr(client, name)(*arguments)
             sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 import time
 
@@ -14,6 +13,7 @@ import sqlalchemy
 from jmsql import IllegalStateException, JMSException, Queue, Session, TransactionRolledBackException
 from jmsql.xa import XAConnection, XAConnectionFactory, XASession
 from tests.background import Background
+from tests.forked import ForkedProcess
 from tests.integration.client.server import SESSIONS, Server
 from tests.integration.two_phase_commit.global_transactions import XID, messages_there, send, texts_there
 from tests.texts import receive, receive_texts, send_texts
@@ -78,15 +78,11 @@ def test_prepared_transaction_of_a_killed_process_is_finished_by_another(
     jmsql_clean_url: str, xa_session: XASession, others: Session, queue: Queue
 ) -> None:
     send_texts(others, queue, "a")
-    process = subprocess.Popen(
-        [sys.executable, "-m", __name__, jmsql_clean_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    process = ForkedProcess(_prepare_and_wait, jmsql_clean_url)
     try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "prepared\n"
+        assert process.read_line() == "prepared\n"
     finally:
         process.kill()
-        process.communicate()
     assert texts_there(others, queue) == []
     assert xa_session.tpc_recover() == [XID]
     xa_session.tpc_rollback(XID)
@@ -189,7 +185,3 @@ def test_server_without_room_for_another_is_told_of(
     assert refused.value.error_code == "53200"
     xa_session.tpc_rollback()
     assert texts_there(others, queue) == []
-
-
-if __name__ == "__main__":
-    _prepare_and_wait(sys.argv[1])
