@@ -14,7 +14,7 @@ from concurrent.futures import Future as ThreadFuture
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from jmsql.exceptions import JMSException
 
@@ -94,8 +94,8 @@ async def call(function: Callable[..., Any], *arguments: Any) -> Any:
 # Cancellation
 
 
-# Tasks that were cancelled while they did what is done as a whole.
-_postponed: WeakSet[asyncio.Task[Any]] = WeakSet()
+# Tasks that were cancelled while they did what is done as a whole, and with what message, by which anyio knows its own.
+_postponed: WeakKeyDictionary[asyncio.Task[Any], tuple[Any, ...]] = WeakKeyDictionary()
 # Tasks that do it, which nobody else cancels.
 _finishing: WeakSet[asyncio.Task[Any]] = WeakSet()
 
@@ -108,9 +108,10 @@ class uninterrupted:  # noqa: N801 - used as a statement
     server does not belong into it.
     """
 
-    __slots__ = ("_token", "task", "was_cancelled")
+    __slots__ = ("_token", "cancelled", "task")
 
     task: asyncio.Task[Any]
+    cancelled: tuple[Any, ...] | None
 
     def __enter__(self) -> None:
         task = _this_task()
@@ -118,15 +119,15 @@ class uninterrupted:  # noqa: N801 - used as a statement
         if outer is None or outer.task is not task:
             _heed_cancellation(task)
         self.task = task
-        self.was_cancelled = False
+        self.cancelled = None
         self._token = _block.set(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         _block.reset(self._token)
-        if self.was_cancelled:
-            _note_cancellation(self.task)
+        if self.cancelled is not None:
+            _note_cancellation(self.task, self.cancelled)
 
 
 _block: contextvars.ContextVar[uninterrupted | None] = contextvars.ContextVar("jmsql_block", default=None)
@@ -145,18 +146,18 @@ async def finished(work: Coroutine[Any, Any, T]) -> T:
             work.close()
             raise
     running = _begin(work)
-    was_cancelled = False
+    cancelled: tuple[Any, ...] | None = None
     while not running.done():
         waiter = asyncio.get_running_loop().create_future()
         wake = functools.partial(_wake, waiter)
         running.add_done_callback(wake)
         try:
             await waiter
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             running.remove_done_callback(wake)
-            was_cancelled = True
-    if was_cancelled:
-        _note_cancellation(task)
+            cancelled = error.args
+    if cancelled is not None:
+        _note_cancellation(task, cancelled)
     return running.result()
 
 
@@ -190,27 +191,27 @@ def _wake(waiter: asyncio.Future[None], _: object) -> None:
 def _heed_cancellation(task: asyncio.Task[Any]) -> None:
     """Raise CancelledError if the task was cancelled before, while it could not be."""
     if task in _postponed:
-        _postponed.discard(task)
+        arguments = _postponed.pop(task)
         if task.cancelling():
-            raise asyncio.CancelledError
+            raise asyncio.CancelledError(*arguments)
 
 
-def _note_cancellation(task: asyncio.Task[Any]) -> None:
+def _note_cancellation(task: asyncio.Task[Any], arguments: tuple[Any, ...]) -> None:
     """Have the task cancelled at the end of the block, where it waits next."""
     block = _block.get()
     if block is not None and block.task is task:
-        block.was_cancelled = True
+        block.cancelled = arguments
     else:
-        _postponed.add(task)
+        _postponed[task] = arguments
         asyncio.get_running_loop().call_soon(_cancel_again, task)
 
 
 def _cancel_again(task: asyncio.Task[Any]) -> None:
     if task in _postponed and not task.done():
-        _postponed.discard(task)
+        arguments = _postponed.pop(task)
         if task.cancelling():
             task.uncancel()
-            task.cancel()
+            task.cancel(*arguments)
 
 
 # Threads

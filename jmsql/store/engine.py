@@ -253,9 +253,14 @@ def _open_async_engine(
     **options: Any,
 ) -> Engine:
     import sqlalchemy
-    from sqlalchemy.ext.asyncio import create_async_engine  # needs greenlet, which threads do without
+    from sqlalchemy.ext.asyncio import create_async_engine
 
     from jmsql.store._async import connecting as asynchronous
+
+    try:
+        import greenlet  # noqa: F401 - SQLAlchemy says late, and at length, that it is missing
+    except ImportError as error:
+        raise JMSException("jmsql.asyncio needs greenlet, for SQLAlchemy: pip install 'jmsql[asyncio]'.") from error
 
     parsed, arguments = _connect_arguments(url, timings)
     engine = create_async_engine(parsed, connect_args=arguments, **_OPTIONS, **options).sync_engine

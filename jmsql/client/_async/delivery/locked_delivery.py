@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from jmsql.client._async.delivery.delivery import count_outcome
 from jmsql.client._async.shared.redelivery import FailedDelivery, Redelivery
 from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.concurrency.tasks import finished
 from jmsql.exceptions import JMSException
 from jmsql.store.acknowledge import present
 from jmsql.store.message_key import MessageKey
@@ -81,7 +82,7 @@ class LockedDelivery:
     async def _next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         while True:
             row = await self.next_held(buffer)
-            if row is not None or not await self.fetch(buffer, buffer.prefetch.size()):
+            if row is not None or not await finished(self.fetch(buffer, buffer.prefetch.size())):
                 return row
 
     async def _give_up(self) -> None:

@@ -12,7 +12,7 @@ from jmsql.client._async.session.acknowledgement import Acknowledgement, acknowl
 from jmsql.client._async.session.sending import ImmediateSending, Sending, TransactedSending
 from jmsql.client.failure_text import failure_text
 from jmsql.client.instrumentation import settling
-from jmsql.concurrency.tasks import uninterrupted
+from jmsql.concurrency.tasks import finished, uninterrupted
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.savepoints import SavepointCommand, SavepointStep
 
@@ -123,10 +123,12 @@ class LocalTransaction(Transaction):
     async def commit(self) -> None:
         await self._sending.complete("commit")
         async with self._state.lock:
-            with uninterrupted():
-                with settling(self._state.facts, "commit"):
-                    await self._end(self._locked.before_commit, self._database.commit)
-                    await self._committed()
+            await finished(self._commit())
+
+    async def _commit(self) -> None:
+        with settling(self._state.facts, "commit"):
+            await self._end(self._locked.before_commit, self._database.commit)
+            await self._committed()
 
     async def _end(self, before: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]]) -> None:
         """Insert what is to be sent, then call both; roll back if anything fails."""

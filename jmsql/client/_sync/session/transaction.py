@@ -122,9 +122,12 @@ class LocalTransaction(Transaction):
     def commit(self) -> None:
         self._sending.complete("commit")
         with self._state.lock:
-            with settling(self._state.facts, "commit"):
-                self._end(self._locked.before_commit, self._database.commit)
-                self._committed()
+            self._commit()
+
+    def _commit(self) -> None:
+        with settling(self._state.facts, "commit"):
+            self._end(self._locked.before_commit, self._database.commit)
+            self._committed()
 
     def _end(self, before: Callable[[], None], end: Callable[[], None]) -> None:
         """Insert what is to be sent, then call both; roll back if anything fails."""
