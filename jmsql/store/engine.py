@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Hashable
 from functools import cached_property, lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -257,10 +258,8 @@ def _open_async_engine(
 
     from jmsql.store._async import connecting as asynchronous
 
-    try:
-        import greenlet  # noqa: F401 - SQLAlchemy says late, and at length, that it is missing
-    except ImportError as error:
-        raise JMSException("jmsql.asyncio needs greenlet, for SQLAlchemy: pip install 'jmsql[asyncio]'.") from error
+    if find_spec("greenlet") is None:  # SQLAlchemy says it late, and at length
+        raise JMSException("jmsql.asyncio needs greenlet, for SQLAlchemy: pip install 'jmsql[asyncio]'.")
 
     parsed, arguments = _connect_arguments(url, timings)
     engine = create_async_engine(parsed, connect_args=arguments, **_OPTIONS, **options).sync_engine
