@@ -22,6 +22,7 @@ LONGEST = (
 
 TOGETHER = (
     "tests/faults/test_silence.py",
+    "tests/integration/access/test_privileges.py",
     "tests/integration/cli/test_demo.py",
     "tests/integration/cli/test_refusals.py",
     "tests/integration/topics/test_plans.py",

@@ -5,21 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
-from typing import IO
 
 import psycopg
 
 from jmsql.embedded import EmbeddedServer, start_server
 from jmsql.embedded.cluster import PORT, SUPERUSER
-from jmsql.store.migration import migrate
 from jmsql.testing import wait_for
 from tests.faults.network import listening_programs
+from tests.prepared_data import prepare_data
 
 __all__ = ["FaultyServer", "faulty_server"]
 
@@ -127,30 +124,12 @@ def faulty_server(parent: Path | None = None, address: str | None = None) -> Ite
     with tempfile.TemporaryDirectory(prefix="jmsql-faults-", dir=parent) as name:
         directory = Path(name)
         directory.chmod(0o711)  # for root: the server's account must pass through
-        data = _prepared_data()
-        data.seek(0)
-        with tarfile.open(fileobj=data) as archive:
-            archive.extractall(directory, filter="fully_trusted")  # with the server's account as the owner
+        prepare_data(directory / "postgresql")
         server = FaultyServer(directory / "postgresql", address)
         try:
             yield server
         finally:
             server.stop()
-
-
-@cache
-def _prepared_data() -> IO[bytes]:
-    """An archive of a server's directory, with the schema in its database: initdb and migrating take ten times as long
-    as a copy."""
-    with tempfile.TemporaryDirectory(prefix="jmsql-prepared-") as name:
-        directory = Path(name)
-        directory.chmod(0o711)
-        with start_server(directory / "postgresql", durable=False) as server:
-            migrate(server.url)
-        archived = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as this process lives
-        with tarfile.open(fileobj=archived, mode="w") as archive:
-            archive.add(directory / "postgresql", "postgresql")
-    return archived
 
 
 def _is_alive(process: int) -> bool:

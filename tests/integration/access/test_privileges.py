@@ -40,7 +40,9 @@ def other_servers() -> list[str]:
     return [str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin")) if path != ours]
 
 
-@pytest.fixture(params=["", *other_servers()], ids=lambda programs: Path(programs).parent.name or "tests' server")
+@pytest.fixture(
+    scope="module", params=["", *other_servers()], ids=lambda programs: Path(programs).parent.name or "tests' server"
+)
 def database(request: pytest.FixtureRequest, jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
     """The owner's connection to a schema of each server, in which somebody keeps history."""
     if not request.param:

@@ -7,7 +7,9 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
+from jmsql.cli.application import app
 from tests.integration.cli.conftest import Command
 
 
@@ -22,13 +24,8 @@ from tests.integration.cli.conftest import Command
 )
 def test_bash_completes_commands_options_and_their_values(words: str, expected: set[str], unexpected: str) -> None:
     count = str(len(words.split(" ")) - 1)
-    result = subprocess.run(
-        [sys.executable, "-m", "jmsql.cli"],
-        env=os.environ | {"_JMSQL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": count},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {"_JMSQL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": count}
+    result = CliRunner().invoke(app, env=environment, prog_name="jmsql")
     assert result.stderr == ""
     assert expected <= set(result.stdout.split())
     assert unexpected not in result.stdout.split()

@@ -27,6 +27,7 @@ from jmsql.embedded import start_server
 from jmsql.testing import drain
 from tests.integration.client.refusal import SECRET, refused
 from tests.integration.client.server import Server, with_parameters
+from tests.prepared_data import prepare_data
 
 QUEUE = Queue("orders")
 CLERK = "clerk"
@@ -105,8 +106,8 @@ def strict_url() -> Iterator[sqlalchemy.URL]:
     """A server of the test's own with an ordinary role, whom it asks for a password."""
     directory = Path(tempfile.mkdtemp(prefix="jmsql-errors-"))
     directory.chmod(0o711)
+    prepare_data(directory / "server")
     with start_server(directory / "server", durable=False) as server:
-        jmsql.migrate(server.url)
         with psycopg.connect(server.url, autocommit=True) as superuser:
             superuser.execute(f"create role {CLERK} login password '{SECRET}'")
         yield sqlalchemy.make_url(server.url)

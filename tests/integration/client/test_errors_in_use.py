@@ -11,7 +11,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-import jmsql
 from jmsql import (
     AcknowledgeMode,
     Connection,
@@ -29,6 +28,7 @@ from tests.background import Background
 from tests.integration.client.locked_tables import LIMITS, lock
 from tests.integration.client.refusal import refused
 from tests.integration.client.server import with_parameters
+from tests.prepared_data import prepare_data
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
 QUEUE = Queue("orders")
@@ -57,8 +57,8 @@ def test_server_that_stops_while_sessions_are_in_use(caplog: pytest.LogCaptureFi
     directory.chmod(0o711)
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, directory)
+        prepare_data(directory / "server")
         server = stack.enter_context(start_server(directory / "server", durable=False))
-        jmsql.migrate(server.url)
         connection = stack.enter_context(ConnectionFactory(server.url).create_connection())
         connection.start()
         calls: list[tuple[Session, list[Callable[[], object]]]] = []

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from jmsql.embedded import EmbeddedServer, start_server
+from jmsql.embedded import EmbeddedServer, cluster, start_server
 from tests.integration.embedded.server_processes import is_running, kill_server
 
 SETTINGS = {
@@ -52,7 +52,10 @@ def check_that_other_roles_need_their_password(url: str) -> None:
         psycopg.connect(url, user="visitor", password="wrong")
 
 
-def test_server_with_a_process_that_hangs_stops_at_once_after_a_while_and_starts_again(data_directory: Path) -> None:
+def test_server_with_a_process_that_hangs_stops_at_once_after_a_while_and_starts_again(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_PATIENCE_WITH_CLIENTS", 1.0)
     with start_server(data_directory) as server, psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("create table kept as select 1 as number")
         os.kill(connection.info.backend_pid, signal.SIGSTOP)

@@ -13,10 +13,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, Message, MessageConsumer, migrate
+from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, Message, MessageConsumer
 from jmsql.admin import Administration
 from jmsql.embedded import start_server
 from jmsql.testing import wait_for
+from tests.prepared_data import prepare_data
 from tests.texts import send_texts
 
 PATIENCE = 30.0
@@ -61,9 +62,9 @@ def receive_after_all(consumer: MessageConsumer) -> Message:
 
 
 def test_deliveries_that_a_crash_of_the_server_has_ended_count(directory: Path) -> None:
+    prepare_data(directory)
     with ExitStack() as clients:
         with start_server(directory) as server:
-            migrate(server.url)
             connection = clients.enter_context(ConnectionFactory(server.url).create_connection())
             connection.start()
             consumers = {}

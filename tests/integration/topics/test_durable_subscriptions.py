@@ -18,7 +18,6 @@ from jmsql import (
     JMSException,
     Session,
     Topic,
-    migrate,
 )
 from jmsql.admin import Administration
 from jmsql.embedded import start_server
@@ -30,6 +29,7 @@ from tests.integration.client.server import Server
 from tests.integration.topics.conftest import Connect
 from tests.integration.topics.remote_client import remote_client
 from tests.integration.topics.rows import count, wait_until_empty
+from tests.prepared_data import prepare_data
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
 NAME = "subscription"
@@ -55,15 +55,17 @@ def test_collects_while_its_connection_is_closed(connect: Connect, others: Sessi
 
 
 def test_survives_a_restart_of_the_server(directory: Path, topic: Topic) -> None:
+    prepare_data(directory / "server")
     for expected in ([], ["a", "b"]):
-        with start_server(directory / "server") as server:
-            migrate(server.url)
-            with ConnectionFactory(server.url, client_id="reader").create_connection() as connection:
-                connection.start()
-                session = connection.create_session()
-                with session.create_durable_consumer(topic, NAME) as consumer:
-                    assert texts_of(drain(consumer)) == expected
-                send_texts(session, topic, "a", "b")
+        with (
+            start_server(directory / "server") as server,
+            ConnectionFactory(server.url, client_id="reader").create_connection() as connection,
+        ):
+            connection.start()
+            session = connection.create_session()
+            with session.create_durable_consumer(topic, NAME) as consumer:
+                assert texts_of(drain(consumer)) == expected
+            send_texts(session, topic, "a", "b")
 
 
 def test_no_local_concerns_the_client_whatever_its_connection(connect: Connect, others: Session, topic: Topic) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from jmsql import ConnectionFactory, JMSException, Message, Session, Topic, migrate
+from jmsql import ConnectionFactory, JMSException, Message, Session, Topic
 from jmsql.embedded import start_server
 from jmsql.testing import drain, wait_for
+from tests.prepared_data import prepare_data
 from tests.texts import receive, send_texts, texts_of
 
 JOINED = "select count(*) from jmsql_internal.subscriber where jmsql_internal.is_connected(connection_id)"
@@ -22,6 +23,7 @@ JOINED = "select count(*) from jmsql_internal.subscriber where jmsql_internal.is
 def directory() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="jmsql-restart-") as directory:
         Path(directory).chmod(0o711)  # for root: the server's account must pass through
+        prepare_data(Path(directory) / "server")
         yield Path(directory) / "server"
 
 
@@ -39,7 +41,6 @@ def test_durable_subscription_loses_nothing_and_all_go_on(directory: Path, topic
     with ExitStack() as clients:
         with start_server(directory) as server:
             url = server.url
-            migrate(url)
             connection = clients.enter_context(ConnectionFactory(url, client_id="reader").create_connection())
             publishing = clients.enter_context(ConnectionFactory(url).create_connection()).create_session()
             connection.start()
