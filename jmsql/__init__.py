@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jmsql import domains as domains
     from jmsql import types as types
     from jmsql import xa as xa
+    from jmsql.client._sync.administration.administered_objects import lookup
     from jmsql.client._sync.connection.connection import Connection
     from jmsql.client._sync.connection.context import JMSContext
     from jmsql.client._sync.connection.factory import ConnectionFactory
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from jmsql.client._sync.exchange.producer import MessageProducer
     from jmsql.client._sync.session.session import Session
     from jmsql.client.acknowledge_mode import AcknowledgeMode
-    from jmsql.client.administration.administered_objects import lookup
     from jmsql.client.enlistment.enlistment import enlist
     from jmsql.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
     from jmsql.exceptions import (
@@ -155,7 +155,7 @@ _PLACES = {
     "TransactionRolledBackException": "jmsql.exceptions",
     "UnsupportedOperationException": "jmsql.exceptions",
     "enlist": "jmsql.client.enlistment.enlistment",
-    "lookup": "jmsql.client.administration.administered_objects",
+    "lookup": "jmsql.client._sync.administration.administered_objects",
     "migrate": "jmsql.store.migration",
     "register_codec": "jmsql.messages",
     "register_pickled_type": "jmsql.messages.pickled_types",

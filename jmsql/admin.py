@@ -4,9 +4,9 @@
 and return.
 """
 
-from jmsql.client.administration.administered_objects import AdministeredObject
-from jmsql.client.administration.administration import Administration
-from jmsql.client.administration.history import History
+from jmsql.client._sync.administration.administered_objects import AdministeredObject
+from jmsql.client._sync.administration.administration import Administration
+from jmsql.client._sync.administration.history import History
 from jmsql.store.access import AccessSummary
 from jmsql.store.dead_letters import DeadLetter, Retry
 from jmsql.store.destination_settings import DestinationSettings, DestinationSummary

@@ -37,7 +37,9 @@ NAMES = {
     "__anext__": "__next__",
     "_async": "_sync",
     "aiter": "iter",
+    "anext": "next",
     "asynccontextmanager": "contextmanager",
+    "connect_async": "connect",
     "open_async_engine": "open_engine",
     "tasks": "threads",
 }

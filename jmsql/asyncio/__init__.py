@@ -10,10 +10,12 @@
                 ...
 
 Messages, destinations, exceptions and policies are those of [`jmsql`][]. The older interfaces are in
-`jmsql.asyncio.domains`, global transactions in `jmsql.asyncio.xa`, and what application servers need in
-`jmsql.asyncio.connection_consumers`.
+`jmsql.asyncio.domains`, administration in `jmsql.asyncio.admin`, global transactions in `jmsql.asyncio.xa`, and what
+application servers need in `jmsql.asyncio.connection_consumers`.
 """
 
+from jmsql.asyncio.migration import migrate
+from jmsql.client._async.administration.administered_objects import lookup
 from jmsql.client._async.connection.connection import Connection
 from jmsql.client._async.connection.context import JMSContext
 from jmsql.client._async.connection.factory import ConnectionFactory
@@ -99,6 +101,8 @@ __all__ = [
     "TransactionInProgressException",
     "TransactionRolledBackException",
     "UnsupportedOperationException",
+    "lookup",
+    "migrate",
     "register_codec",
     "register_pickled_type",
     "register_type",

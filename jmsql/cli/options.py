@@ -15,8 +15,8 @@ from jmsql.exceptions import InvalidDestinationException
 
 # What connects is loaded where it is used: `--help` and a mistaken option need none of it.
 if TYPE_CHECKING:
+    from jmsql.client._sync.administration.administration import Administration
     from jmsql.client._sync.connection.factory import ConnectionFactory
-    from jmsql.client.administration.administration import Administration
 
 __all__ = [
     "DatabaseAddress",
@@ -133,7 +133,7 @@ class DatabaseAddress(NamedTuple):
 
     def administration(self) -> Administration:
         """Return what looks at it, and after it."""
-        from jmsql.client.administration.administration import Administration
+        from jmsql.client._sync.administration.administration import Administration
 
         return Administration(self.url, schema=self.schema)
 

@@ -11,10 +11,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from jmsql.client._sync.database.opening import open_runner
 from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
 from jmsql.store import measurement
-from jmsql.store.autocommit import AutocommitRunner, open_runner
+from jmsql.store._sync.autocommit import AutocommitRunner
 from jmsql.store.measurement import LONGEST_LOOK, DestinationMeasurement, StoreMeasurement, TableMeasurement
 
 __all__ = ["StoreCollector"]

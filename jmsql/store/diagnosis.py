@@ -10,7 +10,7 @@ import uuid
 from datetime import datetime
 from typing import NamedTuple
 
-from jmsql.store.autocommit import AutocommitRunner
+from jmsql.store._sync.autocommit import AutocommitRunner
 from jmsql.store.statement import Query, SqlFile, Statement, column, nothing, records, value
 
 __all__ = [

@@ -131,6 +131,22 @@ class Endpoint:
         self._connecting.forget()
         return connection, is_pooled
 
+    async def connect_async(self, role: str = "") -> tuple[psycopg.AsyncConnection[Any], bool]:
+        """Do what `connect` does, for asyncio."""
+        from jmsql.store._async import connecting as asynchronous
+
+        with jms_errors(f"connecting to {self.text}{role}"):
+            connection: psycopg.AsyncConnection[Any] = await psycopg.AsyncConnection.connect(
+                **self._arguments, autocommit=True
+            )
+            try:
+                is_pooled = await asynchronous.make_fit(connection, self._timings)
+            except BaseException:
+                await connection.close()
+                raise
+        self._connecting.forget()
+        return connection, is_pooled
+
     def open_engine(self, facts: Hashable, connection_class: type[psycopg.Connection[Any]]) -> Engine:
         """Make an engine for a client's sessions; nothing is connected yet. Its pool is its own.
 

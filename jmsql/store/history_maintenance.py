@@ -36,10 +36,10 @@ class HistoryMaintenance:
             runner: The control connection, in autocommit mode.
         """
         patience = self._timings.history_lock_timeout
-        partitions = HistoryPartitions(runner, patience=patience, on_held=self._tell_held)
+        partitions = HistoryPartitions(patience=patience, on_held=self._tell_held)
         try:
-            partitions.make_ahead()
-            return self._may_remove and next(partitions.apply_retention(), None) is not None
+            runner.run(partitions.make_ahead())
+            return self._may_remove and next(runner.iterate(partitions.apply_retention()), None) is not None
         except JMSException as error:
             match error.error_code:
                 case "55P03":  # a lock is not available

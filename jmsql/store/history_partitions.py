@@ -1,15 +1,16 @@
 """The partitions of the history, one a day: made ahead, emptied and dropped when nobody wants to keep them."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import date
 from typing import NamedTuple, TypeVar
 
 from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
-from jmsql.store._sync.runner import Runner
 from jmsql.store.statement import (
+    Item,
+    Items,
+    Query,
     Result,
     SqlFile,
     Statement,
@@ -78,13 +79,15 @@ def _of_partition(name: str, partition: str, decode: Callable[[Result], T]) -> S
 
 
 class HistoryPartitions:
-    """Looks after the partitions. Each statement has to commit by itself: a partition is detached in two transactions.
+    """Decides how the partitions are looked after.
+
+    Each statement has to commit by itself: a partition is detached in two transactions. Removing anything takes the
+    rights of the schema's owner.
 
     Nothing here holds up those who acknowledge. A partition is attached and detached under locks that do not conflict
     with theirs; those who read the history are waited for.
 
     Args:
-        runner: A connection in autocommit mode. Removing anything takes the rights of the schema's owner.
         patience: Seconds to wait for a lock. What cannot be had by then is done another time.
         on_held: Called with each day that stays, all of it or some, though no destination keeps it any longer, and
             with the numbers of the streaming reads of Spark that have not passed it.
@@ -92,56 +95,54 @@ class HistoryPartitions:
 
     def __init__(
         self,
-        runner: Runner,
         *,
         patience: float,
         on_held: Callable[[date, list[str]], None] = lambda _day, _sources: None,
     ) -> None:
-        self._runner = runner
         self._on_held = on_held
         self._patience = f"{round(patience * 1000)}ms"
 
-    def days(self) -> list[HistoryDay]:
+    def days(self) -> Query[list[HistoryDay]]:
         """Return the days that have a partition, the first one first."""
-        return self._runner.run(_days.bind())
+        return _days.bind()
 
-    def today(self) -> date:
+    def today(self) -> Query[date]:
         """Return the day in UTC to whose partition goes what leaves its destination now."""
-        return self._runner.run(_today.bind())
+        return _today.bind()
 
-    def make_ahead(self) -> None:
+    def make_ahead(self) -> Steps[None]:
         """Make the partitions of today and the next days, if there is a queue that keeps history."""
-        for day in self._runner.run(_missing_days.bind(days_ahead=_DAYS_AHEAD)):
-            self._runner.run(in_transaction(self._make(day)))
+        for day in (yield from _missing_days.bind(days_ahead=_DAYS_AHEAD)):
+            yield from in_transaction(self._make(day))
 
     def _make(self, day: date) -> Steps[None]:
         yield from _limit_patience.bind(timeout=self._patience, local=True)
         yield from _make_partition.bind(day=day)
 
-    def apply_retention(self) -> Iterator[PruneStep]:
+    def apply_retention(self) -> Items[PruneStep]:
         """Remove what its destination keeps no longer: whole days where it can be, else the messages of some.
 
         Yields:
             What was removed, after each step. Each step commits.
         """
-        self._finish_drops()
-        before = self._runner.run(_oldest_wanted.bind())
+        yield from self._finish_drops()
+        before = yield from _oldest_wanted.bind()
         if before is None:
             return
-        for day in self.days():
+        for day in (yield from self.days()):
             if day.day >= before:
                 break
-            outdated, wanted = self._destinations(day)
-            if outdated and (sources := self.cursors_before(day, outdated)):
+            outdated, wanted = yield from self._destinations(day)
+            if outdated and (sources := (yield from self.cursors_before(day, outdated))):
                 self._on_held(day.day, sources)
-                held = [name for name in outdated if self.cursors_before(day, [name])]
+                held = yield from self._held(day, outdated)
                 outdated, wanted = [name for name in outdated if name not in held], [*wanted, *held]
             if not wanted and day.settled:
-                yield self.drop(day)
+                yield Item((yield from self.drop(day)))
             elif outdated:
                 yield from self.delete(day, outdated)
 
-    def remove(self, before: date, destination: Destination | None) -> Iterator[PruneStep]:
+    def remove(self, before: date, destination: Destination | None) -> Items[PruneStep]:
         """Remove what is older than a day, however long it was to be kept.
 
         Args:
@@ -154,17 +155,19 @@ class HistoryPartitions:
         Raises:
             IllegalStateException: A transaction that is still open has acknowledged something in one of the days.
         """
-        self._finish_drops()
-        for day in self.days():
+        yield from self._finish_drops()
+        for day in (yield from self.days()):
             if day.day >= before:
                 break
-            self._note_loss(day, None if destination is None else [destination.name])
+            names = None if destination is None else [destination.name]
+            # Streaming reads are told that they lose what they have not passed.
+            yield from _note_loss.bind(partition=day.partition, destinations=names)
             if destination is None:
-                yield self.drop(day)
+                yield Item((yield from self.drop(day)))
             else:
                 yield from self.delete(day, [destination.name], is_topic=isinstance(destination, Topic))
 
-    def drop(self, day: HistoryDay) -> PruneStep:
+    def drop(self, day: HistoryDay) -> Steps[PruneStep]:
         """Remove a day with all its messages.
 
         Raises:
@@ -172,12 +175,10 @@ class HistoryPartitions:
         """
         if not day.settled:
             raise IllegalStateException(f"The history of {day.day} may still grow; only settled days can be dropped.")
-        with self._limited_patience():
-            self._runner.run(_of_partition("detach", day.partition, nothing).bind())
-            self._runner.run(_of_partition("drop", day.partition, nothing).bind())
+        yield from self._with_patience(_detach_and_drop(day.partition))
         return PruneStep(day.day, day.estimated_messages, dropped=True)
 
-    def delete(self, day: HistoryDay, destinations: list[str], *, is_topic: bool | None = None) -> Iterator[PruneStep]:
+    def delete(self, day: HistoryDay, destinations: list[str], *, is_topic: bool | None = None) -> Items[PruneStep]:
         """Remove the messages of some destinations from a day.
 
         Args:
@@ -191,37 +192,49 @@ class HistoryPartitions:
         deletion = _of_partition("delete", day.partition, row_count).bind(
             destinations=destinations, is_topic=is_topic, limit=_DELETED_AT_ONCE
         )
-        while deleted := self._runner.run(deletion):
-            yield PruneStep(day.day, deleted, dropped=False)
+        while deleted := (yield from deletion):
+            yield Item(PruneStep(day.day, deleted, dropped=False))
 
-    def _destinations(self, day: HistoryDay) -> tuple[list[str], list[str]]:
+    def _destinations(self, day: HistoryDay) -> Steps[tuple[list[str], list[str]]]:
         """Return the destinations with messages in a day: those that keep them no longer, and the others."""
-        found = self._runner.run(_of_partition("destinations", day.partition, rows).bind(day=day.day))
+        found = yield from _of_partition("destinations", day.partition, rows).bind(day=day.day)
         return [name for name, outdated in found if outdated], [name for name, outdated in found if not outdated]
 
-    def cursors_before(self, day: HistoryDay, destinations: list[str] | None) -> list[str]:
+    def cursors_before(self, day: HistoryDay, destinations: list[str] | None) -> Query[list[str]]:
         """Return the streaming reads that have not passed all of the destinations' history in a day."""
-        return self._runner.run(_cursors_before.bind(partition=day.partition, destinations=destinations))
+        return _cursors_before.bind(partition=day.partition, destinations=destinations)
 
-    def _note_loss(self, day: HistoryDay, destinations: list[str] | None) -> None:
-        """Have streaming reads know that they lose what they have not passed."""
-        self._runner.run(_note_loss.bind(partition=day.partition, destinations=destinations))
+    def _held(self, day: HistoryDay, destinations: list[str]) -> Steps[set[str]]:
+        """Return those of some destinations whose history in a day has streaming reads that have not passed it."""
+        held = set()
+        for name in destinations:
+            if (yield from self.cursors_before(day, [name])):
+                held.add(name)
+        return held
 
-    def _finish_drops(self) -> None:
+    def _finish_drops(self) -> Steps[None]:
         """Drop what was being detached when a connection or somebody's patience ended."""
-        with self._limited_patience():
-            for partition, is_pending in self._runner.run(_partitions_to_drop.bind()):
-                if is_pending:
-                    self._runner.run(_of_partition("finish_detaching", partition, nothing).bind())
-                self._runner.run(_of_partition("drop", partition, nothing).bind())
+        yield from self._with_patience(_finish_drops())
 
-    @contextmanager
-    def _limited_patience(self) -> Iterator[None]:
-        self._runner.run(_limit_patience.bind(timeout=self._patience, local=False))
+    def _with_patience(self, work: Steps[None]) -> Steps[None]:
+        """Limit how long statements, which commit each, wait for locks."""
+        yield from _limit_patience.bind(timeout=self._patience, local=False)
         try:
-            yield
+            yield from work
         finally:
-            self._runner.run(_unlimited_patience.bind())
+            yield from _unlimited_patience.bind()
+
+
+def _detach_and_drop(partition: str) -> Steps[None]:
+    yield from _of_partition("detach", partition, nothing).bind()
+    yield from _of_partition("drop", partition, nothing).bind()
+
+
+def _finish_drops() -> Steps[None]:
+    for partition, is_pending in (yield from _partitions_to_drop.bind()):
+        if is_pending:
+            yield from _of_partition("finish_detaching", partition, nothing).bind()
+        yield from _of_partition("drop", partition, nothing).bind()
 
 
 def held_message(day: date, sources: list[str]) -> str:

@@ -1,8 +1,6 @@
 """The contents of the store: queues, subscriptions, clients, and the messages of a queue."""
 
-from collections.abc import Callable, Iterator
 from datetime import datetime
-from itertools import chain, islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -12,12 +10,11 @@ from jmsql.messages import Message
 from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
-from jmsql.store._sync.runner import Runner
 from jmsql.store.columns import message_columns
 from jmsql.store.lookup import existing_queue
 from jmsql.store.rows import MessageRow
 from jmsql.store.selection import and_chosen
-from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, fill, records, rows, value
+from jmsql.store.statement import Item, Items, Query, Result, SqlFile, Statement, Steps, fill, records, rows, value
 
 __all__ = [
     "BrowsedMessage",
@@ -189,67 +186,48 @@ def message(message_id: str) -> Query[list[FoundMessage]]:
     return _find_message.bind(message_id=message_id.removeprefix("ID:").lower())
 
 
-def browse(runner: Runner, queue: str, selector: Selector | None, limit: int) -> Iterator[BrowsedMessage]:
+def browse(queue: str, selector: Selector | None, limit: int) -> Items[BrowsedMessage]:
     """Return the first messages of a queue in their order, whatever their state; those that are delayed come last.
 
     Raises:
         InvalidDestinationException: There is no such queue.
     """
-    return _browse(runner, Queue(queue), runner.run(existing_queue(queue)), selector, limit)
+    queue_id = yield from existing_queue(queue)
+    yield from _browse(Queue(queue), queue_id, selector, limit)
 
 
 def browse_subscription(
-    runner: Runner, name: str, client_id: str | None, selector: Selector | None, limit: int
-) -> Iterator[BrowsedMessage]:
+    name: str, client_id: str | None, selector: Selector | None, limit: int
+) -> Items[BrowsedMessage]:
     """Return the first messages that a durable subscription has collected, as `browse` does.
 
     Raises:
         InvalidDestinationException: There is no such subscription.
     """
-    found = runner.run(_find_durable.bind(name=to_postgresql(name), client_id=optional_to_postgresql(client_id)))
+    found = yield from _find_durable.bind(name=to_postgresql(name), client_id=optional_to_postgresql(client_id))
     if not found:
         raise InvalidDestinationException(
             f"That client has no durable subscription {name!r}. `jmsql subscriptions` lists those there are."
         )
     [(queue_id, topic)] = found
-    return _browse(runner, Topic(topic), queue_id, selector, limit)
+    yield from _browse(Topic(topic), queue_id, selector, limit)
 
 
-def _browse(
-    runner: Runner, destination: Destination, queue_id: int, selector: Selector | None, limit: int
-) -> Iterator[BrowsedMessage]:
+def _browse(destination: Destination, queue_id: int, selector: Selector | None, limit: int) -> Items[BrowsedMessage]:
     chosen, parameters = and_chosen(selector)
-    page = {**parameters, "queue_id": queue_id, "limit": min(limit, _BROWSED_AT_ONCE)}
-    found = chain.from_iterable(
-        _pages(runner, _sql.statement(name, "browsing", _to_page, _parts | {"chosen": chosen}), page, first)
-        for name, first in (
-            ("browse_present", attrgetter("inverse_priority")),
-            ("browse_delayed", attrgetter("jms_delivery_time")),
-        )
-    )
-    for row, state in islice(found, limit):
-        yield BrowsedMessage(row.message(destination), state)
-
-
-def _pages(
-    runner: Runner,
-    statement: Statement[list[tuple[MessageRow, DeliveryState]]],
-    parameters: dict[str, Any],
-    first: Callable[[MessageRow], int],
-) -> Iterator[tuple[MessageRow, DeliveryState]]:
-    """Return messages page by page.
-
-    Args:
-        runner: Runs the statement.
-        statement: Returns a page of them, from a place on.
-        parameters: Its parameters, but for the place.
-        first: The first half of a message's place; the other is its sequence.
-    """
-    place = {"first": -1, "sequence": 0}
-    while True:
-        page = runner.run(statement.bind(parameters, **place))
-        yield from page
-        if len(page) < parameters["limit"]:
-            return
-        last, _ = page[-1]
-        place = {"first": first(last), "sequence": last.sequence}
+    page_size, remaining = min(limit, _BROWSED_AT_ONCE), limit
+    for name, first in (
+        ("browse_present", attrgetter("inverse_priority")),
+        ("browse_delayed", attrgetter("jms_delivery_time")),
+    ):
+        statement = _sql.statement(name, "browsing", _to_page, _parts | {"chosen": chosen})
+        place = {"first": -1, "sequence": 0}
+        while remaining > 0:
+            page = yield from statement.bind(parameters, queue_id=queue_id, limit=page_size, **place)
+            for row, state in page[:remaining]:
+                yield Item(BrowsedMessage(row.message(destination), state))
+            remaining -= len(page)
+            if len(page) < page_size:
+                break
+            last, _ = page[-1]
+            place = {"first": first(last), "sequence": last.sequence}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from jmsql.selectors import Selector
-from jmsql.store._sync.runner import Runner
 from jmsql.store.candidates import by_key
 from jmsql.store.lookup import existing_queue, last_sequence
 from jmsql.store.selection import and_chosen
-from jmsql.store.statement import SqlFile, Statement, fill, value
+from jmsql.store.statement import Item, Items, SqlFile, Statement, fill, value
 
 __all__ = ["move"]
 
@@ -18,11 +15,12 @@ _MOVED_AT_ONCE = 5000
 _sql = SqlFile("inspection")
 
 
-def move(runner: Runner, source: str, target: str, selector: Selector | None, limit: int | None) -> Iterator[int]:
+def move(source: str, target: str, selector: Selector | None, limit: int | None) -> Items[int]:
     """Move the messages that are in a queue now, but for those that a session holds.
 
+    Each statement has to commit by itself.
+
     Args:
-        runner: Runs the statements, each of which has to commit by itself.
         source: The name of the queue that they are in.
         target: The name of the other.
         selector: Which messages; None: all.
@@ -35,18 +33,18 @@ def move(runner: Runner, source: str, target: str, selector: Selector | None, li
         InvalidDestinationException: One of the queues is not there.
         JMSException: They are the same.
     """
-    queues = {"source": runner.run(existing_queue(source)), "target": runner.run(existing_queue(target))}
-    newest = runner.run(last_sequence())
+    queues = {"source": (yield from existing_queue(source)), "target": (yield from existing_queue(target))}
+    newest = yield from last_sequence()
     remaining = limit
     for delayed in (False, True):
         step = _step(selector, delayed=delayed)
         while remaining is None or remaining > 0:
             most = _MOVED_AT_ONCE if remaining is None else min(remaining, _MOVED_AT_ONCE)
-            moved = runner.run(step.bind(queues, newest=newest, most=most))
+            moved = yield from step.bind(queues, newest=newest, most=most)
             if not moved:
                 break
             remaining = None if remaining is None else remaining - moved
-            yield moved
+            yield Item(moved)
 
 
 def _step(selector: Selector | None, *, delayed: bool) -> Statement[int]:

@@ -1,6 +1,6 @@
 """Messages that have left their destinations: which ones are meant, a look at them, and their way back to a queue."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -9,12 +9,13 @@ from jmsql.destinations import Destination, Queue, Topic
 from jmsql.messages import Message
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector, SelectorSQL
-from jmsql.store._sync.runner import Runner
 from jmsql.store.columns import message_columns
 from jmsql.store.lookup import existing_queue
 from jmsql.store.rows import MessageRow
 from jmsql.store.selection import and_chosen
 from jmsql.store.statement import (
+    Item,
+    Items,
     Query,
     SqlFile,
     Statement,
@@ -28,9 +29,12 @@ from jmsql.store.statement import (
     value,
 )
 
-__all__ = ["HistoryEntry", "HistoryRange", "PastMessage", "count", "read", "replay"]
+__all__ = ["HistoryEntry", "HistoryRange", "PastMessage", "count", "entries", "read", "replay"]
 
 _READ_AT_ONCE = 100
+_MOST_ENTRIES = 1000
+_NEWEST = {"transaction": str(2**64 - 1), "sequence": 0}
+"""The place before the last message to leave."""
 
 
 @set_module("jmsql.admin")
@@ -113,6 +117,11 @@ class _Row(NamedTuple):
     transaction: str
     entry: HistoryEntry
 
+    def past_message(self) -> PastMessage:
+        is_topic = self.entry.destination_type == "topic"
+        origin = Topic(self.entry.destination) if is_topic else Queue(self.entry.destination)
+        return PastMessage(self.message.message(origin), self.entry)
+
 
 def _to_row(row: tuple[Any, ...]) -> _Row:
     return _Row(MessageRow._make(row[:_WIDTH]), row[_WIDTH], HistoryEntry._make(row[_WIDTH + 1 :]))
@@ -125,20 +134,28 @@ def count(which: HistoryRange) -> Query[int]:
     return Statement("count", text, "counting the history", value(int), parameters).bind()
 
 
-def read(runner: Runner, which: HistoryRange, limit: int) -> Iterator[PastMessage]:
+def read(which: HistoryRange, limit: int) -> Items[PastMessage]:
     """Return up to `limit` of them, the last one to leave first."""
-    chosen, parameters = which.condition()
-    text = fill(_sql["read"], columns=_columns, chosen=chosen)
-    statement = Statement("read", text, "reading the history", records(_to_row), parameters)
-    place: dict[str, object] = {"transaction": str(2**64 - 1), "sequence": 0}
+    statement, place = _reading(which), _NEWEST
     while limit > 0:
         wanted = min(limit, _READ_AT_ONCE)
-        found = runner.run(statement.bind(place, limit=wanted))
-        for row, transaction, entry in found:
-            place = {"transaction": transaction, "sequence": row.sequence}
-            origin = Topic(entry.destination) if entry.destination_type == "topic" else Queue(entry.destination)
-            yield PastMessage(row.message(origin), entry)
+        found = yield from statement.bind(place, limit=wanted)
+        for row in found:
+            place = {"transaction": row.transaction, "sequence": row.message.sequence}
+            yield Item(row.past_message())
         limit = limit - wanted if len(found) == wanted else 0
+
+
+def entries(message_id: str) -> Steps[list[PastMessage]]:
+    """Return what there is of a message, the last one to leave first. All of the history is read for it."""
+    found = yield from _reading(HistoryRange(message_id=message_id)).bind(_NEWEST, limit=_MOST_ENTRIES)
+    return [row.past_message() for row in found]
+
+
+def _reading(which: HistoryRange) -> Statement[list[_Row]]:
+    chosen, parameters = which.condition()
+    text = fill(_sql["read"], columns=_columns, chosen=chosen)
+    return Statement("read", text, "reading the history", records(_to_row), parameters)
 
 
 def replay(

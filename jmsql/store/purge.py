@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from jmsql.selectors import Selector
-from jmsql.store._sync.runner import Runner
 from jmsql.store.history_statements import RECORDED, history
 from jmsql.store.lookup import existing_queue, last_sequence
 from jmsql.store.selection import and_chosen
-from jmsql.store.statement import SqlFile, Statement, fill, rows, value
+from jmsql.store.statement import Item, Items, SqlFile, Statement, fill, rows, value
 
 __all__ = ["purge"]
 
@@ -25,11 +22,12 @@ _history = history(
 )
 
 
-def purge(runner: Runner, queue: str, selector: Selector | None) -> Iterator[int]:
+def purge(queue: str, selector: Selector | None) -> Items[int]:
     """Delete the messages that are in a queue now, but for those that a session holds.
 
+    Each statement has to commit by itself.
+
     Args:
-        runner: Runs the statements, each of which has to commit by itself.
         queue: The name of the queue.
         selector: Which messages; None: all.
 
@@ -42,12 +40,13 @@ def purge(runner: Runner, queue: str, selector: Selector | None) -> Iterator[int
     chosen, parameters = and_chosen(selector)
     text = fill(_sql["purge"], history=_history, recorded=RECORDED, chosen=chosen)
     step = Statement("purge", text, "purging", rows, parameters)
-    queue_id, newest = runner.run(existing_queue(queue)), runner.run(last_sequence())
+    queue_id = yield from existing_queue(queue)
+    newest = yield from last_sequence()
     place = {"inverse_priority": -1, "sequence": 0}
-    while found := runner.run(step.bind(place, queue_id=queue_id, newest=newest, limit=_PURGED_AT_ONCE)):
+    while found := (yield from step.bind(place, queue_id=queue_id, newest=newest, limit=_PURGED_AT_ONCE)):
         place["inverse_priority"], place["sequence"], deleted = found[0]
-        yield deleted
+        yield Item(deleted)
     text = fill(_sql["purge_delayed"], chosen=chosen)
     delayed = Statement("purge_delayed", text, "purging", value(int), parameters)
-    while deleted := runner.run(delayed.bind(queue_id=queue_id, newest=newest, limit=_PURGED_AT_ONCE)):
-        yield deleted
+    while deleted := (yield from delayed.bind(queue_id=queue_id, newest=newest, limit=_PURGED_AT_ONCE)):
+        yield Item(deleted)

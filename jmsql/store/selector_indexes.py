@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from jmsql.exceptions import InvalidSelectorException, JMSException
 from jmsql.selectors import Selector
-from jmsql.store.autocommit import AutocommitRunner
+from jmsql.store._sync.autocommit import AutocommitRunner
 from jmsql.store.identifier import in_schema, quote_identifier
 from jmsql.store.lookup import existing_queue
 from jmsql.store.receive import browse_statement

@@ -11,6 +11,8 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from jmsql.store.identifier import in_schema, quote_identifier
 
 __all__ = [
+    "Item",
+    "Items",
     "Query",
     "Result",
     "SqlFile",
@@ -98,6 +100,19 @@ Steps: TypeAlias = Generator[Query[Any], Any, T]
 """A decision that takes several statements: it yields each of them, gets its result, and returns what it has decided.
 
 An error of a statement is raised where the decision has yielded it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item(Generic[T_co]):
+    """One of the results that a decision hands out while it goes on."""
+
+    value: T_co
+
+
+Items: TypeAlias = Generator[Query[Any] | Item[T], Any, None]
+"""A decision with many results, which a runner iterates over: between its statements it yields each as an `Item`.
+
+No transaction of its own is open at an item: nobody needs to ask for the next one."""
 
 
 # What results mean

@@ -14,8 +14,8 @@ import pytest
 import sqlalchemy
 
 from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, Queue
+from jmsql.client._sync.database.opening import open_runner
 from jmsql.spark.connection import DatabaseReference
-from jmsql.store.autocommit import open_runner
 from jmsql.store.engine import Endpoint, parse_url
 from jmsql.testing import FAST_TIMINGS, wait_for
 from tests.background import Background

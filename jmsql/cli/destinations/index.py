@@ -9,7 +9,8 @@ import typer
 from jmsql.cli.destinations.selector import read_selector
 from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.output import console, print_json, table
-from jmsql.store.autocommit import AutocommitRunner, open_runner
+from jmsql.client._sync.database.opening import open_runner
+from jmsql.store._sync.autocommit import AutocommitRunner
 from jmsql.store.selector_indexes import IndexProgress, create_index, drop_index, selector_indexes
 
 __all__ = ["index"]

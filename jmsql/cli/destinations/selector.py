@@ -8,9 +8,9 @@ import typer
 
 from jmsql.cli.options import Json, QueueName, Schema, Url, open_database
 from jmsql.cli.output import console, counted, print_json, working
+from jmsql.client._sync.database.opening import open_runner
 from jmsql.selectors import Selector
 from jmsql.store import selector_indexes
-from jmsql.store.autocommit import open_runner
 from jmsql.store.selector_indexes import Explanation
 
 __all__ = ["application", "read_selector"]

@@ -15,7 +15,7 @@ from jmsql.cli.doctor.message_health import (
 )
 from jmsql.cli.output import counted
 from jmsql.store import diagnosis, inspection
-from jmsql.store.autocommit import AutocommitRunner
+from jmsql.store._sync.autocommit import AutocommitRunner
 from jmsql.store.diagnosis import MessageTable, ServerFacts, SnapshotHolder
 from jmsql.store.schema_version import current_version, newest_version
 

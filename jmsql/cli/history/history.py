@@ -12,7 +12,7 @@ from jmsql.cli.history.timestamps import read_timestamp
 from jmsql.cli.messages.documents import body_preview, message_document, past_document, past_message_as_text
 from jmsql.cli.options import Json, Schema, Selector, Url, open_database, read_destination
 from jmsql.cli.output import console, counted, json_text, print_json, progress, table, working, write
-from jmsql.client.administration.history import OUTCOMES
+from jmsql.client._sync.administration.history import OUTCOMES
 from jmsql.destinations import Destination
 from jmsql.store.past_messages import PastMessage
 

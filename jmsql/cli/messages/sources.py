@@ -17,9 +17,9 @@ from jmsql.store.inspection import BrowsedMessage
 from jmsql.store.subscriptions import SubscriptionChange
 
 if TYPE_CHECKING:
+    from jmsql.client._sync.administration.administration import Administration
     from jmsql.client._sync.connection.connection import Connection
     from jmsql.client._sync.exchange.consumer import MessageConsumer
-    from jmsql.client.administration.administration import Administration
 
 __all__ = ["ClientId", "DestinationName", "Shared", "Source", "SubscriptionName"]
 

@@ -18,9 +18,9 @@ from jmsql.cli.monitoring.keyboard import Keyboard, keyboard
 from jmsql.cli.monitoring.rates import DestinationRates, Look, Order, Rates
 from jmsql.cli.options import Schema, Url, open_database
 from jmsql.cli.output import console, counted, json_text, print_json, table, write
+from jmsql.client._sync.database.opening import open_runner
 from jmsql.store import measurement
 from jmsql.store._sync.runner import Runner
-from jmsql.store.autocommit import open_runner
 from jmsql.store.measurement import LONGEST_LOOK, StoreMeasurement
 
 __all__ = ["top"]

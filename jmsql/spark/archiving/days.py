@@ -8,7 +8,7 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 
-from jmsql.client.administration.administration import Administration
+from jmsql.client._sync.administration.administration import Administration
 from jmsql.spark.archiving.comparison import ArchiveComparison, compare
 from jmsql.spark.archiving.formats import KEY, Sink
 from jmsql.spark.archiving.report import ArchivedDay

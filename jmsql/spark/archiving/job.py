@@ -8,7 +8,7 @@ from datetime import date
 
 from pyspark.sql import SparkSession
 
-from jmsql.client.administration.administration import Administration
+from jmsql.client._sync.administration.administration import Administration
 from jmsql.destinations import Destination
 from jmsql.exceptions import IllegalStateException
 from jmsql.spark.archiving.archive_format import ArchiveFormat

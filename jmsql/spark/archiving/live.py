@@ -7,7 +7,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all who use Spark know it
 
-from jmsql.client.administration.administration import Administration
+from jmsql.client._sync.administration.administration import Administration
 from jmsql.destinations import Queue, Topic
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target

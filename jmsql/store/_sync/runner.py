@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import psycopg
@@ -13,7 +13,7 @@ from psycopg.rows import tuple_row
 
 from jmsql.concurrency.threads import sleep
 from jmsql.store.errors import translate
-from jmsql.store.statement import Query, Result, Steps
+from jmsql.store.statement import Item, Items, Query, Result, Steps
 
 __all__ = ["PsycopgRunner", "Runner"]
 
@@ -68,6 +68,28 @@ class Runner(ABC):
         except StopIteration as end:
             returned: T = end.value
             return returned
+
+    def iterate(self, work: Items[T]) -> Iterator[T]:
+        """Run the statements of a decision, and return its results one by one, each when it is asked for.
+
+        Raises:
+            JMSException: As `run`.
+        """
+        try:
+            step = next(work)
+            while True:
+                if isinstance(step, Item):
+                    yield step.value
+                    step = next(work)
+                    continue
+                try:
+                    outcome = self.run(step)
+                except BaseException as error:  # noqa: BLE001 - for the decision to handle, or to pass on
+                    step = work.throw(error)
+                else:
+                    step = work.send(outcome)
+        except StopIteration:
+            pass
 
 
 class PsycopgRunner(Runner):

@@ -142,15 +142,15 @@ def test_who_acknowledges_does_not_wait_for_partitions_made_or_dropped(
         _sql(database, KEEP)
         _sql(open_transaction, KEEP)
         if operation == "make":
-            HistoryPartitions(PsycopgRunner(other, "jmsql"), patience=1).make_ahead()
+            PsycopgRunner(other, "jmsql").run(HistoryPartitions(patience=1).make_ahead())
             _sql(database, f"set lock_timeout = '1s'; {KEEP}")
             assert _days(administration)[-1] == (NOON + timedelta(days=8)).date()
         else:
             done: list[object] = []
             drop = threading.Thread(
                 target=lambda: done.extend(
-                    HistoryPartitions(PsycopgRunner(other, "jmsql"), patience=30).remove(
-                        (NOON + timedelta(days=1)).date(), None
+                    PsycopgRunner(other, "jmsql").iterate(
+                        HistoryPartitions(patience=30).remove((NOON + timedelta(days=1)).date(), None)
                     )
                 )
             )
@@ -310,8 +310,7 @@ def test_a_day_is_settled_when_it_is_over_and_its_transactions_are(
         return administration.history.days()[0].settled
 
     with psycopg.connect(url) as transaction:
-        database_has_the_day = HistoryPartitions(PsycopgRunner(transaction, "jmsql"), patience=1)
-        database_has_the_day.make_ahead()
+        PsycopgRunner(transaction, "jmsql").run(HistoryPartitions(patience=1).make_ahead())
         transaction.commit()
         _sql(transaction, KEEP)
         assert not is_settled()
@@ -338,9 +337,9 @@ def test_a_drop_that_was_interrupted_is_finished_later(
     url = jmsql_clean_url.replace("postgresql+psycopg", "postgresql")
     with psycopg.connect(url) as reader:
         _sql(reader, "select from jmsql.history")
-        hurried = HistoryPartitions(PsycopgRunner(database, "jmsql"), patience=0.1)
+        hurried = HistoryPartitions(patience=0.1)
         with pytest.raises(jmsql.JMSException) as raised:
-            list(hurried.apply_retention())
+            list(PsycopgRunner(database, "jmsql").iterate(hurried.apply_retention()))
         assert isinstance(raised.value.__cause__, psycopg.errors.LockNotAvailable)
         assert database.execute("select from pg_inherits where inhdetachpending").fetchone() is not None
         # Maintenance leaves it at that, and does the rest of its work.
@@ -359,14 +358,14 @@ def test_nobody_but_the_owner_prunes(
 ) -> None:
     administration.create_queue("short", history=True, history_days=1)
     set_clock(NOON)
-    HistoryPartitions(PsycopgRunner(database, "jmsql"), patience=1).make_ahead()
+    PsycopgRunner(database, "jmsql").run(HistoryPartitions(patience=1).make_ahead())
     set_clock(NOON + timedelta(days=30))
     role = f"jmsql_reader_{id(database)}"
     _sql(database, f"create role {role}; grant usage on schema jmsql, jmsql_internal to {role}")
     _sql(database, f"grant select on all tables in schema jmsql, jmsql_internal to {role}; set role {role}")
     try:
         with pytest.raises(jmsql.JMSSecurityException, match="must be owner"):
-            list(HistoryPartitions(PsycopgRunner(database, "jmsql"), patience=1).apply_retention())
+            list(PsycopgRunner(database, "jmsql").iterate(HistoryPartitions(patience=1).apply_retention()))
     finally:
         _sql(database, f"reset role; drop owned by {role}; drop role {role}")
     assert len(administration.history.days()) == 4

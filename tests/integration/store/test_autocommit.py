@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from jmsql.client._sync.database.opening import open_runner
 from jmsql.exceptions import JMSException
-from jmsql.store.autocommit import open_runner
 from jmsql.store.statement import Statement, value
 
 PROCESS = Statement("process", "select pg_backend_pid()", "asking", value(int))

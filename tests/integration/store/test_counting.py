@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from jmsql.store.autocommit import open_runner
+from jmsql.client._sync.database.opening import open_runner
 from jmsql.store.measurement import destinations
 from tests.integration.store.plans import PlannedStatement
 

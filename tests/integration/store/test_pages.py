@@ -12,8 +12,8 @@ import pytest
 from psycopg import sql
 
 import jmsql
+from jmsql.client._sync.database.opening import open_runner
 from jmsql.store._sync.runner import PsycopgRunner
-from jmsql.store.autocommit import open_runner
 from jmsql.store.diagnosis import tables_without_pages
 from jmsql.store.maintenance import Maintenance
 from jmsql.testing import wait_for

@@ -165,8 +165,8 @@ def test_history_is_kept_and_removed(
     assert count(database, "message_history") == 1
 
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
-    partitions = HistoryPartitions(PsycopgRunner(database, "jmsql"), patience=10.0)
-    assert sum(step.messages for step in partitions.remove(tomorrow, ORDERS)) == 1
+    removal = PsycopgRunner(database, "jmsql").iterate(HistoryPartitions(patience=10.0).remove(tomorrow, ORDERS))
+    assert sum(step.messages for step in removal) == 1
 
 
 def test_what_tasks_of_spark_have_staged_is_sent(

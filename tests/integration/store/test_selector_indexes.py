@@ -14,8 +14,9 @@ import pytest
 import sqlalchemy
 
 from jmsql import InvalidDestinationException, InvalidSelectorException, JMSException
+from jmsql.client._sync.database.opening import open_runner
 from jmsql.selectors import Selector
-from jmsql.store.autocommit import AutocommitRunner, open_runner
+from jmsql.store._sync.autocommit import AutocommitRunner
 from jmsql.store.receive import claim_statement, dequeue_statement, lock_statement
 from jmsql.store.selector_indexes import (
     IndexProgress,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, date, datetime
 
 from jmsql.destinations import Destination, Queue, named_destination
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store import past_messages
-from jmsql.store._sync.runner import Runner
+from jmsql.store._async.runner import Runner
 from jmsql.store.history_partitions import HistoryDay, HistoryPartitions, PruneStep, held_message
 from jmsql.store.past_messages import HistoryRange, PastMessage
 
@@ -22,12 +22,12 @@ OUTCOMES = ("acknowledged", "expired", "dead-lettered", "purged")
 """How a message leaves its destination."""
 
 
-@set_module("jmsql.admin")
+@set_module("jmsql.asyncio.admin")
 class History:
     """The messages that have left destinations which keep history.
 
-    Made by [`Administration.history`][jmsql.admin.Administration.history]. Times are those at which messages left.
-    Without a time zone they are this computer's.
+    Made by [`Administration.history`][jmsql.asyncio.admin.Administration.history]. Times are those at which messages
+    left. Without a time zone they are this computer's.
 
     Args:
         runner: The administration's.
@@ -37,7 +37,6 @@ class History:
     def __init__(self, runner: Runner, prune_lock_timeout: float) -> None:
         self._runner = runner
         self._partitions = HistoryPartitions(
-            self._runner,
             patience=prune_lock_timeout,
             on_held=lambda day, sources: logger.warning(held_message(day, sources)),
         )
@@ -52,7 +51,7 @@ class History:
         outcomes: Sequence[str] | None = None,
         subscription: str | None = None,
         limit: int = 100,
-    ) -> Iterator[PastMessage]:
+    ) -> AsyncIterator[PastMessage]:
         """Return the messages that were the last to leave, the very last one first.
 
         Args:
@@ -69,16 +68,16 @@ class History:
             ValueError: An outcome is none.
         """
         which = _range(destination, since, until, selector, outcomes, subscription)
-        return past_messages.read(self._runner, which, limit)
+        return self._runner.iterate(past_messages.read(which, limit))
 
-    def message(self, message_id: str) -> list[PastMessage]:
+    async def message(self, message_id: str) -> list[PastMessage]:
         """Return all entries for a message: one for each destination or subscription that it has left, the last first.
 
         All of the history is read for it.
         """
-        return list(past_messages.read(self._runner, HistoryRange(message_id=message_id), limit=1000))
+        return await self._runner.run(past_messages.entries(message_id))
 
-    def count(
+    async def count(
         self,
         destination: Destination | str | None = None,
         *,
@@ -89,11 +88,11 @@ class History:
         subscription: str | None = None,
     ) -> int:
         """Return how many messages there are; the arguments are those of `messages`."""
-        return self._runner.run(
+        return await self._runner.run(
             past_messages.count(_range(destination, since, until, selector, outcomes, subscription))
         )
 
-    def replay(
+    async def replay(
         self,
         source: Destination | str,
         target: Queue | str,
@@ -133,13 +132,13 @@ class History:
         """
         which = _range(source, since, until, selector, outcomes, subscription)
         name = target.name if isinstance(target, Queue) else target
-        return self._runner.run(past_messages.replay(which, name, keep_ids=keep_ids, progress=progress))
+        return await self._runner.run(past_messages.replay(which, name, keep_ids=keep_ids, progress=progress))
 
-    def days(self) -> list[HistoryDay]:
+    async def days(self) -> list[HistoryDay]:
         """Return the days in UTC that have a partition, the first one first."""
-        return self._partitions.days()
+        return await self._runner.run(self._partitions.days())
 
-    def readers(self, day: HistoryDay, destinations: Sequence[Destination] = ()) -> list[str]:
+    async def readers(self, day: HistoryDay, destinations: Sequence[Destination] = ()) -> list[str]:
         """Return the streaming reads of Spark that have not passed a day, by their numbers in ``spark_sources``.
 
         Args:
@@ -147,13 +146,15 @@ class History:
             destinations: Whose history of that day is meant; none named: all.
         """
         names = [destination.name for destination in destinations] or None
-        return self._partitions.cursors_before(day, names)
+        return await self._runner.run(self._partitions.cursors_before(day, names))
 
-    def today(self) -> date:
+    async def today(self) -> date:
         """Return the day in UTC to whose partition goes what leaves its destination now."""
-        return self._partitions.today()
+        return await self._runner.run(self._partitions.today())
 
-    def prune(self, *, before: date | None = None, destination: Destination | str | None = None) -> Iterator[PruneStep]:
+    def prune(
+        self, *, before: date | None = None, destination: Destination | str | None = None
+    ) -> AsyncIterator[PruneStep]:
         """Remove what destinations keep no longer (`history_days`), or all that is older than a day.
 
         Clients do the former by themselves. It takes the rights of the schema's owner, and waits for those who read the
@@ -171,8 +172,9 @@ class History:
         if before is None:
             if destination is not None:
                 raise ValueError("Whose messages go is a question only together with a day.")
-            return self._partitions.apply_retention()
-        return self._partitions.remove(before, None if destination is None else named_destination(destination))
+            return self._runner.iterate(self._partitions.apply_retention())
+        named = None if destination is None else named_destination(destination)
+        return self._runner.iterate(self._partitions.remove(before, named))
 
 
 def _range(

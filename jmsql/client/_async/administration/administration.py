@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from jmsql.client.administration.history import History
+from jmsql.client._async.administration.history import History
+from jmsql.client._async.database.opening import LazyRunner, open_runner
 from jmsql.client.default_url import default_url
+from jmsql.concurrency.tasks import in_thread
 from jmsql.destinations import Destination, Queue, Topic, named_destination, require_topic
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store import access, destination_settings, inspection
+from jmsql.store._async.autocommit import AutocommitRunner
 from jmsql.store.access import AccessSummary, Action
-from jmsql.store.autocommit import LazyRunner, open_runner
 from jmsql.store.automatic_creation import automatic_creation, set_automatic_creation
 from jmsql.store.database_url import parse_url, without_secrets
 from jmsql.store.dead_letters import DeadLetter, Retry, first_dead_letters, retry
@@ -35,15 +37,15 @@ from jmsql.timings import Timings
 
 # Not loaded for what a command lists: connections take five times as long to load as all else here.
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from jmsql.client._sync.connection.factory import ConnectionFactory
-    from jmsql.client.administration.administered_objects import AdministeredObject, AdministeredObjects
+    from jmsql.client._async.administration.administered_objects import AdministeredObject, AdministeredObjects
+    from jmsql.client._async.connection.factory import ConnectionFactory
 
 __all__ = ["Administration"]
 
 
-@set_module("jmsql.admin")
+@set_module("jmsql.asyncio.admin")
 class Administration:
     """Inspects and changes destinations and their messages. Each change commits by itself. A context manager.
 
@@ -59,32 +61,40 @@ class Administration:
         JMSException: The URL cannot be read.
     """
 
-    def __init__(self, database: str | ConnectionFactory | Engine | None = None, *, schema: str | None = None) -> None:
+    def __init__(
+        self, database: str | ConnectionFactory | AsyncEngine | None = None, *, schema: str | None = None
+    ) -> None:
         timings = Timings()
         if database is not None and not isinstance(database, str):
-            from jmsql.client._sync.connection.factory import ConnectionFactory
+            from jmsql.client._async.connection.factory import ConnectionFactory
 
             if isinstance(database, ConnectionFactory):
                 timings = database.timings
                 schema = schema or database.schema
                 database = database.url
-        name, url_or_engine = schema or DEFAULT_SCHEMA, database
-        self._where = _shown(url_or_engine)
-        self._runner = LazyRunner(lambda: open_runner(url_or_engine or default_url(name), name, timings), name)
+        self._where = _shown(database)
+        self._database = database
+        self._schema = schema or DEFAULT_SCHEMA
+        self._timings = timings
+        self._runner = LazyRunner(self._open_runner, self._schema)
         self._history = History(self._runner, timings.prune_lock_timeout)
 
-    def connect(self) -> None:
+    async def _open_runner(self) -> AutocommitRunner:
+        database = await in_thread(default_url, self._schema) if self._database is None else self._database
+        return await open_runner(database, self._schema, self._timings)
+
+    async def connect(self) -> None:
         """Connect, unless it is connected.
 
         Raises:
             IllegalStateException: It is closed.
             JMSException: The database cannot be reached, or the schema is missing or of another version.
         """
-        self._runner.connect()
+        await self._runner.connect()
 
     # Destinations
 
-    def create(self, destination: Destination | str, **settings: Unpack[DestinationSettings]) -> bool:
+    async def create(self, destination: Destination | str, **settings: Unpack[DestinationSettings]) -> bool:
         """Make a queue or topic if it is not there, and change the settings that are given.
 
         Returns:
@@ -94,39 +104,39 @@ class Administration:
             InvalidDestinationException: It is not a destination, or a queue that a setting names is not there.
             JMSException: A setting cannot have the value.
         """
-        return self._runner.run(destination_settings.create(named_destination(destination), settings))
+        return await self._runner.run(destination_settings.create(named_destination(destination), settings))
 
-    def create_queue(self, name: str, **settings: Unpack[DestinationSettings]) -> Queue:
+    async def create_queue(self, name: str, **settings: Unpack[DestinationSettings]) -> Queue:
         """Make a queue if it is not there, change the settings that are given, and return it; raises as `create`."""
         queue = Queue(name)
-        self._runner.run(destination_settings.create(queue, settings))
+        await self._runner.run(destination_settings.create(queue, settings))
         return queue
 
-    def create_topic(self, name: str, **settings: Unpack[DestinationSettings]) -> Topic:
+    async def create_topic(self, name: str, **settings: Unpack[DestinationSettings]) -> Topic:
         """Make a topic if it is not there, change the settings that are given, and return it; raises as `create`."""
         topic = Topic(name)
-        self._runner.run(destination_settings.create(topic, settings))
+        await self._runner.run(destination_settings.create(topic, settings))
         return topic
 
-    def alter(self, destination: Destination | str, **settings: Unpack[DestinationSettings]) -> None:
+    async def alter(self, destination: Destination | str, **settings: Unpack[DestinationSettings]) -> None:
         """Change settings of a queue, or of a topic and all its subscriptions.
 
         Raises:
             InvalidDestinationException: There is no such destination, or no queue that a setting names.
             JMSException: A setting cannot have the value.
         """
-        self._runner.run(destination_settings.alter(named_destination(destination), settings))
+        await self._runner.run(destination_settings.alter(named_destination(destination), settings))
 
-    def reset(self, destination: Destination | str, *settings: str) -> None:
+    async def reset(self, destination: Destination | str, *settings: str) -> None:
         """Change settings, given by their names, to what they are by default.
 
         Raises:
             InvalidDestinationException: There is no such destination.
             JMSException: There is no such setting.
         """
-        self._runner.run(destination_settings.reset(named_destination(destination), settings))
+        await self._runner.run(destination_settings.reset(named_destination(destination), settings))
 
-    def pause(self, destination: Destination | str) -> None:
+    async def pause(self, destination: Destination | str) -> None:
         """Stop the delivery of messages from a queue, or from all subscriptions of a topic; they still collect.
 
         Nobody gets a message any more, also of those that consumers have fetched and not delivered. What was delivered
@@ -135,17 +145,17 @@ class Administration:
         Raises:
             InvalidDestinationException: There is no such destination.
         """
-        self.alter(destination, paused=True)
+        await self.alter(destination, paused=True)
 
-    def resume(self, destination: Destination | str) -> None:
+    async def resume(self, destination: Destination | str) -> None:
         """Go on with the delivery of messages, and wake the consumers that wait for one.
 
         Raises:
             InvalidDestinationException: There is no such destination.
         """
-        self.alter(destination, paused=False)
+        await self.alter(destination, paused=False)
 
-    def delete(self, destination: Destination | str, *, force: bool = False) -> None:
+    async def delete(self, destination: Destination | str, *, force: bool = False) -> None:
         """Delete a queue with its messages, or a topic with its subscriptions and their messages.
 
         Args:
@@ -157,72 +167,75 @@ class Administration:
             InvalidDestinationException: There is no such destination.
             IllegalStateException: A client receives from it.
         """
-        self._runner.run(destination_settings.delete(named_destination(destination), force=force))
+        await self._runner.run(destination_settings.delete(named_destination(destination), force=force))
 
-    def automatic_creation(self) -> bool:
+    async def automatic_creation(self) -> bool:
         """Return whether the first use of a queue or topic makes it, by all clients. It does by default."""
-        return self._runner.run(automatic_creation())
+        return await self._runner.run(automatic_creation())
 
-    def set_automatic_creation(self, *, enabled: bool) -> None:
+    async def set_automatic_creation(self, *, enabled: bool) -> None:
         """Say whether the first use of a queue or topic makes it, by all clients."""
-        self._runner.run(set_automatic_creation(enabled=enabled))
+        await self._runner.run(set_automatic_creation(enabled=enabled))
 
-    def destinations(self) -> list[DestinationSummary]:
+    async def destinations(self) -> list[DestinationSummary]:
         """Return all destinations, with what is set for them: queues first, by name."""
-        return self._runner.run(destination_settings.destinations())
+        return await self._runner.run(destination_settings.destinations())
 
-    def destination(self, destination: Destination | str) -> DestinationSummary:
+    async def destination(self, destination: Destination | str) -> DestinationSummary:
         """Return a destination, with what is set for it.
 
         Raises:
             InvalidDestinationException: There is no such destination.
         """
-        return self._runner.run(destination_settings.destination_summary(named_destination(destination)))
+        return await self._runner.run(destination_settings.destination_summary(named_destination(destination)))
 
     # Inspection
 
-    def queues(self) -> list[QueueSummary]:
+    async def queues(self) -> list[QueueSummary]:
         """Return all queues, by name, with the number of their messages."""
-        return self._runner.run(inspection.queues())
+        return await self._runner.run(inspection.queues())
 
-    def subscriptions(self) -> list[SubscriptionSummary]:
+    async def subscriptions(self) -> list[SubscriptionSummary]:
         """Return all subscriptions, by topic and name, with the number of their messages."""
-        return self._runner.run(inspection.subscriptions())
+        return await self._runner.run(inspection.subscriptions())
 
-    def clients(self) -> list[ClientSummary]:
+    async def clients(self) -> list[ClientSummary]:
         """Return the connections of clients, the oldest first."""
-        return self._runner.run(inspection.clients())
+        return await self._runner.run(inspection.clients())
 
-    def count(self, queue: Queue | str, selector: str | None = None) -> int:
+    async def count(self, queue: Queue | str, selector: str | None = None) -> int:
         """Return how many messages a queue holds that match a selector, whatever their state.
 
         Raises:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return self._runner.run(inspection.count(_queue_name(queue), Selector.parse(selector)))
+        return await self._runner.run(inspection.count(_queue_name(queue), Selector.parse(selector)))
 
-    def browse(self, queue: Queue | str, selector: str | None = None, *, limit: int = 100) -> Iterator[BrowsedMessage]:
+    def browse(
+        self, queue: Queue | str, selector: str | None = None, *, limit: int = 100
+    ) -> AsyncIterator[BrowsedMessage]:
         """Return the first messages of a queue in their order, whatever their state; those that are delayed come last.
 
         Raises:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return inspection.browse(self._runner, _queue_name(queue), Selector.parse(selector), limit)
+        return self._runner.iterate(inspection.browse(_queue_name(queue), Selector.parse(selector), limit))
 
     def browse_subscription(
         self, name: str, selector: str | None = None, *, client_id: str | None = None, limit: int = 100
-    ) -> Iterator[BrowsedMessage]:
+    ) -> AsyncIterator[BrowsedMessage]:
         """Return the first messages that a durable subscription has collected, as `browse` does those of a queue.
 
         Raises:
             InvalidDestinationException: There is no subscription of that name for the client identifier.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return inspection.browse_subscription(self._runner, name, client_id, Selector.parse(selector), limit)
+        found = inspection.browse_subscription(name, client_id, Selector.parse(selector), limit)
+        return self._runner.iterate(found)
 
-    def message(self, message_id: str) -> list[FoundMessage]:
+    async def message(self, message_id: str) -> list[FoundMessage]:
         """Return a message, once for each queue and subscription that holds it, whatever its state.
 
         All messages are read for it. What has left its destination is in the `history`, if that is kept.
@@ -230,11 +243,11 @@ class Administration:
         Args:
             message_id: Its JMSMessageID, with or without ``ID:``.
         """
-        return self._runner.run(inspection.message(message_id))
+        return await self._runner.run(inspection.message(message_id))
 
-    def subscription(self, name: str, client_id: str | None = None) -> SubscriptionSummary | None:
+    async def subscription(self, name: str, client_id: str | None = None) -> SubscriptionSummary | None:
         """Return a durable subscription, or None if there is none of that name for the client identifier."""
-        return self._runner.run(inspection.subscription(name, client_id))
+        return await self._runner.run(inspection.subscription(name, client_id))
 
     @property
     def history(self) -> History:
@@ -243,7 +256,7 @@ class Administration:
 
     # Messages and subscriptions
 
-    def purge(self, queue: Queue | str, selector: str | None = None) -> Iterator[int]:
+    def purge(self, queue: Queue | str, selector: str | None = None) -> AsyncIterator[int]:
         """Delete the messages that are in a queue now, but for those that a session holds.
 
         Yields:
@@ -253,9 +266,9 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return purge(self._runner, _queue_name(queue), Selector.parse(selector))
+        return self._runner.iterate(purge(_queue_name(queue), Selector.parse(selector)))
 
-    def subscribe(
+    async def subscribe(
         self,
         topic: Topic | str,
         name: str,
@@ -297,9 +310,9 @@ class Administration:
         definition = SubscriptionDefinition(
             target.name, Selector.parse(selector), name, client_id, durable=True, shared=shared, no_local=no_local
         )
-        return self._runner.run(in_transaction(create_durable(definition)))
+        return await self._runner.run(in_transaction(create_durable(definition)))
 
-    def dead_letters(
+    async def dead_letters(
         self, queue: Queue | str | None = None, selector: str | None = None, *, limit: int = 100
     ) -> list[DeadLetter]:
         """Return the dead letters, those that died last first: where they come from, and why they are dead.
@@ -313,11 +326,13 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return self._runner.run(
+        return await self._runner.run(
             first_dead_letters(None if queue is None else _queue_name(queue), Selector.parse(selector), limit)
         )
 
-    def retry(self, queue: Queue | str = "DLQ", selector: str | None = None, *, limit: int | None = None) -> Retry:
+    async def retry(
+        self, queue: Queue | str = "DLQ", selector: str | None = None, *, limit: int | None = None
+    ) -> Retry:
         """Move the dead letters in a queue back to where they come from, in one transaction.
 
         They keep their identifiers, headers, properties and bodies, and count as never delivered. They queue up behind
@@ -332,11 +347,11 @@ class Administration:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return self._runner.run(retry(_queue_name(queue), Selector.parse(selector), limit))
+        return await self._runner.run(retry(_queue_name(queue), Selector.parse(selector), limit))
 
     def move(
         self, source: Queue | str, target: Queue | str, selector: str | None = None, *, limit: int | None = None
-    ) -> Iterator[int]:
+    ) -> AsyncIterator[int]:
         """Move the messages that are in a queue now to another queue, but for those that a session holds.
 
         They keep their headers, and come after those that are in the target already. Doing it again moves what is left.
@@ -349,20 +364,21 @@ class Administration:
             InvalidSelectorException: The selector has an error; the message shows where.
             JMSException: The two queues are the same.
         """
-        return move(self._runner, _queue_name(source), _queue_name(target), Selector.parse(selector), limit)
+        found = move(_queue_name(source), _queue_name(target), Selector.parse(selector), limit)
+        return self._runner.iterate(found)
 
-    def unsubscribe(self, name: str, client_id: str | None = None) -> None:
+    async def unsubscribe(self, name: str, client_id: str | None = None) -> None:
         """End a durable subscription, with its messages.
 
         Raises:
             InvalidDestinationException: There is none of that name for the client identifier.
             IllegalStateException: It has a consumer, or messages that a session has not acknowledged.
         """
-        self._runner.run(in_transaction(unsubscribe(name, client_id)))
+        await self._runner.run(in_transaction(unsubscribe(name, client_id)))
 
     # Access
 
-    def create_roles(self) -> list[str]:
+    async def create_roles(self) -> list[str]:
         """Make the roles ``jmsql_producer``, ``jmsql_consumer``, ``jmsql_browser`` and ``jmsql_admin``.
 
         Their members may do with all destinations what the roles are called after. Roles are the server's, not the
@@ -374,9 +390,9 @@ class Administration:
         Raises:
             JMSSecurityException: The role that has connected may not make roles, or does not own the schema.
         """
-        return self._runner.run(access.create_roles())
+        return await self._runner.run(access.create_roles())
 
-    def grant(
+    async def grant(
         self,
         destination: Destination | str,
         role: str,
@@ -395,9 +411,9 @@ class Administration:
             JMSSecurityException: The role that has connected does not administer the schema.
             JMSException: There is no such role.
         """
-        self._runner.run(access.grant(named_destination(destination), role, _actions(send, receive, browse)))
+        await self._runner.run(access.grant(named_destination(destination), role, _actions(send, receive, browse)))
 
-    def revoke(
+    async def revoke(
         self,
         destination: Destination | str,
         role: str,
@@ -407,21 +423,21 @@ class Administration:
         browse: bool = False,
     ) -> None:
         """Take back what `grant` has given; raises as `grant`."""
-        self._runner.run(access.revoke(named_destination(destination), role, _actions(send, receive, browse)))
+        await self._runner.run(access.revoke(named_destination(destination), role, _actions(send, receive, browse)))
 
-    def grants(self, destination: Destination | str | None = None) -> list[AccessSummary]:
+    async def grants(self, destination: Destination | str | None = None) -> list[AccessSummary]:
         """Return which roles have access, to a destination or, with None, to any; those with access to all come first.
 
         Raises:
             JMSException: The server could not be asked.
         """
         named = None if destination is None else named_destination(destination)
-        return self._runner.run(access.access_summaries(named))
+        return await self._runner.run(access.access_summaries(named))
 
     # Administered objects
 
-    def bind(self, name: str, administered: ConnectionFactory | Destination) -> None:
-        """Keep a connection factory, queue or topic in the database, for [`lookup`][jmsql.lookup].
+    async def bind(self, name: str, administered: ConnectionFactory | Destination) -> None:
+        """Keep a connection factory, queue or topic in the database, for [`lookup`][jmsql.asyncio.lookup].
 
         What was bound to the name is replaced. No password is stored: let it come from ``PGPASSWORD``, ``~/.pgpass``
         or a service file where the factory is used, or give it to `create_connection`.
@@ -433,43 +449,43 @@ class Administration:
         Raises:
             JMSException: It is no such object, or a temporary destination; or the name is empty or too long.
         """
-        self._objects().bind(name, administered)
+        await self._objects().bind(name, administered)
 
-    def unbind(self, name: str) -> None:
+    async def unbind(self, name: str) -> None:
         """Forget what is bound to a name.
 
         Raises:
             JMSException: Nothing is.
         """
-        self._objects().unbind(name)
+        await self._objects().unbind(name)
 
-    def bindings(self) -> dict[str, AdministeredObject]:
+    async def bindings(self) -> dict[str, AdministeredObject]:
         """Return the administered objects that are bound, by name."""
-        return self._objects().all()
+        return await self._objects().all()
 
     def _objects(self) -> AdministeredObjects:
-        from jmsql.client.administration.administered_objects import AdministeredObjects
+        from jmsql.client._async.administration.administered_objects import AdministeredObjects
 
         return AdministeredObjects(self._runner)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End the connection."""
-        self._runner.close()
+        await self._runner.close()
 
-    def __enter__(self) -> Self:
-        self.connect()
+    async def __aenter__(self) -> Self:
+        await self.connect()
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        await self.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._where}>"
 
 
-def _shown(database: str | Engine | None) -> str:
+def _shown(database: str | AsyncEngine | None) -> str:
     if database is None:
         return "of the environment"
     return without_secrets(parse_url(database)) if isinstance(database, str) else database.url.render_as_string()

@@ -1,0 +1,154 @@
+"""Connections beside those of a client's sessions, for those who look at the store and look after it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+
+from jmsql.client._async.database.pool import synchronous
+from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.store._async.autocommit import AutocommitRunner
+from jmsql.store._async.runner import Runner
+from jmsql.store.database_url import parse_url
+from jmsql.store.engine import POOLED, Endpoint
+from jmsql.store.errors import jms_errors
+from jmsql.store.schema_version import check_schema
+from jmsql.store.statement import Query, Result, SqlFile, Steps, nothing
+from jmsql.timings import Timings
+
+if TYPE_CHECKING:  # with a URL, all is done without SQLAlchemy
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+__all__ = ["LazyRunner", "open_runner"]
+
+T = TypeVar("T")
+
+_limit_statements = SqlFile("administration").statement("limit_statements", "connecting", nothing)
+
+
+class LazyRunner(Runner):
+    """Runs statements on a connection that is made when it is first needed. It may be used by one task at a time.
+
+    Args:
+        connect: Connects.
+        schema: The plain name of the schema.
+    """
+
+    __slots__ = ("_closed", "_connect", "_connected")
+
+    def __init__(self, connect: Callable[[], Awaitable[AutocommitRunner]], schema: str) -> None:
+        super().__init__(schema)
+        self._connect = connect
+        self._connected: AutocommitRunner | None = None
+        self._closed = False
+
+    async def connect(self) -> AutocommitRunner:
+        """Connect, unless it is connected.
+
+        Raises:
+            IllegalStateException: It is closed.
+            JMSException: The database cannot be reached, say.
+        """
+        if self._closed:
+            raise IllegalStateException("The connection is closed.")
+        if self._connected is None:
+            self._connected = await self._connect()
+        return self._connected
+
+    @property
+    def is_idle(self) -> bool:
+        return self._connected is None or self._connected.is_idle
+
+    async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        return await (await self.connect()).execute(statement, parameters)
+
+    async def run(self, work: Query[T] | Steps[T]) -> T:
+        try:
+            return await super().run(work)
+        except BaseException:
+            # Whoever is cancelled, and then once more, may leave a statement running, or a transaction open.
+            if self._connected is not None and not self._connected.is_idle:
+                connected, self._connected = self._connected, None
+                await connected.close()
+            raise
+
+    async def sleep(self, seconds: float) -> None:
+        await (await self.connect()).sleep(seconds)
+
+    async def close(self) -> None:
+        """End the connection, if there is one, for good."""
+        self._closed = True
+        if self._connected is not None:
+            await self._connected.close()
+
+
+async def open_runner(
+    database: str | Endpoint | AsyncEngine,
+    schema: str,
+    timings: Timings = Timings(),
+    *,
+    requires_schema: bool = True,
+    statement_timeout: float | None = None,
+) -> AutocommitRunner:
+    """Connect.
+
+    Args:
+        database: Where it is: a URL, or an engine, which stays the caller's.
+        schema: The plain name of the schema.
+        timings: Time-outs of a connection of its own.
+        requires_schema: Whether the schema has to be there, in a version that this release works with.
+        statement_timeout: After how many seconds PostgreSQL gives up a statement. None: it does not, and neither does
+            it through a pooler, where the limit would be for others, too.
+
+    Raises:
+        JMSException: The database cannot be reached, the engine does not use psycopg, or the schema is missing or of
+            another version.
+    """
+    if isinstance(database, str):
+        database = Endpoint(parse_url(database), timings)
+    runner = await _directly(database, schema) if isinstance(database, Endpoint) else await _of_engine(database, schema)
+    try:
+        if requires_schema:
+            await runner.run(check_schema(schema))
+        if statement_timeout is not None and not runner.is_pooled:
+            await runner.run(_limit_statements.bind(milliseconds=str(int(statement_timeout * 1000))))
+    except BaseException:
+        await runner.close()
+        raise
+    return runner
+
+
+async def _directly(endpoint: Endpoint, schema: str) -> AutocommitRunner:
+    connection, is_pooled = await endpoint.connect_async()
+    return AutocommitRunner(
+        connection, schema, connection.close, is_pooled=is_pooled, another=lambda: _directly(endpoint, schema)
+    )
+
+
+async def _of_engine(engine: AsyncEngine, schema: str) -> AutocommitRunner:
+    with jms_errors(f"connecting to {engine.url.render_as_string(hide_password=True)}"):
+        connection = await (await engine.connect()).execution_options(isolation_level="AUTOCOMMIT")
+    return await _of_sqlalchemy(connection, schema, another=lambda: _of_engine(engine, schema))
+
+
+async def _of_sqlalchemy(
+    connection: AsyncConnection, schema: str, *, another: Callable[[], Awaitable[AutocommitRunner]]
+) -> AutocommitRunner:
+    lent = synchronous(connection)
+    driver_connection = lent.connection.driver_connection
+    if not isinstance(driver_connection, psycopg.AsyncConnection):
+        await connection.close()
+        raise JMSException(
+            f"jmsql needs an engine that uses psycopg (postgresql+psycopg://…), not {lent.dialect.driver}."
+        )
+    found = driver_connection
+
+    async def close() -> None:
+        if found.broken:
+            await connection.invalidate()
+        await connection.close()
+
+    is_pooled = bool(lent.info.get(POOLED))
+    return AutocommitRunner(found, schema, close, is_pooled=is_pooled, another=another)
