@@ -75,3 +75,19 @@ def blocker(jmsql_clean_url: str) -> Iterator[psycopg.Connection]:
     with psycopg.connect(jmsql_clean_url) as connection:
         yield connection
         connection.rollback()
+
+
+@pytest.fixture
+def row_security_is_off_again(jmsql_clean_url: str) -> Iterator[None]:
+    """Leaves the tables to the next test as a migration does."""
+    protected = (
+        "select oid::regclass::text from pg_class where relrowsecurity "
+        "and relnamespace = 'jmsql_internal'::regnamespace"
+    )
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        before = connection.execute(protected).fetchall()
+    yield
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        connection.execute("delete from jmsql_internal.permission")
+        for (table,) in set(connection.execute(protected).fetchall()) - set(before):
+            connection.execute(f"alter table {table} disable row level security".encode())

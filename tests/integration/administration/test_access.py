@@ -28,6 +28,8 @@ from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts, texts_of
 
+pytestmark = pytest.mark.usefixtures("row_security_is_off_again")
+
 ORDERS = Queue("orders")
 PRICES = Topic("prices")
 PASSWORD = secrets.token_hex()
@@ -84,22 +86,6 @@ def granted(administration: Administration, roles: dict[str, str]) -> dict[str, 
         administration.grant(destination, roles["consumer"], receive=True)
         administration.grant(destination, roles["browser"], browse=True)
     return roles
-
-
-@pytest.fixture(autouse=True)
-def row_security_is_off_again(jmsql_clean_url: str) -> Iterator[None]:
-    """Leaves the tables to the next test as a migration does."""
-    protected = (
-        "select oid::regclass::text from pg_class where relrowsecurity "
-        "and relnamespace = 'jmsql_internal'::regnamespace"
-    )
-    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
-        before = connection.execute(protected).fetchall()
-    yield
-    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
-        connection.execute("delete from jmsql_internal.permission")
-        for (table,) in set(connection.execute(protected).fetchall()) - set(before):
-            connection.execute(f"alter table {table} disable row level security".encode())
 
 
 class TestOnDestinations:

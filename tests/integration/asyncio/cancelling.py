@@ -26,10 +26,10 @@ class Outcome(NamedTuple):
 @types.coroutine
 def _counted(work: Coroutine[Any, Any, T], on_wait: Callable[[int], None]) -> Generator[Any, Any, T]:
     count = 0
-    step: Callable[[], Any] = lambda: work.send(None)  # noqa: E731
+    errors: list[BaseException] = []  # emptied before it is thrown, whose traceback refers to what is here
     while True:
         try:
-            awaited = step()
+            awaited = work.throw(errors.pop()) if errors else work.send(None)
         except StopIteration as end:
             result: T = end.value
             return result
@@ -37,9 +37,8 @@ def _counted(work: Coroutine[Any, Any, T], on_wait: Callable[[int], None]) -> Ge
         on_wait(count)
         try:
             yield awaited
-            step = lambda: work.send(None)  # noqa: E731
         except BaseException as error:  # noqa: BLE001 - it is for the operation
-            step = lambda error=error: work.throw(error)  # noqa: E731
+            errors.append(error)
 
 
 async def cancelled_at(number: int, work: Coroutine[Any, Any, Any]) -> Outcome:
