@@ -20,6 +20,8 @@ from jmsql import (
     Session,
 )
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 
 @pytest.mark.parametrize("mode", [7, -1, "AUTO", None, 1.5])
 def test_acknowledge_mode(connection: Connection, mode: Any) -> None:

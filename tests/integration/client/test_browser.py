@@ -17,6 +17,8 @@ from jmsql import (
 from jmsql.testing import drain
 from tests.texts import receive_texts, send_texts, texts_of
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 TEXTS = ["a", "b", "c"]
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 

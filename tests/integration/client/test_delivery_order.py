@@ -10,6 +10,8 @@ from jmsql import AcknowledgeMode, Connection, DeliveryMode, Message, Queue, Ses
 from jmsql.testing import drain, wait_for
 from tests.texts import receive_texts, send_texts, texts_of
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 
 

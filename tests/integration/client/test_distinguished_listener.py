@@ -11,6 +11,8 @@ from jmsql.testing import wait_for
 from tests.integration.client.server_session_pools import MODES, listening
 from tests.texts import receive_texts, send_texts, texts_of
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 
 def test_session_without_a_load_runs_and_does_nothing(session: Session) -> None:
     heard: list[Message] = []

@@ -28,6 +28,8 @@ from tests.exactness import contents, exact
 from tests.exchange import exchange
 from tests.integration.client.server import Server
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 
 TEXTS = (

@@ -17,6 +17,8 @@ from tests.integration.client.server import with_parameters
 from tests.integration.pooler.pgbouncer import PgBouncer
 from tests.texts import receive, send_texts, texts_of
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 QUEUE = Queue("isolation")
 LEVELS = ["repeatable read", "serializable"]
 

@@ -12,6 +12,8 @@ from jmsql.testing import drain
 from tests.exchange import exchange
 from tests.texts import texts_of
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 LARGE = 100_000_000
 PIECE = bytes(range(256))
 

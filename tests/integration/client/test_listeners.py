@@ -13,6 +13,8 @@ from tests.compliance.held_listener import HeldListener
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts, texts_of
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 
 

@@ -25,6 +25,8 @@ from jmsql.connection_consumers import ThreadServerSessionPool
 from jmsql.domains import QueueConnection, QueueConnectionFactory, QueueReceiver, QueueSender, QueueSession
 from jmsql.testing import drain, wait_for
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 TOPIC = Topic("prices")
 
 

@@ -24,6 +24,8 @@ from jmsql import (
 from jmsql.testing import drain
 from tests.texts import receive
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 
 @pytest.fixture
 def producer(session: Session, queue: Queue) -> MessageProducer:

@@ -12,6 +12,8 @@ from jmsql.admin import Administration
 from jmsql.testing import drain
 from tests.integration.client.server import SESSIONS, Server
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 PATIENCE = 5.0
 
 

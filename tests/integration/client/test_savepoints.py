@@ -15,6 +15,8 @@ from jmsql.testing import drain
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, texts_of
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 QUEUE = Queue("savepoints")
 
 

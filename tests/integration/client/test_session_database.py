@@ -13,6 +13,8 @@ from jmsql import Connection, ConnectionFactory, JMSException, Message, Queue, S
 from tests.integration.client.server import Server
 from tests.texts import receive, send_texts, texts_left
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 QUEUE = Queue("database")
 
 

@@ -17,6 +17,8 @@ from jmsql import (
 )
 from tests.texts import send_texts
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 
 def test_a_client_identifier_is_set_once_and_by_one(factory: ConnectionFactory) -> None:
     with factory.create_connection() as first, factory.create_connection() as second:

@@ -12,6 +12,8 @@ from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.compliance.held_listener import HeldListener
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 PATIENCE = 10.0
 
 
