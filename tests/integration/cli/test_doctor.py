@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +19,7 @@ from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attemp
 from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command, Outcome
+from tests.integration.client.client_process import Order, client_process
 
 INSERT = """
     insert into jmsql_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type)
@@ -167,24 +166,13 @@ def test_expired_messages_that_nobody_removes(jmsql: Command, database: psycopg.
 
 def test_a_client_that_died(jmsql: Command, jmsql_clean_url: str) -> None:
     jmsql("send", "orders", "x")
-    program = """
-import jmsql, time
-connection = jmsql.ConnectionFactory().create_connection()
-session = connection.create_session(acknowledge_mode=jmsql.AcknowledgeMode.CLIENT)
-connection.start()
-print(session.create_consumer(jmsql.Queue("orders")).receive().text, flush=True)
-time.sleep(600)
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, env=os.environ | {"JMSQL_URL": jmsql_clean_url}
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        process.kill()
+    with client_process(jmsql_clean_url, Order("orders", "CLIENT", receives=1)) as client:
+        client.wait_until_ready()
+        client.received(1)
     wait_for(lambda: not any(client["connected"] for client in jmsql("clients", "--json").document))
     clients = finding(jmsql("doctor", "--json"), "clients")
     assert clients["health"] == "note"
-    assert f"process {process.pid}" in clients["says"]
+    assert f"process {client.process_id}" in clients["says"]
     assert "holding 1 message" in clients["says"]
 
 

@@ -14,6 +14,7 @@ import pytest
 import jmsql as library
 from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command
+from tests.integration.client.client_process import Order, client_process
 
 ORDERS = library.Queue("orders")
 
@@ -173,27 +174,12 @@ def test_a_dead_clients_messages_show_as_such(
     jmsql: Command, jmsql_clean_url: str, database: psycopg.Connection
 ) -> None:
     jmsql("send", "orders", "x")
-    with subprocess.Popen(
-        [sys.executable, "-c", _HOLD_A_MESSAGE],
-        stdout=subprocess.PIPE,
-        env=os.environ | {"JMSQL_URL": jmsql_clean_url},
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"x\n"
-        process.kill()
+    with client_process(jmsql_clean_url, Order("orders", "CLIENT", receives=1)) as client:
+        client.wait_until_ready()
+        client.received(1)
     wait_for(lambda: not any(client["connected"] for client in jmsql("clients", "--json").document))
-    [client] = jmsql("clients", "--json").document
-    assert (client["process_id"], client["claimed"]) == (process.pid, 1)
-
-
-_HOLD_A_MESSAGE = """
-import jmsql
-connection = jmsql.ConnectionFactory().create_connection()
-session = connection.create_session(acknowledge_mode=jmsql.AcknowledgeMode.CLIENT)
-connection.start()
-print(session.create_consumer(jmsql.Queue("orders")).receive().text, flush=True)
-session.create_consumer(jmsql.Queue("never")).receive()
-"""
+    [dead] = jmsql("clients", "--json").document
+    assert (dead["process_id"], dead["claimed"]) == (client.process_id, 1)
 
 
 def test_a_long_list_has_the_columns_of_a_short_one(jmsql: Command, database: psycopg.Connection) -> None:

@@ -48,6 +48,11 @@ class ClientProcess:
     def __init__(self, url: str, *orders: Order) -> None:
         self._process = ForkedProcess(_main, url, orders)
 
+    @property
+    def process_id(self) -> int:
+        """Its number in the system."""
+        return self._process.process_id
+
     def wait_until_ready(self) -> None:
         """Return when it is about to receive."""
         assert self._line() == [_READY]

@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from subprocess import PIPE, Popen
 
 import psycopg
 import pytest
 
-from jmsql import Connection, Queue, Session, Timings
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session, Timings
 from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.liveness import AdvisoryLock
 from jmsql.testing import FAST_TIMINGS, wait_for
+from tests.forked import ForkedProcess
 from tests.integration.client.server import Server
 from tests.leadership import LEADER
 from tests.texts import receive, receive_texts, send_texts
 
 BOUND = 10.0
-PROGRAM = """
-import sys
-import jmsql
-from jmsql.testing import FAST_TIMINGS
-factory = jmsql.ConnectionFactory(sys.argv[1], timings=FAST_TIMINGS)
-with factory.create_connection() as connection:
-    connection.exception_listener = lambda error: print("lost", error, file=sys.stderr, flush=True)
-    connection.start()
-    session = connection.create_session(acknowledge_mode=jmsql.AcknowledgeMode.CLIENT)
-    print("ready", flush=True)
-    sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -43,21 +30,28 @@ def jmsql_timings() -> Timings:
     return dataclasses.replace(FAST_TIMINGS, maintenance_retry_delay=FAST_TIMINGS.lease_duration + 1)
 
 
+def _stay_connected(url: str) -> None:
+    with ConnectionFactory(url, timings=FAST_TIMINGS).create_connection() as connection:
+        connection.start()
+        connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
+        print("ready", flush=True)  # noqa: T201 - for `other_process`
+        sys.stdin.read()
+
+
 @contextmanager
-def other_process(url: str) -> Iterator[Popen[str]]:
+def other_process(url: str) -> Iterator[ForkedProcess]:
     """A client in a process of its own, which is there when the block begins."""
-    with Popen([sys.executable, "-c", PROGRAM, url], stdin=PIPE, stdout=PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGCONT)
-            process.kill()
+    process = ForkedProcess(_stay_connected, url)
+    try:
+        assert process.read_line() == "ready\n"
+        yield process
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.kill()
 
 
 @pytest.fixture
-def leader(jmsql_clean_url: str, server: Server) -> Iterator[Popen[str]]:
+def leader(jmsql_clean_url: str, server: Server) -> Iterator[ForkedProcess]:
     """A process that does the maintenance."""
     with other_process(jmsql_clean_url) as process:
         wait_for(lambda: server.rows(LEADER))
@@ -65,7 +59,7 @@ def leader(jmsql_clean_url: str, server: Server) -> Iterator[Popen[str]]:
 
 
 def test_maintenance_goes_on_without_the_frozen_leader(
-    leader: Popen[str], jmsql_clean_url: str, server: Server, other_connection: Connection, queue: Queue
+    leader: ForkedProcess, jmsql_clean_url: str, server: Server, other_connection: Connection, queue: Queue
 ) -> None:
     [(frozen,)] = server.rows(LEADER)
     session = other_connection.create_session()
@@ -80,10 +74,9 @@ def test_maintenance_goes_on_without_the_frozen_leader(
             "from jmsql_internal.message",
             killed,
         )
-        os.kill(leader.pid, signal.SIGSTOP)
+        leader.send_signal(signal.SIGSTOP)
         frozen_at = time.monotonic()
         victim.kill()
-        victim.wait()
     with session.create_producer(queue) as producer:
         producer.send(session.create_text_message("expired"), time_to_live=0.01)
         producer.delivery_delay = 0.5
@@ -94,7 +87,7 @@ def test_maintenance_goes_on_without_the_frozen_leader(
     assert time.monotonic() - frozen_at < BOUND
     [(successor,)] = server.rows(LEADER)
     assert successor != frozen
-    os.kill(leader.pid, signal.SIGCONT)
+    leader.send_signal(signal.SIGCONT)
     send_texts(session, queue, "a")
     assert receive_texts(session.create_consumer(queue), 1) == ["a"]
     assert server.rows(LEADER) == [(successor,)]

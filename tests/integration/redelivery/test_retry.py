@@ -175,7 +175,7 @@ def test_expired_messages_keep_their_origin_and_can_be_returned(
 def test_nothing_is_lost_or_doubled_when_many_bury_at_once(
     connection: Connection, others: Session, queue: Queue, administration: Administration, server: Server
 ) -> None:
-    count, threads = 300, 4
+    count, threads = 100, 4
     send_texts(others, queue, *(f"{number}" for number in range(count)))
 
     def fail_with_all() -> None:
