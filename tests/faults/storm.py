@@ -39,11 +39,12 @@ _PROCESSES: dict[str, tuple[Route, tuple[str, ...]]] = {
     "second consumer": (_DIRECT, ("listen to orders", "take letters", "listen to notes", "share news")),
     "pooled consumer": (_POOLER, ("take orders", "take invoices", "take parcels", "share news")),
     "reader": (_PROXY, ("read all news", "read even news")),
+    "awaiting client": (_PROXY, ("produce orders, awaited", "take orders, awaited")),
     "far client": (_NETWORK, ("produce orders", "take orders", "take parcels", "share news")),
     # What is received in an AUTO session is acknowledged before the client has it: it dies with the client.
     "survivor": (_PROXY, ("take postcards",)),
 }
-_PRODUCERS = ("first producer", "second producer", "far client")
+_PRODUCERS = ("first producer", "second producer", "awaiting client", "far client")
 _KILLED = [name for name in _PROCESSES if name != "survivor"]
 
 

@@ -44,9 +44,9 @@ NEWS = Topic("news")
 SUBSCRIBERS = {"news all": None, "news even": "parity = 'even'"}
 """The durable subscriptions with one consumer each, whose client identifier is their name."""
 
-_SENT = sqlalchemy.text("insert into business.sent (channel, number) values (:channel, :number)")
-_DONE = sqlalchemy.text("insert into business.done (channel, number, client) values (:channel, :number, :client)")
-_WAIT = 0.2
+SENT = sqlalchemy.text("insert into business.sent (channel, number) values (:channel, :number)")
+DONE = sqlalchemy.text("insert into business.done (channel, number, client) values (:channel, :number, :client)")
+WAIT = 0.2
 AT_WORK = "at work"
 """What a process writes when it begins."""
 
@@ -69,7 +69,7 @@ class Worker:
     def __init__(self, name: str, url: str, seed: str) -> None:
         self.name = name
         self.random = random.Random(seed)
-        self._url = url
+        self.url = url
         self._engine = open_engine(url, pool_pre_ping=True)
         instance = uuid.uuid4().hex[:8]
         self._numbers = (f"{name}-{instance}-{number}" for number in itertools.count())
@@ -91,7 +91,7 @@ class Worker:
         """Connect, however long it takes, and start."""
         while not stopping.is_set():
             try:
-                connection = ConnectionFactory(self._url, client_id=client_id).create_connection()
+                connection = ConnectionFactory(self.url, client_id=client_id).create_connection()
             except JMSException as error:
                 logger.info("connecting: %s", error)
                 self.pause()
@@ -170,7 +170,7 @@ def produce(worker: Worker, *channels: str) -> None:
                 with session.create_producer(Queue(channel)) as producer:
                     for number in worker.numbers():
                         with perhaps_undone(worker, session):
-                            session.database.execute(_SENT, {"channel": channel, "number": number})
+                            session.database.execute(SENT, {"channel": channel, "number": number})
                             producer.send(session.create_text_message(number))
                 worker.random.choice([session.commit] * 9 + [session.rollback])()
 
@@ -189,7 +189,7 @@ def publish(worker: Worker) -> None:
                     for number in worker.numbers():
                         parity = worker.random.choice(["even", "odd"])
                         for channel in ("news all", "news shared", *(["news even"] if parity == "even" else [])):
-                            session.database.execute(_SENT, {"channel": channel, "number": number})
+                            session.database.execute(SENT, {"channel": channel, "number": number})
                         message = session.create_text_message(number)
                         message.properties["parity"] = parity
                         producer.send(message)
@@ -209,7 +209,7 @@ def greet(worker: Worker) -> None:
                 def send(number: str = number) -> None:
                     with session.create_producer(Queue("greetings")) as producer:
                         producer.send(session.create_text_message(number))
-                    worker.note(_SENT, channel="greetings", number=number)
+                    worker.note(SENT, channel="greetings", number=number)
 
                 ignoring_faults(worker, send)
             worker.rest()
@@ -271,13 +271,13 @@ def _consume(
             consumers.append(create_consumer())
         for _ in range(worker.random.randint(1, 10)):
             with perhaps_undone(worker, session):
-                message = consumers[0].receive(timeout=_WAIT)
+                message = consumers[0].receive(timeout=WAIT)
                 if message is None:
                     break
                 do(worker, session, channel, message)
                 if forward_to is not None:
                     number = text(message)
-                    session.database.execute(_SENT, {"channel": forward_to, "number": number})
+                    session.database.execute(SENT, {"channel": forward_to, "number": number})
                     producer.send(session.create_text_message(number), Queue(forward_to))
         worker.random.choice([session.commit] * 9 + [session.rollback])()
 
@@ -294,7 +294,7 @@ def listen(worker: Worker, channel: str, forward_to: str) -> None:
         def on_message(message: Message) -> None:
             def handle() -> None:
                 do(worker, session, channel, message)
-                session.database.execute(_SENT, {"channel": forward_to, "number": text(message)})
+                session.database.execute(SENT, {"channel": forward_to, "number": text(message)})
                 producer.send(session.create_text_message(text(message)), Queue(forward_to))
                 worker.random.choice([session.commit] * 9 + [session.rollback])()
 
@@ -311,13 +311,13 @@ def set_listener(session: jmsql.Session, channel: str, on_message: Callable[[Mes
             session.create_consumer(Queue(channel)).message_listener = on_message
         except JMSException as error:
             logger.info("consuming: %s", error)
-            stopping.wait(_WAIT)
+            stopping.wait(WAIT)
         else:
             return
 
 
 def do(worker: Worker, session: jmsql.Session, channel: str, message: Message) -> None:
-    session.database.execute(_DONE, {"channel": channel, "number": text(message), "client": worker.name})
+    session.database.execute(DONE, {"channel": channel, "number": text(message), "client": worker.name})
 
 
 def text(message: Message) -> str:
@@ -338,11 +338,11 @@ def acknowledge(worker: Worker, channel: str, mode: AcknowledgeMode) -> None:
                 consumers.append(session.create_consumer(Queue(channel)))
             message = None
             for _ in range(worker.random.randint(1, 5)):
-                following = consumers[0].receive(timeout=_WAIT)
+                following = consumers[0].receive(timeout=WAIT)
                 if following is None:
                     break
                 message = following
-                worker.note(_DONE, channel=channel, number=text(message), client=worker.name)
+                worker.note(DONE, channel=channel, number=text(message), client=worker.name)
             if message is not None:
                 message.acknowledge()  # and those before it
 
@@ -357,7 +357,7 @@ def hear(worker: Worker, channel: str) -> None:
         set_listener(
             connection.create_session(),
             channel,
-            lambda message: worker.note(_DONE, channel=channel, number=text(message), client=worker.name),
+            lambda message: worker.note(DONE, channel=channel, number=text(message), client=worker.name),
         )
         stopping.wait()
 
@@ -398,17 +398,20 @@ def work(network: str | None, name: str, seed: str, url: str, *roles: str) -> No
 
     def run(role: str) -> None:
         try:
-            ROLES[role](Worker(f"{name} {role}", url, f"{seed} {name} {role}"))
+            known[role](Worker(f"{name} {role}", url, f"{seed} {name} {role}"))
         except StoppedError:
             logger.info("stopped")
         except BaseException:
             logger.exception("DEFECT in %s", role)
             os._exit(1)
 
+    from tests.faults.asyncio_work import AWAITED_ROLES  # which needs what is above
+
+    known = ROLES | AWAITED_ROLES
     logger.info(AT_WORK)
     threads = [threading.Thread(target=run, args=[role], name=role) for role in roles]
     for thread in threads:
         thread.start()
     for thread in threads:
         while thread.is_alive():
-            thread.join(_WAIT)
+            thread.join(WAIT)
