@@ -1,4 +1,4 @@
-"""JMS messaging for asyncio: the names of [`jmsql`][], with methods that are awaited.
+"""JMS messaging for asyncio: the names of `jmsql`, with methods that are awaited.
 
     import jmsql.asyncio as jms
 
@@ -9,7 +9,7 @@
             async for message in consumer:
                 ...
 
-Messages, destinations, exceptions and policies are those of [`jmsql`][]. The older interfaces are in
+Messages, destinations, exceptions and policies are those of `jmsql`. The older interfaces are in
 `jmsql.asyncio.domains`, administration in `jmsql.asyncio.admin`, global transactions in `jmsql.asyncio.xa`, and what
 application servers need in `jmsql.asyncio.connection_consumers`.
 """

@@ -147,7 +147,7 @@ def read(which: HistoryRange, limit: int) -> Items[PastMessage]:
 
 
 def entries(message_id: str) -> Steps[list[PastMessage]]:
-    """Return what there is of a message, the last one to leave first. All of the history is read for it."""
+    """Return all entries for a message, the last one to leave first. All of the history is read for it."""
     found = yield from _reading(HistoryRange(message_id=message_id)).bind(_NEWEST, limit=_MOST_ENTRIES)
     return [row.past_message() for row in found]
 

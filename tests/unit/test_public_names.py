@@ -27,6 +27,10 @@ IMPORTED_BY_JMSQL = (
     "jmsql.types",
     "jmsql.xa",
 )
+AWAITED = tuple(f"jmsql.asyncio{suffix}" for suffix in ("", ".admin", ".connection_consumers", ".domains", ".xa"))
+"""The modules with the names of others, awaited."""
+THREADS_AND_TASKS = {"ThreadServerSessionPool": "TaskServerSessionPool"}
+"""Names that differ between the two."""
 PACKAGES = (
     "jmsql.embedded",
     "jmsql.metrics",
@@ -45,7 +49,21 @@ def public_values() -> list[tuple[str, str, object]]:
     return [(module, name, getattr(public(module), name)) for module in MODULES for name in public(module).__all__]
 
 
-VALUES = public_values()
+def awaited_values() -> list[tuple[str, str, object]]:
+    """What is another class or function where it is awaited."""
+    return [
+        (module, name, value)
+        for module in AWAITED
+        for name in public(module).__all__
+        if (value := getattr(public(module), name)) is not getattr(blocking(module), name, None)
+    ]
+
+
+def blocking(module: str) -> ModuleType:
+    return public(module.replace("jmsql.asyncio", "jmsql"))
+
+
+VALUES = public_values() + awaited_values()
 CLASSES = [value for _, _, value in VALUES if isinstance(value, type)]
 
 
@@ -53,7 +71,7 @@ def is_upper_first(name: str) -> tuple[bool, str]:
     return name[0].islower(), name
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", [*MODULES, *AWAITED])
 def test_names_are_sorted_classes_first(module: str) -> None:
     names = public(module).__all__
     assert names == sorted(names, key=is_upper_first)
@@ -61,9 +79,15 @@ def test_names_are_sorted_classes_first(module: str) -> None:
 
 def test_a_name_is_public_in_one_place() -> None:
     places: dict[str, list[str]] = {}
-    for module, name, _ in VALUES:
+    for module, name, _ in public_values():
         places.setdefault(name, []).append(module)
     assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
+
+
+@pytest.mark.parametrize("module", AWAITED)
+def test_what_is_awaited_has_the_same_names(module: str) -> None:
+    names = {THREADS_AND_TASKS.get(name, name) for name in blocking(module).__all__}
+    assert names - {"enlist"} == {*public(module).__all__} - {"enlist"}
 
 
 def test_the_package_itself_has_what_most_programs_need() -> None:
@@ -116,8 +140,9 @@ def test_the_documentation_lists_each_name_where_it_is_imported_from() -> None:
     pages = "\n".join(path.read_text() for path in ROOT.glob("docs/*.md"))
     entries = re.findall(r"^::: (jmsql[\w.]*)\n((?:    .*\n)*)", pages, re.MULTILINE)
     assert len(entries) == len({path for path, _ in entries})
-    whole = {path for path, options in entries if path in MODULES and "members: false" not in options}
-    listed = {path for path, _ in entries if path not in MODULES}
+    modules = {*MODULES, *AWAITED}
+    whole = {path for path, options in entries if path in modules and "members: false" not in options}
+    listed = {path for path, _ in entries if path not in modules}
     listed |= {f"{module}.{name}" for module in whole for name in public(module).__all__}
     names = {f"{module}.{name}" for module, name, _ in VALUES}
     assert names <= listed

@@ -69,7 +69,7 @@ class LazyRunner(Runner):
         try:
             return super().run(work)
         except BaseException:
-            # Whoever is cancelled, and then once more, may leave a statement running, or a transaction open.
+            # A task that is cancelled while it rolls back leaves a transaction open.
             if self._connected is not None and not self._connected.is_idle:
                 connected, self._connected = self._connected, None
                 connected.close()
