@@ -7,15 +7,11 @@ types.
 
 from jmsql.client._sync.shared.exception_listening import ExceptionListener
 from jmsql.client.completion import CompletionListener
-from jmsql.client.enlistment.enlistment import AsyncJMSConsumer, AsyncJMSContext, AsyncJMSProducer
 from jmsql.client.message_listener import MessageListener
 from jmsql.client.metadata import ConnectionMetaData
 from jmsql.messages import Byte, Char, Float, ForeignMessage, Long, Short
 
 __all__ = [
-    "AsyncJMSConsumer",
-    "AsyncJMSContext",
-    "AsyncJMSProducer",
     "Byte",
     "Char",
     "CompletionListener",

@@ -34,6 +34,7 @@ CORE = (
     "tests/compliance/test_rollback.py",
     "tests/integration/enlistment/test_psycopg.py",
     "tests/integration/enlistment/test_sqlalchemy.py",
+    "tests/integration/enlistment/test_transactions.py",
     "tests/integration/store/test_migration.py",
 )
 """What is run with another Python: what uses psycopg, SQLAlchemy, Alembic and Lark."""
@@ -53,6 +54,7 @@ INTERFACES = (
     "tests/compliance/test_commit.py::test_commit_that_ends_in_a_rollback_says_so",
     "tests/integration/enlistment/test_psycopg.py",
     "tests/integration/enlistment/test_sqlalchemy.py",
+    "tests/integration/enlistment/test_transactions.py",
     "tests/integration/store/test_migration.py::test_it_joins_the_alembic_of_an_application",
     "tests/integration/store/test_migration.py::test_newer_schema_is_refused_in_a_sentence",
     "tests/integration/two_phase_commit/test_context.py::test_what_it_receives_and_sends_is_prepared_together",

@@ -28,6 +28,7 @@ NAMES = {
     "AsyncExitStack": "ExitStack",
     "AsyncIterator": "Iterator",
     "AsyncServerCursor": "ServerCursor",
+    "AsyncSession": "orm.Session",
     "AsyncTransaction": "Transaction",
     "StopAsyncIteration": "StopIteration",
     "_TaskServerSession": "_ThreadServerSession",

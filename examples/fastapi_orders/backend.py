@@ -10,10 +10,10 @@ from pydantic import BaseModel
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
-import jmsql
+import jmsql.asyncio as jms
 from examples.fastapi_orders.tables import Base, Order, database_url
 
-ORDERS = jmsql.Queue("example orders")
+ORDERS = jms.Queue("example orders")
 
 
 class NewOrder(BaseModel):
@@ -42,8 +42,8 @@ async def place(order: NewOrder, request: Request) -> dict[str, str]:
     """Store an order and send its message. A reference that was used before is refused, and nothing is sent."""
     try:
         async with request.app.state.sessions.begin() as database:
-            producer = jmsql.enlist(database).create_producer()
-            producer.send(ORDERS, {"reference": order.reference})
+            producer = jms.enlist(database).create_producer()
+            await producer.send(ORDERS, {"reference": order.reference})
             database.add(Order(reference=order.reference, goods=order.goods))
     except IntegrityError as error:
         raise HTTPException(409, f"There is an order {order.reference!r} already.") from error

@@ -26,6 +26,7 @@ from jmsql.client._async.exchange.jms_producer import JMSProducer
 from jmsql.client._async.exchange.producer import MessageProducer
 from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.enlistment.asynchronous import enlist
 from jmsql.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.exceptions import (
     IllegalStateException,
@@ -101,6 +102,7 @@ __all__ = [
     "TransactionInProgressException",
     "TransactionRolledBackException",
     "UnsupportedOperationException",
+    "enlist",
     "lookup",
     "migrate",
     "register_codec",

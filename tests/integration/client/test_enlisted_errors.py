@@ -54,7 +54,7 @@ def enlisted_calls(context: jmsql.JMSContext) -> list[Callable[[], object]]:
 @pytest.mark.parametrize("number", range(3), ids=["send", "receive", "browse"])
 def test_enlisting_where_the_schema_is_missing(jmsql_clean_url: str, transaction: Enlist, number: int) -> None:
     with ExitStack() as stack:
-        context = jmsql.enlist(transaction(jmsql_clean_url, stack), schema="nowhere")  # type: ignore[call-overload]
+        context = jmsql.enlist(transaction(jmsql_clean_url, stack), schema="nowhere")  # type: ignore[arg-type]
         refused(enlisted_calls(context)[number], JMSException, "42P01", "jmsql migrate")
         refused(
             enlisted_calls(context)[number],
@@ -72,7 +72,7 @@ def test_enlisting_in_a_connection_that_was_cut(
     with ExitStack() as stack:
         url = with_parameters(jmsql_clean_url, application_name="the-application")
         own = transaction(url, stack)
-        context = jmsql.enlist(own)  # type: ignore[call-overload]
+        context = jmsql.enlist(own)  # type: ignore[arg-type]
         context.create_producer().send(QUEUE, "lost")
         assert server.terminate("the-application") == 1
         with pytest.raises(JMSException, match="connection") as failure:
@@ -94,7 +94,7 @@ def test_enlisting_in_a_connection_that_was_cut(
 def test_enlisting_in_what_is_closed(jmsql_clean_url: str, transaction: Enlist, number: int) -> None:
     with ExitStack() as stack:
         closed = transaction(jmsql_clean_url, stack)
-        context = jmsql.enlist(closed)  # type: ignore[call-overload]
+        context = jmsql.enlist(closed)  # type: ignore[arg-type]
         if isinstance(closed, orm.Session):
             closed.connection().close()
         else:
@@ -113,7 +113,7 @@ def test_enlisted_statement_that_takes_too_long(
 ) -> None:
     with ExitStack() as stack:
         url = with_parameters(jmsql_clean_url, options=f"-c{limit}=50ms")
-        context = jmsql.enlist(transaction(url, stack))  # type: ignore[call-overload]
+        context = jmsql.enlist(transaction(url, stack))  # type: ignore[arg-type]
         lock(blocker, "message", "queue")
         refused(enlisted_calls(context)[number], JMSException, code, limit)
 
@@ -121,4 +121,4 @@ def test_enlisted_statement_that_takes_too_long(
 @pytest.mark.parametrize("nothing", [None, "postgresql://localhost", object()])
 def test_what_is_no_transaction_is_not_joined(nothing: object) -> None:
     with pytest.raises(TypeError, match="psycopg 3 connection"):
-        jmsql.enlist(nothing)  # type: ignore[call-overload]
+        jmsql.enlist(nothing)  # type: ignore[arg-type]

@@ -7,25 +7,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import psycopg
 import pytest
 import sqlalchemy
-from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 import jmsql
 from jmsql.testing import drain
-
-ORDERS = jmsql.Queue("orders")
-
-
-class Base(orm.DeclarativeBase):
-    """The backend's tables."""
-
-
-class Order(Base):
-    """An order of the backend's."""
-
-    __tablename__ = "orders"
-
-    number: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+from tests.integration.enlistment.callers import ORDERS, Order
 
 
 @pytest.fixture
@@ -41,9 +27,9 @@ def psycopg_url(sqlalchemy_url: str) -> str:
 @pytest.fixture
 def engine(sqlalchemy_url: str) -> Iterator[sqlalchemy.Engine]:
     engine = sqlalchemy.create_engine(sqlalchemy_url)
-    Base.metadata.create_all(engine)
+    Order.metadata.create_all(engine)
     yield engine
-    Base.metadata.drop_all(engine)
+    Order.metadata.drop_all(engine)
     engine.dispose()
 
 

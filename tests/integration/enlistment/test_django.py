@@ -16,7 +16,7 @@ from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.utils import ConnectionHandler
 
 import jmsql
-from tests.integration.enlistment.conftest import ORDERS
+from tests.integration.enlistment.callers import ORDERS
 
 Numbers = Callable[[], list[int]]
 

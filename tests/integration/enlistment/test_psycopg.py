@@ -12,7 +12,8 @@ import sqlalchemy
 from psycopg.rows import dict_row
 
 import jmsql
-from tests.integration.enlistment.conftest import ORDERS
+import jmsql.asyncio
+from tests.integration.enlistment.callers import ORDERS
 
 Numbers = Callable[[], list[int]]
 
@@ -23,26 +24,6 @@ def place(connection: psycopg.Connection, number: int) -> None:
     """Store an order and announce it, as a backend does."""
     connection.execute(INSERT, [number])
     jmsql.enlist(connection).create_producer().send(ORDERS, {"number": number})
-
-
-def test_commit_and_rollback(
-    psycopg_connection: psycopg.Connection, orders_stored: Numbers, orders_announced: Numbers
-) -> None:
-    place(psycopg_connection, 1)
-    psycopg_connection.commit()
-    place(psycopg_connection, 2)
-    psycopg_connection.rollback()
-    assert orders_stored() == orders_announced() == [1]
-
-
-def test_a_nested_transaction_takes_back_only_its_own(
-    psycopg_connection: psycopg.Connection, orders_stored: Numbers, orders_announced: Numbers
-) -> None:
-    with psycopg_connection.transaction():
-        place(psycopg_connection, 1)
-        with psycopg_connection.transaction(force_rollback=True):
-            place(psycopg_connection, 2)
-    assert orders_stored() == orders_announced() == [1]
 
 
 def test_the_connections_row_factory_is_the_callers_business(
@@ -56,14 +37,6 @@ def test_the_connections_row_factory_is_the_callers_business(
     assert orders_announced() == [1]
 
 
-def test_in_autocommit_mode_each_send_is_on_its_own(
-    psycopg_connection: psycopg.Connection, orders_announced: Numbers
-) -> None:
-    psycopg_connection.autocommit = True
-    place(psycopg_connection, 1)
-    assert orders_announced() == [1]
-
-
 def test_a_waiting_receive_in_the_callers_transaction_hears_of_new_messages(
     psycopg_connection: psycopg.Connection, engine: sqlalchemy.Engine
 ) -> None:
@@ -74,28 +47,6 @@ def test_a_waiting_receive_in_the_callers_transaction_hears_of_new_messages(
     received = consumer.receive(timeout=30)
     assert received is not None
     assert received.get_body(dict) == {"number": 1, "prices": [Decimal("9.50")]}
-
-
-async def test_an_asynchronous_connection_is_awaited(
-    psycopg_url: str, engine: sqlalchemy.Engine, orders_stored: Numbers, orders_announced: Numbers
-) -> None:
-    assert engine is not None  # it makes the backend's tables
-    async with await psycopg.AsyncConnection.connect(psycopg_url) as connection:
-        context = jmsql.enlist(connection)
-        for number in (1, 2):
-            await connection.execute(INSERT, [number])
-            await context.create_producer().send(ORDERS, {"number": number})
-        await connection.commit()
-        await connection.execute(INSERT, [3])
-        await context.create_producer().send(ORDERS, {"number": 3})
-        await connection.rollback()
-        consumer = await context.create_consumer(ORDERS)
-        received = await consumer.receive(timeout=0)
-        assert received is not None
-        assert received.get_body(dict) == {"number": 1}
-        await connection.commit()
-    assert orders_stored() == [1, 2]
-    assert orders_announced() == [2]
 
 
 @pytest.mark.requirement("selector.validation")
@@ -144,9 +95,9 @@ class TestPipeline:
         assert engine is not None  # it makes the backend's tables
         async with await psycopg.AsyncConnection.connect(psycopg_url) as connection, connection.pipeline():
             await connection.execute(INSERT, [1])
-            await jmsql.enlist(connection).create_producer().send(ORDERS, {"number": 1})
+            await jmsql.asyncio.enlist(connection).create_producer().send(ORDERS, {"number": 1})
             await connection.commit()
-            consumer = await jmsql.enlist(connection).create_consumer(ORDERS)
+            consumer = await jmsql.asyncio.enlist(connection).create_consumer(ORDERS)
             assert await consumer.receive(timeout=0) is not None
             await connection.rollback()
         assert orders_stored() == orders_announced() == [1]

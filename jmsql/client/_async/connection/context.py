@@ -36,7 +36,7 @@ class JMSContext:
     """A connection and a session in one.
 
     Made by [`ConnectionFactory.create_context`][jmsql.ConnectionFactory.create_context], or, for the caller's own
-    transaction, by [`jmsql.enlist`][jmsql.enlist]. Its connection starts with the first consumer, unless `auto_start`
+    transaction, by [`jmsql.asyncio.enlist`][jmsql.asyncio.enlist]. Its connection starts with the first consumer, unless `auto_start`
     is set to False.
     """
 
