@@ -76,7 +76,8 @@ def _caller_transaction(transaction: object) -> CallerTransaction:
             return SessionTransaction(transaction)
     if isinstance(transaction, sqlalchemy.Connection):
         return ConnectionTransaction(transaction)
-    if isinstance(transaction, DjangoConnection):
+    # An AsyncConnection of SQLAlchemy fails when it is asked whether it has `connection`.
+    if hasattr(transaction, "ensure_connection") and isinstance(transaction, DjangoConnection):
         transaction.ensure_connection()
         transaction = transaction.connection
     if isinstance(transaction, psycopg.Connection):

@@ -368,11 +368,3 @@ class TestEnlisted:
             jmsql.enlist(database).create_producer(delivery_delay=LONG).send(queue, "later")
             database.rollback()
         assert server.rows("select from jmsql_internal.delayed_message") == []
-
-    async def test_it_is_sent_from_asynchronous_programs(
-        self, jmsql_clean_url: str, consumer: MessageConsumer, queue: Queue
-    ) -> None:
-        async with await psycopg.AsyncConnection.connect(jmsql_clean_url) as database:
-            producer = jmsql.enlist(database).create_producer(delivery_delay=SHORT)
-            await producer.send(queue, "later")
-        assert received(consumer).text == "later"

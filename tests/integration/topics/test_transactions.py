@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
-import psycopg
 import pytest
 import sqlalchemy
 from sqlalchemy import orm
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 import jmsql
 from jmsql import Connection, Message, MessageConsumer, Queue, Session, Topic
@@ -31,13 +29,6 @@ def engine(jmsql_clean_url: str) -> Iterator[sqlalchemy.Engine]:
     engine = sqlalchemy.create_engine(jmsql_clean_url.replace("postgresql://", "postgresql+psycopg://", 1))
     yield engine
     engine.dispose()
-
-
-@pytest.fixture
-async def async_engine(engine: sqlalchemy.Engine) -> AsyncIterator[AsyncEngine]:
-    asynchronous = create_async_engine(engine.url)
-    yield asynchronous
-    await asynchronous.dispose()
 
 
 class TestSession:
@@ -151,38 +142,3 @@ class TestEnlisted:
                 jmsql.enlist(database).create_producer().send(topic, "b")
                 savepoint.rollback()
         assert texts_of(drain(consumer)) == ["a"]
-
-    @pytest.mark.parametrize("committed", [True, False])
-    async def test_asynchronous_orm_session(
-        self, async_engine: AsyncEngine, consumer: MessageConsumer, topic: Topic, committed: bool
-    ) -> None:
-        async with AsyncSession(async_engine) as database:
-            jmsql.enlist(database).create_producer().send(topic, "a").send(Queue("orders"), "b").send(topic, "c")
-            await (database.commit() if committed else database.rollback())
-        assert texts_of(drain(consumer)) == (["a", "c"] if committed else [])
-
-    async def test_asynchronous_driver(self, jmsql_clean_url: str, consumer: MessageConsumer, topic: Topic) -> None:
-        url = jmsql_clean_url.replace("postgresql+psycopg://", "postgresql://", 1)
-        async with await psycopg.AsyncConnection.connect(url) as database:
-            producer = jmsql.enlist(database).create_producer()
-            await producer.send(topic, "lost")
-            await database.rollback()
-            await producer.send(topic, "a")
-            await database.commit()
-        assert texts_of(drain(consumer)) == ["a"]
-
-    def test_subscriptions_are_refused(self, engine: sqlalchemy.Engine, topic: Topic) -> None:
-        with engine.connect() as database:
-            context = jmsql.enlist(database)
-            refused = [
-                lambda: context.create_consumer(topic),
-                lambda: context.create_durable_consumer(topic, "name"),
-                lambda: context.create_shared_consumer(topic, "name"),
-                lambda: context.create_shared_durable_consumer(topic, "name"),
-                lambda: context.unsubscribe("name"),
-                context.create_temporary_queue,
-                context.create_temporary_topic,
-            ]
-            for call in refused:
-                with pytest.raises(jmsql.IllegalStateException, match="create_connection"):
-                    call()

@@ -35,8 +35,8 @@ class JMSContext:
     """A connection and a session in one.
 
     Made by [`ConnectionFactory.create_context`][jmsql.ConnectionFactory.create_context], or, for the caller's own
-    transaction, by [`jmsql.enlist`][jmsql.enlist]. Its connection starts with the first consumer, unless `auto_start`
-    is set to False.
+    transaction, by [`jmsql.enlist`][jmsql.enlist]. Its connection starts with the first consumer,
+    unless `auto_start` is set to False.
     """
 
     def __init__(
