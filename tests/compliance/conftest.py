@@ -38,12 +38,17 @@ def shared_connection(_jmsql_database: SessionDatabase, jmsql_schema: str) -> It
     database of a session, are marked `own_connection`.
     """
     with _connect_for_module(_jmsql_database, jmsql_schema) as connection:
-        # Opens what tests use: what a test opens, it has to close.
-        sessions = [connection.create_session() for _ in range(_SESSIONS)]
-        for session in sessions:
-            session.create_producer(Queue("first")).send(Message())
-        for session in sessions:
-            session.close()
+        _open_for_sessions(connection)
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def other_shared_connection(
+    shared_connection: Connection, _jmsql_database: SessionDatabase, jmsql_schema: str
+) -> Iterator[Connection]:
+    """The connection of another client, for all tests of a module."""
+    with _connect(_factory(_jmsql_database, jmsql_schema)) as connection:
+        _open_for_sessions(connection)
         yield connection
 
 
@@ -53,24 +58,24 @@ def connection(request: pytest.FixtureRequest) -> Iterator[Connection]:
 
     Its store is empty, unless the module shares a connection.
     """
-    if _shares_connection(request) and request.node.get_closest_marker("own_connection") is None:
-        shared: Connection = request.getfixturevalue("shared_connection")
-        database: SessionDatabase = request.getfixturevalue("_jmsql_database")
-        if _is_maintained(request):
-            database.execute("delete from jmsql_internal.leadership")
-        yield shared
-        shared._sessions.close()
-        for table in ("delivery", "message", "delayed_message"):
-            database.execute(f"delete from jmsql_internal.{table}")
-        if _is_maintained(request):
-            database.execute(SUSPEND_MAINTENANCE)
+    if not _shares_connection(request):
+        with _connect(request.getfixturevalue("jmsql_factory")) as connection:
+            yield connection
         return
-    if _shares_connection(request):
-        factory = _factory(request.getfixturevalue("_jmsql_database"), request.getfixturevalue("jmsql_schema"))
+    database: SessionDatabase = request.getfixturevalue("_jmsql_database")
+    if _is_maintained(request):
+        database.execute("delete from jmsql_internal.leadership")
+    if request.node.get_closest_marker("own_connection") is not None:
+        with _connect(_factory(database, request.getfixturevalue("jmsql_schema"))) as connection:
+            yield connection
     else:
-        factory = request.getfixturevalue("jmsql_factory")
-    with _connect(factory) as connection:
+        connection = request.getfixturevalue("shared_connection")
         yield connection
+        connection._sessions.close()
+    for table in ("delivery", "message", "delayed_message"):
+        database.execute(f"delete from jmsql_internal.{table}")
+    if _is_maintained(request):
+        database.execute(SUSPEND_MAINTENANCE)
 
 
 @pytest.fixture
@@ -95,6 +100,15 @@ def _connect(factory: ConnectionFactory) -> Iterator[Connection]:
         connection.client_id = f"compliance {next(_numbers)}"
         connection.start()
         yield connection
+
+
+def _open_for_sessions(connection: Connection) -> None:
+    """Open what sessions use: what a test opens, it has to close."""
+    sessions = [connection.create_session() for _ in range(_SESSIONS)]
+    for session in sessions:
+        session.create_producer(Queue("first")).send(Message())
+    for session in sessions:
+        session.close()
 
 
 @contextmanager

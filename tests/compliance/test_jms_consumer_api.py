@@ -12,7 +12,7 @@ import jmsql
 from jmsql import (
     AcknowledgeMode,
     BytesMessage,
-    ConnectionFactory,
+    Connection,
     Destination,
     IllegalStateException,
     InvalidDestinationException,
@@ -30,6 +30,8 @@ from jmsql import (
 from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.compliance.held_listener import HeldListener
+
+pytestmark = pytest.mark.usefixtures("shared_connection")
 
 PATIENCE = 10.0
 
@@ -70,17 +72,18 @@ def mode() -> AcknowledgeMode:
 
 
 @pytest.fixture
-def context(jmsql_factory: ConnectionFactory, mode: AcknowledgeMode) -> Iterator[JMSContext]:
-    with jmsql_factory.create_context(session_mode=mode) as context:
-        context.client_id = "compliance"
-        yield context
+def context(connection: Connection, mode: AcknowledgeMode, request: pytest.FixtureRequest) -> JMSContext:
+    """A context which closes its connection if the test has one of its own."""
+    if request.node.get_closest_marker("own_connection") is not None:
+        return JMSContext(connection.create_session(acknowledge_mode=mode), connection)
+    return JMSContext(connection.create_session(), connection).create_context(mode)
 
 
 @pytest.fixture
-def other(jmsql_factory: ConnectionFactory) -> Iterator[JMSContext]:
+def other(connection: Connection, other_shared_connection: Connection) -> Iterator[JMSContext]:
     """The context of another client, which sends, and looks at what is left."""
-    with jmsql_factory.create_context() as context:
-        yield context
+    with other_shared_connection.create_session() as session:
+        yield JMSContext(session, other_shared_connection)
 
 
 def as_first_delivered(message: Message | None) -> Message:
@@ -134,6 +137,7 @@ class TestReceiveBody:
         assert as_first_delivered(consumer.receive(PATIENCE)).get_body(str) == "next"
         assert consumer.receive_no_wait() is None
 
+    @pytest.mark.own_connection
     @pytest.mark.parametrize("mode", ACKNOWLEDGE_BY_THEMSELVES)
     @pytest.mark.parametrize("ending", ["consumer", "context", "listener"])
     def test_a_body_that_is_refused_is_left_to_others(
@@ -248,10 +252,10 @@ class TestReceiveBody:
         assert bodies_left(other) == []
 
     def test_a_body_that_is_refused_counts_as_received_in_the_transaction_of_the_caller(
-        self, other: JMSContext, jmsql_clean_url: str
+        self, other: JMSContext, jmsql_url: str
     ) -> None:
         other.create_producer().send(QUEUE, "refused").send(QUEUE, "next")
-        with psycopg.connect(jmsql_clean_url) as transaction:
+        with psycopg.connect(jmsql_url) as transaction:
             consumer = jmsql.enlist(transaction).create_consumer(QUEUE)
             with pytest.raises(MessageFormatException):
                 consumer.receive_body(bytes, PATIENCE)
