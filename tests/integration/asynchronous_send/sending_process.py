@@ -1,16 +1,17 @@
 """A client in a process of its own, which sends asynchronously until it is killed.
 
-Run as a program, it writes the text of each message whose completion listener is called.
+It writes the text of each message whose completion listener is called.
 """
 
 from __future__ import annotations
 
 import itertools
-import subprocess
+import signal
 import sys
 from typing import Self
 
 from jmsql import ConnectionFactory, JMSException, Message, Queue, TextMessage
+from tests.forked import ForkedProcess
 
 __all__ = ["SendingProcess"]
 
@@ -24,27 +25,23 @@ class SendingProcess:
     """
 
     def __init__(self, url: str, queue: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, url, queue], stdout=subprocess.PIPE, text=True
-        )
+        self._process = ForkedProcess(_main, url, queue)
 
     def completed(self, count: int) -> list[str]:
         """Wait until so many more messages are complete; return their texts."""
-        assert self._process.stdout is not None
-        return [self._process.stdout.readline().strip() for _ in range(count)]
+        return [self._process.read_line().strip() for _ in range(count)]
 
     def kill(self) -> list[str]:
         """End it as nothing can prevent; return the texts of the messages that were complete by then, too."""
-        self._process.kill()
-        output, _ = self._process.communicate()
-        return [line.strip() for line in output.splitlines(keepends=True) if line.endswith("\n")]
+        self._process.send_signal(signal.SIGKILL)
+        lines = list(iter(self._process.read_line, ""))
+        return [line.strip() for line in lines if line.endswith("\n")]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self.kill()
+        self._process.kill()
 
 
 def _tell(message: Message, error: JMSException | None) -> None:
@@ -58,7 +55,3 @@ def _main(url: str, queue: str) -> None:
         producer = session.create_producer(Queue(queue))
         for number in itertools.count():
             producer.send(TextMessage(str(number)), completion_listener=_tell)
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
