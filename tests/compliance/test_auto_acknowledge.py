@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql import Connection, ConnectionFactory, Message, Queue, Session
+from jmsql import Connection, Message, Queue, Session
 from jmsql.testing import drain, wait_for
 from tests.compliance.places import Place
-from tests.texts import receive_texts, send_texts, texts_left, texts_of
+from tests.texts import receive_texts, send_texts, texts_of
+
+pytestmark = pytest.mark.usefixtures("shared_connection")
 
 TEXTS = ["a", "b", "c"]
 
@@ -36,10 +38,11 @@ def test_messages_not_received_are_left_to_others(session: Session, place: Place
     assert not any(message.jms_redelivered for message in others)
 
 
+@pytest.mark.own_connection
 @pytest.mark.requirement("session.AUTO_ACKNOWLEDGE")
 @pytest.mark.case("session-auto-acknowledge-01")
 def test_messages_whose_listener_returned_do_not_come_again(
-    jmsql_factory: ConnectionFactory, connection: Connection, session: Session, queue: Queue
+    shared_connection: Connection, connection: Connection, session: Session, queue: Queue
 ) -> None:
     heard: list[Message] = []
     consumer = connection.create_session().create_consumer(queue)
@@ -49,7 +52,8 @@ def test_messages_whose_listener_returned_do_not_come_again(
     consumer.close()
     connection.close()
     assert texts_of(heard) == TEXTS
-    assert texts_left(jmsql_factory, queue) == []
+    with shared_connection.create_session() as others:
+        assert drain(others.create_consumer(queue)) == []
 
 
 @pytest.mark.requirement("session.AUTO_ACKNOWLEDGE", "message.redelivered.receive")

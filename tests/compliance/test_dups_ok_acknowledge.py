@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue, Session
+from jmsql import AcknowledgeMode, Connection, Message, Queue, Session
 from jmsql.testing import drain, wait_for
 from tests.compliance.places import Place
-from tests.texts import receive_texts, send_texts, texts_left, texts_of
+from tests.texts import receive_texts, send_texts, texts_of
+
+pytestmark = pytest.mark.usefixtures("shared_connection")
 
 TEXTS = [str(number) for number in range(10)]
 
@@ -43,10 +45,13 @@ def test_what_the_session_received_is_acknowledged_at_the_latest_when_it_closes(
 
 
 @pytest.mark.requirement("session.DUPS_OK_ACKNOWLEDGE")
-def test_acknowledgement_needs_no_call(jmsql_factory: ConnectionFactory, lazy_session: Session, queue: Queue) -> None:
+def test_acknowledgement_needs_no_call(
+    other_shared_connection: Connection, lazy_session: Session, queue: Queue
+) -> None:
     send_texts(lazy_session, queue, *TEXTS)
     assert texts_of(drain(lazy_session.create_consumer(queue))) == TEXTS
-    assert texts_left(jmsql_factory, queue) == []
+    with other_shared_connection.create_session() as others:
+        assert drain(others.create_consumer(queue)) == []
     lazy_session.recover()
     assert drain(lazy_session.create_consumer(queue)) == []
 
