@@ -8,7 +8,8 @@
             ...
 
 What `Administration` and `History` return is iterated over with ``async for`` where it is an iterator. The values are
-those of [`jmsql.admin`][].
+those of [`jmsql.admin`][]. If a task is cancelled, PostgreSQL interrupts the statement that it waits for: a method that
+raises CancelledError has changed nothing, and one that has changed something returns.
 """
 
 from jmsql.client._async.administration.administered_objects import AdministeredObject

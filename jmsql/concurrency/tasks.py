@@ -33,6 +33,7 @@ __all__ = [
     "finished",
     "from_thread",
     "in_thread",
+    "interruptible",
     "opened_in_thread",
     "opens",
     "sleep",
@@ -135,6 +136,52 @@ _block: contextvars.ContextVar[uninterrupted | None] = contextvars.ContextVar("j
 
 async def finished(work: Coroutine[Any, Any, T]) -> T:
     """Await what talks to the server to its end, as a block of its own or as a part of an `uninterrupted` block."""
+    return await _finished(work, lambda: None)
+
+
+async def interruptible(
+    work: Callable[[], Coroutine[Any, Any, T]],
+    interrupt: Callable[[], Coroutine[Any, Any, object]],
+    outcome: type[Exception],
+) -> T:
+    """Do what `finished` does with what may take long, and have the server interrupt it if the caller is cancelled.
+
+    It is done, or raises CancelledError. It is also done if the server was asked too late; then the cancellation takes
+    effect where the task waits next.
+
+    Args:
+        work: Talks to the server.
+        interrupt: Asks the server to interrupt that.
+        outcome: What work raises that was interrupted.
+    """
+    asking: list[asyncio.Task[object]] = []
+
+    async def run() -> T:
+        try:
+            return await work()
+        except outcome as error:
+            if asking:
+                raise asyncio.CancelledError from error
+            raise
+        finally:
+            if asking:  # it must not reach the next statement
+                await asyncio.wait(asking)
+
+    def ask() -> None:
+        if not asking:
+            asking.append(_begin(_unless_lost(interrupt())))
+
+    return await _finished(run(), ask)
+
+
+async def _unless_lost(asking: Coroutine[Any, Any, object]) -> None:
+    try:
+        await asking
+    except Exception:  # the work says it too
+        logger.debug("The server could not be asked to interrupt a statement.", exc_info=True)
+
+
+async def _finished(work: Coroutine[Any, Any, T], on_cancelled: Callable[[], None]) -> T:
     task = _this_task()
     if task in _finishing:
         return await work
@@ -156,7 +203,10 @@ async def finished(work: Coroutine[Any, Any, T]) -> T:
         except asyncio.CancelledError as error:
             running.remove_done_callback(wake)
             cancelled = error.args
+            on_cancelled()
     if cancelled is not None:
+        if running.cancelled():
+            raise asyncio.CancelledError(*cancelled)
         _note_cancellation(task, cancelled)
     return running.result()
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import psycopg
 
+from jmsql.concurrency import ASYNC
+from jmsql.concurrency.tasks import interruptible
 from jmsql.store._async.runner import PsycopgRunner
 from jmsql.store.errors import jms_errors
+from jmsql.store.statement import Result
 
 __all__ = ["AutocommitRunner"]
 
@@ -43,6 +47,12 @@ class AutocommitRunner(PsycopgRunner):
         self._another = another
         self.is_pooled = is_pooled
         """Whether the connection leads through a pooler."""
+
+    if ASYNC:
+
+        async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+            work = partial(super().execute, statement, parameters)
+            return await interruptible(work, self.connection.cancel_safe, psycopg.errors.QueryCanceled)
 
     async def open_another(self) -> AutocommitRunner:
         """Connect once more to the same place.
