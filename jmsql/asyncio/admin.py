@@ -28,7 +28,7 @@ from jmsql.store.inspection import (
     SubscriptionSummary,
 )
 from jmsql.store.past_messages import HistoryEntry, PastMessage
-from jmsql.store.subscriptions import SubscriptionChange
+from jmsql.store.subscription_change import SubscriptionChange
 
 __all__ = [
     "AccessSummary",

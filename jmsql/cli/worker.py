@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import Url, check_duration
-from jmsql.store.subscriptions import SubscriptionChange
-from jmsql.worker.health import health_endpoint
+from jmsql.store.subscription_change import SubscriptionChange
 from jmsql.worker.loading import RefusalError
 from jmsql.worker.logs import LogFormat, LogLevel, start_log
 from jmsql.worker.metrics import are_available, exposition
@@ -104,6 +103,8 @@ def worker(
     metrics = partial(exposition, supervisor.metrics) if has_metrics else None
     with ExitStack() as exits:
         if health_port is not None:
+            from jmsql.worker.health import health_endpoint  # loads a server of HTTP
+
             try:
                 port = exits.enter_context(health_endpoint(health_host, health_port, supervisor.document, metrics))
             except RefusalError as error:

@@ -19,7 +19,8 @@ from jmsql.store.statement import Steps
 
 if TYPE_CHECKING:
     from jmsql.selectors import Selector
-    from jmsql.store.counters import Counts, DestinationCounters
+    from jmsql.store.counters import DestinationCounters
+    from jmsql.store.counts import Counts
     from jmsql.store.redelivery import Rules
     from jmsql.store.server_clock import ServerClock
     from jmsql.timings import Timings

@@ -6,7 +6,7 @@ import threading
 
 from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic
 from jmsql.public_names import set_module
-from jmsql.store.counters import Counts, meters
+from jmsql.store.counts import Counts, meters
 
 __all__ = ["ProcessCounters"]
 

@@ -1,4 +1,4 @@
-"""What goes through: how many messages a connection has sent, and what became of those that it received.
+"""What a connection counts of the messages that go through it, and writes down.
 
 Messages are counted when their transaction, or their acknowledgement, is over: a batch at a time, and never one that is
 still under way. Each control connection writes down, once a second, what its client has counted.
@@ -7,48 +7,14 @@ still under way. Each control connection writes down, once a second, what its cl
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from jmsql.destinations import Destination
+from jmsql.store.counts import Counts, measure, meters
 from jmsql.store.rows import array_literal
 from jmsql.store.statement import Query, SqlFile, nothing
 
-__all__ = ["Counts", "DestinationCounters", "Meter", "add_counters", "measure", "meters"]
-
-
-class Counts(NamedTuple):
-    """So many messages were sent, and so many deliveries ended, one way or the other.
-
-    `redelivered` is how many of those that ended were not the first of their message.
-    """
-
-    sent: int = 0
-    acknowledged: int = 0
-    rolled_back: int = 0
-    redelivered: int = 0
-
-    def plus(self, other: Counts) -> Counts:
-        """Return the sum."""
-        return Counts(
-            self.sent + other.sent,
-            self.acknowledged + other.acknowledged,
-            self.rolled_back + other.rolled_back,
-            self.redelivered + other.redelivered,
-        )
-
-
-Meter = Callable[[Destination, Counts], None]
-"""Called with what was counted, in the thread that has done it."""
-
-meters: set[Meter] = set()
-"""Who else in this process counts: nobody, unless somebody wants to see it."""
-
-
-def measure(destination: Destination, counts: Counts) -> None:
-    """Tell the other counters."""
-    for meter in tuple(meters):
-        meter(destination, counts)
+__all__ = ["DestinationCounters", "add_counters"]
 
 
 class DestinationCounters:

@@ -16,7 +16,7 @@ from jmsql.exceptions import InvalidSelectorException
 from jmsql.policies import RedeliveryPolicy, claim_duration
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
-from jmsql.store.subscriptions import SubscriptionChange
+from jmsql.store.subscription_change import SubscriptionChange
 from jmsql.worker.parameters import Parameter, read_parameters
 
 __all__ = ["Application", "Listener"]

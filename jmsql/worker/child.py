@@ -1,7 +1,8 @@
-"""A process of a worker: ``python -m jmsql.worker.child NAME DESCRIPTOR SETTINGS``, started by the supervisor."""
+"""A process of a worker: loads an application, and runs its listeners."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import select
@@ -24,7 +25,7 @@ from jmsql.worker.logs import start_log
 from jmsql.worker.reports import Listening, Progress, Refusal, send_report
 from jmsql.worker.settings import Settings
 
-__all__ = ["CUT_OFF", "Child"]
+__all__ = ["CUT_OFF", "Child", "main"]
 
 logger = logging.getLogger("jmsql.worker")
 
@@ -73,6 +74,7 @@ class Child:
         listeners = [listener.facts(self._settings.concurrency) for listener in application.listeners]
         send_report(self._channel, Listening(listeners))
         self._report()  # the supervisor is to know that it can work before it does
+        gc.enable()
         for thread in self._threads:
             thread.start()
         connection.start()
@@ -213,7 +215,3 @@ def main() -> NoReturn:
         sys.stdout.flush()
         os._exit(exit_code)
     sys.exit(exit_code)
-
-
-if __name__ == "__main__":
-    main()

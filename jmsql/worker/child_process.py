@@ -46,7 +46,7 @@ class ChildProcess:
         environment.setdefault("PGAPPNAME", f"jmsql {name}")
         with channel:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "jmsql.worker.child", name, str(channel.fileno()), settings.to_json()],
+                [sys.executable, "-m", "jmsql.worker", name, str(channel.fileno()), settings.to_json()],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[channel.fileno()],
                 env=environment,

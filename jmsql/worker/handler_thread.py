@@ -19,7 +19,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message
 from jmsql.policies import RedeliveryPolicy
-from jmsql.store.subscriptions import SubscriptionChange
+from jmsql.store.subscription_change import SubscriptionChange
 from jmsql.worker.application import Listener
 from jmsql.worker.handler_counters import HandlerCounters
 from jmsql.worker.parameters import HandlerCall

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from jmsql.store.counters import Counts
+from jmsql.store.counts import Counts
 from jmsql.worker.handler_counters import DURATION_BOUNDS, HandlerCounters
 from jmsql.worker.reports import Progress
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
-from jmsql.store.counters import Counts
+from jmsql.store.counts import Counts
 from jmsql.worker.handler_counters import HandlerCounters
 
 __all__ = ["Listening", "Progress", "Refusal", "Report", "ReportReader", "send_report"]

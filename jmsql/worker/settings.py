@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from jmsql.store.subscriptions import SubscriptionChange
+from jmsql.store.subscription_change import SubscriptionChange
 from jmsql.worker.logs import LogFormat, LogLevel
 from jmsql.worker.timings import WorkerTimings
 

@@ -14,7 +14,7 @@ from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.postgresql_text import from_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.inspection import BrowsedMessage
-from jmsql.store.subscriptions import SubscriptionChange
+from jmsql.store.subscription_change import SubscriptionChange
 
 if TYPE_CHECKING:
     from jmsql.client._sync.administration.administration import Administration

@@ -13,7 +13,7 @@ from jmsql.spark.reading.columns import MESSAGE_EXPRESSIONS, select_list
 from jmsql.spark.streaming.fence import check_epoch
 from jmsql.store._sync.runner import Runner
 from jmsql.store.candidates import by_key
-from jmsql.store.counters import Counts
+from jmsql.store.counts import Counts
 from jmsql.store.dequeue import PRIORITIES, ScanBounds
 from jmsql.store.receive import claim_batch, has_groups
 from jmsql.store.statement import (

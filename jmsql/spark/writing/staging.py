@@ -9,7 +9,7 @@ from typing import NamedTuple
 from jmsql.destinations import Queue, Topic, parse_destination
 from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.store.columns import DELAYED_COLUMNS, SEND_COLUMNS
-from jmsql.store.counters import Counts
+from jmsql.store.counts import Counts
 from jmsql.store.lookup import find_queue, find_topic, queue_id
 from jmsql.store.send import Publisher, notify_sent, publish_statement, publish_with
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, fill, nothing, row_count, value

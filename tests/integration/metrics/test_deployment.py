@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import jmsql
 from jmsql.cli.commands import load_command
 from jmsql.metrics import StoreCollector
-from jmsql.store.counters import Counts
+from jmsql.store.counts import Counts
 from jmsql.worker.handler_counters import HandlerCounters
 from jmsql.worker.metrics import Totals, WorkerMetrics, exposition
 from jmsql.worker.reports import Progress

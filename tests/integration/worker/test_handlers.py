@@ -25,6 +25,7 @@ def texts_in(factory: ConnectionFactory, queue: str) -> list[str | None]:
 
 
 HANDLERS = """
+import gc
 from dataclasses import dataclass
 from sqlalchemy import orm
 
@@ -64,6 +65,7 @@ async def asynchronous(message: jmsql.TextMessage, database: sqlalchemy.Connecti
 
 @app.listener("bodies")
 def bodies(body: dict, context: jmsql.JMSContext, limit: int = 5):
+    assert gc.isenabled()
     context.create_producer().send(jmsql.Queue("answers"), f"{body['number']} of {limit}")
 
 

@@ -28,62 +28,82 @@ NOWHERE = "postgresql://app@localhost:1/shop"
 """A database that refuses connections."""
 
 
-def loaded(*arguments: str, exit_code: int = 0) -> set[str]:
-    """The modules that a process of the command has loaded in the end."""
-    program = (
-        "import sys\nfrom jmsql.cli import main\ntry:\n    main()\nfinally:\n    print(*sys.modules, file=sys.stderr)\n"
-    )
+PROGRAM = """
+import shlex, sys
+from jmsql.cli import main
+
+modules = list(sys.modules)
+for line in sys.argv[1:]:
+    sys.argv = shlex.split(line)
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code or 0
+    modules += [line, str(code), *sys.modules]
+print(*modules, sep="\\n", file=sys.stderr)
+"""
+
+
+def loaded(*lines: str, exit_code: int = 0) -> set[str]:
+    """The modules that a process which runs these commands, one after the other, has loaded in the end.
+
+    Args:
+        lines: The commands.
+        exit_code: With what each ends.
+    """
+    environment = os.environ | {"JMSQL_URL": NOWHERE}
     ran = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"JMSQL_URL": NOWHERE},
+        [sys.executable, "-c", PROGRAM, *lines], capture_output=True, text=True, check=True, env=environment
     )
-    assert ran.returncode == exit_code, ran.stderr
-    return set(ran.stderr.split())
+    written = ran.stderr.splitlines()
+    assert {line: written[written.index(line) + 1] for line in lines} == dict.fromkeys(lines, str(exit_code))
+    return set(written)
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--help",), ("--version",), ("queues", "--help"), ("worker", "--help")], ids=" ".join
-)
-def test_what_needs_no_database_loads_nothing_that_connects_to_one(arguments: tuple[str, ...]) -> None:
-    assert loaded(*arguments).isdisjoint({"alembic", "lark", "psycopg", "pydantic", "pyspark", "sqlalchemy"})
+def test_what_needs_no_database_loads_nothing_that_connects_to_one() -> None:
+    modules = loaded("jmsql --help", "jmsql --version", "jmsql queues --help", "jmsql worker --help")
+    assert modules.isdisjoint({"alembic", "lark", "psycopg", "pydantic", "pyspark", "sqlalchemy"})
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("queues",),
-        ("subscriptions", "--json"),
-        ("clients",),
-        ("show", "ID:1"),
-        ("dead-letters",),
-        ("purge", "orders", "--yes"),
-        ("destination", "list"),
-        ("destination", "create", "orders"),
-        ("history", "list"),
-        ("roles", "list"),
-        ("doctor",),
-        ("top", "--once"),
-    ],
-    ids=" ".join,
-)
-def test_what_connects_loads_the_driver_alone(arguments: tuple[str, ...]) -> None:
+def test_what_connects_loads_the_driver_alone() -> None:
     """SQLAlchemy takes as long to load as all that these commands need; pydantic is how Typer converts options."""
-    modules = loaded(*arguments, exit_code=3)
+    modules = loaded(
+        "jmsql queues",
+        "jmsql subscriptions",
+        "jmsql clients",
+        "jmsql show ID:1",
+        "jmsql browse orders",
+        "jmsql move orders others",
+        "jmsql purge orders --yes",
+        "jmsql dead-letters",
+        "jmsql retry",
+        "jmsql unsubscribe desk",
+        "jmsql destination list",
+        "jmsql destination create orders",
+        "jmsql destination index",
+        "jmsql history list",
+        "jmsql roles list",
+        "jmsql doctor",
+        "jmsql top --once",
+        exit_code=3,
+    )
     assert "psycopg" in modules
     assert modules.isdisjoint({"alembic", "lark", "pydantic", "pyspark", "sqlalchemy"})
     assert modules.isdisjoint({"jmsql.client._sync.session.session", "jmsql.selectors.expressions"})
 
 
-@pytest.mark.parametrize("arguments", [("queues", "--json"), ("destination", "list", "--json")], ids=" ".join)
-def test_json_is_written_without_what_shows_tables(arguments: tuple[str, ...]) -> None:
-    assert "rich" not in loaded(*arguments, exit_code=3)
+def test_what_supervises_a_worker_loads_neither_the_driver_nor_the_messages() -> None:
+    modules = loaded("jmsql worker no_such_module:app", exit_code=2)
+    assert "jmsql.worker.supervisor" in modules
+    assert modules.isdisjoint({"http.server", "jmsql.messages", "psycopg", "pydantic", "rich", "sqlalchemy"})
+
+
+def test_json_is_written_without_what_shows_tables() -> None:
+    assert "rich" not in loaded("jmsql queues --json", "jmsql destination list --json", exit_code=3)
 
 
 def test_a_command_loads_no_other() -> None:
-    modules = loaded("queues", "--help")
+    modules = loaded("jmsql queues --help")
     others = {COMMANDS[name].place.partition(":")[0] for name in COMMANDS} - {"destinations.queues"}
     assert modules.isdisjoint(f"jmsql.cli.{other}" for other in others)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency.tasks import finished
-from jmsql.store.counters import Counts
+from jmsql.store.counts import Counts
 from jmsql.store.message_key import MessageKey
 from jmsql.store.receive import Fetch
 from jmsql.store.rows import MessageRow

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.concurrency.tasks import finished
-from jmsql.store.counters import Counts
+from jmsql.store.counts import Counts
 from jmsql.store.notification import DELAYED_CHANNEL
 from jmsql.store.send import Publisher
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.store.counters import Counts
+from jmsql.store.counts import Counts
 from jmsql.store.message_key import MessageKey
 from jmsql.store.receive import Fetch
 from jmsql.store.rows import MessageRow

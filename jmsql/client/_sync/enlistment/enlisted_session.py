@@ -20,7 +20,7 @@ from jmsql.exceptions import IllegalStateException, InvalidDestinationException,
 from jmsql.messages import Message
 from jmsql.selectors import Selector
 from jmsql.store.acknowledge import Recipient
-from jmsql.store.counters import Counts, measure, meters
+from jmsql.store.counts import Counts, measure, meters
 from jmsql.store.errors import jms_errors
 from jmsql.store.lookup import find_queue, queue_id, require_access
 from jmsql.store.receive import browse, require_read_committed

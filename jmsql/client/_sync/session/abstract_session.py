@@ -26,7 +26,8 @@ from jmsql.destinations import (
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.selectors import Selector
-from jmsql.store.subscriptions import SubscriptionChange, SubscriptionDefinition
+from jmsql.store.subscription_change import SubscriptionChange
+from jmsql.store.subscriptions import SubscriptionDefinition
 
 __all__ = ["AbstractSession"]
 
