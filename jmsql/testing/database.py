@@ -51,17 +51,20 @@ class OpenConnection(NamedTuple):
 
 
 class SessionDatabase:
-    """The database of the test session, with the schema of jmsql in it.
+    """The database of the test session.
 
     Args:
         url: Where it is.
-        schema: The schema's name.
     """
 
-    def __init__(self, url: str, schema: str) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
         self._connection: psycopg.Connection[Any] | None = None
-        migrate(url, schema)
+        self._deletions: list[sql.Composed] = []
+
+    def prepare(self, schema: str) -> None:
+        """Make the schema of jmsql, by its name."""
+        migrate(self.url, schema)
         internals = internal_schema(schema)
         tables = [name for (name,) in self.execute(_TABLES, (internals,))]
         references = self.execute(_REFERENCES, (internals,))
@@ -134,8 +137,9 @@ def session_database(server_url: str, schema: str) -> Iterator[SessionDatabase]:
     name = f"jmsql_test_{uuid.uuid4().hex[:12]}"
     _administer(server, sql.SQL("create database {}").format(sql.Identifier(name)))
     try:
-        database = SessionDatabase(server.set(database=name).render_as_string(hide_password=False), schema)
+        database = SessionDatabase(server.set(database=name).render_as_string(hide_password=False))
         try:
+            database.prepare(schema)
             yield database
         finally:
             database.close()
