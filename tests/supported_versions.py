@@ -72,7 +72,7 @@ Found by `sys.setprofile` around each test of `CORE` and of two-phase commits.
 """
 
 TEST_PACKAGES = (
-    *("hypothesis", "msgspec", "pydantic", "pytest", "pytest-asyncio", "pytest-randomly", "pytest-timeout"),
+    *("asyncpg", "hypothesis", "msgspec", "pydantic", "pytest", "pytest-asyncio", "pytest-randomly", "pytest-timeout"),
     "pytest-xdist",
 )
 """What the core's tests need; they are installed in the versions that run here."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 
@@ -17,7 +18,7 @@ from jmsql.exceptions import (
     TransactionRolledBackException,
 )
 
-__all__ = ["from_sqlstate", "is_connection_lost", "jms_errors", "translate"]
+__all__ = ["from_sqlstate", "is_connection_lost", "is_driver_error", "jms_errors", "translate"]
 
 _SCHEMA = "run `jmsql migrate`, with its --schema if that is not jmsql, or jmsql.migrate(), with the rights to make it"
 
@@ -69,21 +70,52 @@ def _is_of_sqlalchemy(error: BaseException, kind: str) -> bool:
     return exceptions is not None and isinstance(error, getattr(exceptions, kind))
 
 
+def _is_of_asyncpg(error: BaseException | None, *kinds: str) -> bool:
+    """Tell whether `error` is of one of the classes of `asyncpg`, all of which it raises if no other is named."""
+    asyncpg = sys.modules.get("asyncpg")
+    names = kinds or ("PostgresError", "InterfaceError", "InternalClientError")
+    return asyncpg is not None and any(isinstance(error, getattr(asyncpg, name)) for name in names)
+
+
+def _is_lost_by_asyncpg(error: BaseException) -> bool:
+    if isinstance(error, ConnectionResetError | BrokenPipeError | ConnectionAbortedError):
+        return True
+    return _is_of_asyncpg(error, "InterfaceError") and "connection is closed" in str(error)
+
+
+def is_driver_error(error: BaseException) -> bool:
+    """Tell whether `error` is one of psycopg, of asyncpg or of SQLAlchemy."""
+    return isinstance(error, psycopg.Error) or _is_of_sqlalchemy(error, "SQLAlchemyError") or _is_of_asyncpg(error)
+
+
+def _sqlstate(error: BaseException) -> str | None:
+    """Return the code that the server has given an error of a driver, if it has."""
+    if isinstance(error, psycopg.Error) or _is_of_asyncpg(error, "PostgresError"):
+        code: str | None = getattr(error, "sqlstate", None)
+        return code
+    return None
+
+
 def _driver_error(error: BaseException) -> BaseException:
     """Return the driver's own error where a JMS exception comes from it, or SQLAlchemy has wrapped it."""
     if isinstance(error, JMSException) and error.__cause__ is not None:
         error = error.__cause__
     origin: BaseException | None = getattr(error, "orig", None) if _is_of_sqlalchemy(error, "DBAPIError") else None
-    return error if origin is None else origin
+    if origin is None:
+        return error
+    # SQLAlchemy's cover of asyncpg has errors of its own.
+    return origin.__cause__ if origin.__cause__ is not None and _is_of_asyncpg(origin.__cause__) else origin
 
 
 def is_connection_lost(error: BaseException) -> bool:
     """Tell whether `error` says that the connection to the server is gone."""
     error = _driver_error(error)
-    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+    code = _sqlstate(error)
+    if code is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) or _is_lost_by_asyncpg(error)
+    if not (isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) or _is_of_asyncpg(error)):
         return False
-    code = error.sqlstate
-    return code is None or code[:2] == "08" or code in {"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"}
+    return code[:2] == "08" or code in {"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"}
 
 
 def translate(error: BaseException, doing: str) -> JMSException:
@@ -96,7 +128,7 @@ def translate(error: BaseException, doing: str) -> JMSException:
     if isinstance(error, JMSException):
         return error
     origin = _driver_error(error)
-    code = origin.sqlstate if isinstance(origin, psycopg.Error) else None
+    code = _sqlstate(origin)
     text = str(origin).strip().splitlines()
     detail = text[0] if text else type(origin).__name__
     if code is None:
@@ -104,11 +136,22 @@ def translate(error: BaseException, doing: str) -> JMSException:
             return _without_code(detail, doing)
         if _is_of_sqlalchemy(origin, "TimeoutError"):
             return ResourceAllocationException(f"{doing}: no connection of the pool became free in time.")
+        if _is_lost_by_asyncpg(origin):
+            return JMSException(f"{doing}: the connection to PostgreSQL was lost ({detail}).", "08006")
+        if isinstance(origin, TimeoutError):
+            return JMSException(f"{doing}: PostgreSQL did not answer within the time limit of asyncpg.")
+        if isinstance(origin, OSError):
+            return _without_code(f"connection failed: {detail}", doing)
         return JMSException(f"{doing}: {detail}")
     if code in _OWN:
-        assert isinstance(origin, psycopg.Error)
-        return _OWN[code](" ".join(filter(None, (origin.diag.message_primary, origin.diag.message_hint))), code)
+        return _OWN[code](" ".join(filter(None, _message_and_hint(origin))), code)
     return from_sqlstate(code, detail, doing)
+
+
+def _message_and_hint(error: Any) -> tuple[str | None, str | None]:
+    if isinstance(error, psycopg.Error):
+        return error.diag.message_primary, error.diag.message_hint
+    return error.message, error.hint
 
 
 def from_sqlstate(code: str | None, detail: str, doing: str) -> JMSException:
@@ -145,11 +188,16 @@ def _without_code(detail: str, doing: str) -> JMSException:
 
 
 @contextmanager
-def jms_errors(doing: str) -> Iterator[None]:
-    """Raise the errors of the driver and of SQLAlchemy that pass through as JMS exceptions, linked to their cause."""
+def jms_errors(doing: str, *others: type[Exception]) -> Iterator[None]:
+    """Raise the errors of the driver and of SQLAlchemy that pass through as JMS exceptions, linked to their cause.
+
+    Args:
+        doing: What is being done, for the message.
+        others: What else is an error of the driver's here.
+    """
     try:
         yield
     except Exception as error:
-        if isinstance(error, psycopg.Error) or _is_of_sqlalchemy(error, "SQLAlchemyError"):
+        if is_driver_error(error) or isinstance(error, others):
             raise translate(error, doing) from error
         raise

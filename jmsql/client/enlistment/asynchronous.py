@@ -16,17 +16,42 @@ from jmsql.client._async.enlistment.caller_transaction import (
 )
 from jmsql.client._async.enlistment.enlisted_session import EnlistedSession
 from jmsql.public_names import set_module
+from jmsql.store._async.runner import Runner
 from jmsql.timings import Timings
 
 if TYPE_CHECKING:
+    import asyncpg
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
 __all__ = ["enlist"]
 
 
+class _AsyncpgTransaction(CallerTransaction):
+    """A transaction on a connection of asyncpg, where each statement commits by itself unless one was begun."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._connection.is_in_transaction())
+
+    async def runner(self, schema: str) -> Runner:
+        from jmsql.store.asyncpg_runner import AsyncpgRunner
+
+        return AsyncpgRunner(self._connection, schema)
+
+    async def end(self) -> None:
+        """Do nothing: none has begun."""
+
+
 @set_module("jmsql.asyncio")
 def enlist(
-    transaction: AsyncSession | async_scoped_session[Any] | AsyncConnection | psycopg.AsyncConnection[Any],
+    transaction: AsyncSession
+    | async_scoped_session[Any]
+    | AsyncConnection
+    | psycopg.AsyncConnection[Any]
+    | asyncpg.Connection,
     *,
     schema: str = "jmsql",
     timings: Timings = Timings(),
@@ -38,8 +63,9 @@ def enlist(
     A send or receive that is cancelled leaves the transaction and the connection usable.
 
     Args:
-        transaction: A SQLAlchemy `AsyncSession`, `async_scoped_session` or `AsyncConnection`, or a psycopg
-            `AsyncConnection`. For what is not awaited there is [`jmsql.enlist`][jmsql.enlist].
+        transaction: A SQLAlchemy `AsyncSession`, `async_scoped_session` or `AsyncConnection`, a psycopg
+            `AsyncConnection`, or an asyncpg `Connection`. SQLAlchemy may use psycopg 3 or asyncpg. For what is not
+            awaited there is [`jmsql.enlist`][jmsql.enlist].
         schema: The PostgreSQL schema of jmsql's tables.
         timings: How often it polls while it waits for a message, and how often it notifies other clients.
 
@@ -66,7 +92,13 @@ def _caller_transaction(transaction: object) -> CallerTransaction:
             return ConnectionTransaction(transaction)
     if isinstance(transaction, psycopg.AsyncConnection):
         return PsycopgTransaction(transaction)
+    if "asyncpg" in sys.modules:
+        import asyncpg
+
+        if isinstance(transaction, asyncpg.Connection):
+            return _AsyncpgTransaction(transaction)
     raise TypeError(
-        "jmsql.asyncio.enlist joins an AsyncSession or AsyncConnection of SQLAlchemy, or a psycopg 3 connection "
-        f"(AsyncConnection), not {type(transaction).__qualname__}. Those that are not awaited, use with jmsql.enlist."
+        "jmsql.asyncio.enlist joins an AsyncSession or AsyncConnection of SQLAlchemy, an AsyncConnection of psycopg 3, "
+        f"or a Connection of asyncpg, not {type(transaction).__qualname__}. Those that are not awaited, use with "
+        "jmsql.enlist."
     )

@@ -11,7 +11,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from jmsql.concurrency.tasks import sleep
-from jmsql.store.errors import translate
+from jmsql.store.errors import is_driver_error, translate
 from jmsql.store.statement import Item, Items, Query, Result, Steps
 
 __all__ = ["PsycopgRunner", "Runner"]
@@ -57,8 +57,10 @@ class Runner(ABC):
                 try:
                     try:
                         result = await self.execute(query.statement.encoded(self.schema), query.parameters)
-                    except psycopg.Error as error:
-                        raise translate(error, query.doing) from error
+                    except Exception as error:
+                        if is_driver_error(error) or isinstance(error, OSError):
+                            raise translate(error, query.doing) from error
+                        raise
                     outcome = query.statement.decode(result)
                 except BaseException as error:  # noqa: BLE001 - for the decision to handle, or to pass on
                     query = steps.throw(error)

@@ -6,11 +6,13 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
 from psycopg import sql
 
+import jmsql.asyncio
 from jmsql import (
     AcknowledgeMode,
     Connection,
@@ -400,6 +402,22 @@ def test_a_transaction_of_the_callers(granted: dict[str, str], session: Session,
         received = enlist(plain).create_consumer(ORDERS).receive(timeout=0)
         assert received is not None
         assert received.get_body(str) == "b"
+
+
+async def test_a_transaction_of_the_callers_on_asyncpg(granted: dict[str, str], url_of: Callable[[str], str]) -> None:
+    producer, consumer = [await asyncpg.connect(url_of(kind)) for kind in ("producer", "consumer")]
+    try:
+        await jmsql.asyncio.enlist(producer).create_producer().send(ORDERS, "a")
+        with pytest.raises(JMSSecurityException):
+            await jmsql.asyncio.enlist(producer).create_consumer(ORDERS)
+        async with jmsql.asyncio.enlist(consumer).create_consumer(ORDERS) as consuming:
+            received = await consuming.receive(timeout=0)
+            assert received is not None
+            assert received.get_body(str) == "a"
+            assert await consuming.receive(timeout=0) is None
+    finally:
+        await producer.close()
+        await consumer.close()
 
 
 def test_maintenance_is_left_to_those_who_see_everything(

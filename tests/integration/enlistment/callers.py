@@ -14,10 +14,11 @@ from contextlib import (
 )
 from typing import Any
 
+import asyncpg
 import psycopg
 import sqlalchemy
 from sqlalchemy import orm
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 import jmsql
 import jmsql.asyncio
@@ -151,6 +152,31 @@ class _Psycopg(Caller):
         return self.transaction.transaction()
 
 
+class _Asyncpg(Caller):
+    def __init__(self, transaction: Any, enlist: Any, *, autocommit: bool) -> None:
+        super().__init__(transaction, enlist)
+        self._autocommit = autocommit
+        self._begun: Any = None
+
+    async def begin(self) -> None:
+        if not self._autocommit:
+            self._begun = self.transaction.transaction()
+            await self._begun.start()
+
+    async def commit(self) -> None:
+        await self._begun.commit()
+
+    async def rollback(self) -> None:
+        if self._begun is not None:
+            await self._begun.rollback()
+
+    async def insert(self, number: int) -> None:
+        await self.transaction.execute("insert into orders values ($1)", number)
+
+    def _nested(self) -> Any:
+        return self.transaction.transaction()
+
+
 Kind = Callable[..., AbstractAsyncContextManager[Caller]]
 """Called with a URL, and `autocommit=True` for an application in which each statement commits by itself."""
 
@@ -184,10 +210,20 @@ async def psycopg_connection(url: str, *, autocommit: bool = False) -> AsyncIter
         yield _Psycopg(database, jmsql.enlist)
 
 
+def _async_engine(url: str, driver: str, autocommit: bool) -> AsyncEngine:
+    found = sqlalchemy.make_url(url).set(drivername=f"postgresql+{driver}")
+    options: dict[str, Any] = _isolation(autocommit)
+    if driver == "asyncpg":  # it knows the server's settings apart
+        settings = {"application_name": found.query["application_name"]}
+        found = found.difference_update_query(settings)
+        options["connect_args"] = {"server_settings": settings}
+    return create_async_engine(found, **options)
+
+
 def _async_session(driver: str) -> Kind:
     @asynccontextmanager
     async def async_session(url: str, *, autocommit: bool = False) -> AsyncIterator[Caller]:
-        engine = create_async_engine(url.replace("postgresql:", f"postgresql+{driver}:", 1), **_isolation(autocommit))
+        engine = _async_engine(url, driver, autocommit)
         async with AsyncSession(engine) as database:
             yield _Orm(database, jmsql.asyncio.enlist)
         await engine.dispose()
@@ -198,7 +234,7 @@ def _async_session(driver: str) -> Kind:
 def _async_connection(driver: str) -> Kind:
     @asynccontextmanager
     async def async_connection(url: str, *, autocommit: bool = False) -> AsyncIterator[Caller]:
-        engine = create_async_engine(url.replace("postgresql:", f"postgresql+{driver}:", 1), **_isolation(autocommit))
+        engine = _async_engine(url, driver, autocommit)
         async with engine.connect() as database:
             yield _Core(database, jmsql.asyncio.enlist)
         await engine.dispose()
@@ -212,10 +248,22 @@ async def psycopg_async_connection(url: str, *, autocommit: bool = False) -> Asy
         yield _Psycopg(database, jmsql.asyncio.enlist)
 
 
+@asynccontextmanager
+async def asyncpg_connection(url: str, *, autocommit: bool = False) -> AsyncIterator[Caller]:
+    database = await asyncpg.connect(url)
+    try:
+        yield _Asyncpg(database, jmsql.asyncio.enlist, autocommit=autocommit)
+    finally:
+        await database.close()
+
+
 ASYNCHRONOUS: dict[str, Kind] = {
     "AsyncSession of psycopg": _async_session("psycopg"),
     "AsyncConnection of psycopg": _async_connection("psycopg"),
     "psycopg.AsyncConnection": psycopg_async_connection,
+    "AsyncSession of asyncpg": _async_session("asyncpg"),
+    "AsyncConnection of asyncpg": _async_connection("asyncpg"),
+    "asyncpg.Connection": asyncpg_connection,
 }
 
 KINDS: dict[str, Kind] = {

@@ -10,6 +10,7 @@ import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from jmsql.concurrency import ASYNC
+from jmsql.concurrency.tasks import finished
 from jmsql.store._async.runner import PsycopgRunner, Runner
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.statement import Result
@@ -77,15 +78,30 @@ class ConnectionTransaction(CallerTransaction):
     async def runner(self, schema: str) -> Runner:
         if not self.is_open:
             await self._connection.begin()
+        return _InvalidatingRunner(await self._driver_runner(schema), self._connection)
+
+    async def _driver_runner(self, schema: str) -> Runner:
         if ASYNC:
             pooled = await self._connection.get_raw_connection()
         else:
             pooled = self._connection.connection
-        driver_connection = pooled.driver_connection
-        if not isinstance(driver_connection, psycopg.AsyncConnection):
-            driver = self._connection.dialect.driver
-            raise TypeError(f"jmsql needs SQLAlchemy with psycopg 3 (postgresql+psycopg://…), not with {driver}.")
-        return _InvalidatingRunner(PsycopgRunner(driver_connection, schema), self._connection)
+        driver_connection: Any = pooled.driver_connection
+        if isinstance(driver_connection, psycopg.AsyncConnection):
+            return PsycopgRunner(driver_connection, schema)
+        if ASYNC:
+            if self._connection.dialect.driver == "asyncpg":
+                from jmsql.store.asyncpg_runner import AsyncpgRunner
+
+                runner = AsyncpgRunner(driver_connection, schema)
+                dbapi_connection: Any = pooled.dbapi_connection
+                if runner.is_idle and not dbapi_connection.autocommit:
+                    # SQLAlchemy begins the server's transaction with its own first statement.
+                    await finished(self._connection.exec_driver_sql("select 1"))
+                return runner
+            drivers = "psycopg 3 (postgresql+psycopg://…) or asyncpg (postgresql+asyncpg://…)"
+        else:
+            drivers = "psycopg 3 (postgresql+psycopg://…)"
+        raise TypeError(f"jmsql needs SQLAlchemy with {drivers}, not with {self._connection.dialect.driver}.")
 
     async def end(self) -> None:
         await self._connection.rollback()
@@ -137,7 +153,7 @@ class _InvalidatingRunner(Runner):
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         try:
             return await self._runner.execute(statement, parameters)
-        except psycopg.Error as error:
+        except Exception as error:
             if is_connection_lost(error):
                 await self._connection.invalidate(error)
             raise

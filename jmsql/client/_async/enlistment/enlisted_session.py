@@ -131,7 +131,7 @@ class EnlistedSession(AbstractSession):
         self._closed = True
 
     async def _join(self) -> Runner:
-        with jms_errors("joining the transaction"):
+        with jms_errors("joining the transaction", OSError):  # asyncpg fails to connect so
             return await self._transaction.runner(self._schema)
 
     async def _look(self, work: Query[T] | Steps[T]) -> T:

@@ -74,12 +74,15 @@ class ConnectionTransaction(CallerTransaction):
     def runner(self, schema: str) -> Runner:
         if not self.is_open:
             self._connection.begin()
+        return _InvalidatingRunner(self._driver_runner(schema), self._connection)
+
+    def _driver_runner(self, schema: str) -> Runner:
         pooled = self._connection.connection
-        driver_connection = pooled.driver_connection
-        if not isinstance(driver_connection, psycopg.Connection):
-            driver = self._connection.dialect.driver
-            raise TypeError(f"jmsql needs SQLAlchemy with psycopg 3 (postgresql+psycopg://…), not with {driver}.")
-        return _InvalidatingRunner(PsycopgRunner(driver_connection, schema), self._connection)
+        driver_connection: Any = pooled.driver_connection
+        if isinstance(driver_connection, psycopg.Connection):
+            return PsycopgRunner(driver_connection, schema)
+        drivers = "psycopg 3 (postgresql+psycopg://…)"
+        raise TypeError(f"jmsql needs SQLAlchemy with {drivers}, not with {self._connection.dialect.driver}.")
 
     def end(self) -> None:
         self._connection.rollback()
@@ -128,7 +131,7 @@ class _InvalidatingRunner(Runner):
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         try:
             return self._runner.execute(statement, parameters)
-        except psycopg.Error as error:
+        except Exception as error:
             if is_connection_lost(error):
                 self._connection.invalidate(error)
             raise

@@ -132,7 +132,7 @@ class EnlistedSession(AbstractSession):
         self._closed = True
 
     def _join(self) -> Runner:
-        with jms_errors("joining the transaction"):
+        with jms_errors("joining the transaction", OSError):  # asyncpg fails to connect so
             return self._transaction.runner(self._schema)
 
     def _look(self, work: Query[T] | Steps[T]) -> T:
