@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-SOURCES = (Path("jmsql/client/_async"), Path("jmsql/store/_async"))
+SOURCES = (Path("jmsql/client/_async"), Path("jmsql/store/_async"), Path("jmsql/worker/_async"))
 
 NAMES = {
     "AbstractAsyncContextManager": "AbstractContextManager",
@@ -41,6 +41,7 @@ NAMES = {
     "anext": "next",
     "asynccontextmanager": "contextmanager",
     "connect_async": "connect",
+    "enter_async_context": "enter_context",
     "open_async_engine": "open_engine",
     "tasks": "threads",
 }
@@ -59,6 +60,7 @@ DECORATORS = {"@opens"}
 """Decorators that say nothing about threads."""
 
 TEXTS = (
+    ("HandlerTask", "HandlerThread"),
     ("TaskServerSessionPool", "ThreadServerSessionPool"),
     ("jmsql.asyncio", "jmsql"),
     ("sqlalchemy.ext.asyncio", "sqlalchemy"),

@@ -75,6 +75,8 @@ def worker(
 ) -> None:
     r"""Handle messages with the listeners of an application.
 
+    Plain functions run in threads, coroutine functions in an event loop for each process.
+
     --url and --schema go before those of the application's own factory. SIGTERM and Ctrl-C end the worker: no more
     messages are taken, and handlers that run have --drain-timeout seconds; a second signal ends it at once. SIGHUP has
     new processes, with new code, take the places of the old.

@@ -34,6 +34,7 @@ __all__ = [
     "from_thread",
     "in_thread",
     "interruptible",
+    "is_cancelled",
     "opened_in_thread",
     "opens",
     "sleep",
@@ -86,13 +87,19 @@ def calling() -> Iterator[None]:
         _call.reset(token)
 
 
-async def call(function: Callable[..., Any], *arguments: Any) -> Any:
+async def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """Call the application's code, and await what it returns if that can be awaited."""
-    returned = function(*arguments)
+    returned = function(*arguments, **options)
     return await returned if inspect.isawaitable(returned) else returned
 
 
 # Cancellation
+
+
+def is_cancelled() -> bool:
+    """Whether somebody wants the caller's task to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 # Tasks that were cancelled while they did what is done as a whole, and with what message, by which anyio knows its own.

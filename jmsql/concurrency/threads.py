@@ -39,9 +39,9 @@ def calling() -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def call(function: Callable[..., T], *arguments: Any) -> T:
+def call(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
     """Call the application's code."""
-    return function(*arguments)
+    return function(*arguments, **options)
 
 
 def in_thread(function: Callable[Parameters, T], *arguments: Parameters.args, **options: Parameters.kwargs) -> T:

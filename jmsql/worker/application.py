@@ -2,106 +2,43 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
-from jmsql.client._sync.exchange.consumer import MessageConsumer
-from jmsql.client._sync.session.session import Session
 from jmsql.destinations import Destination, Queue, Topic, require_destination
+from jmsql.duration import seconds
 from jmsql.exceptions import InvalidSelectorException
 from jmsql.policies import RedeliveryPolicy, claim_duration
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.subscription_change import SubscriptionChange
-from jmsql.worker.parameters import Parameter, read_parameters
+from jmsql.worker.listener import Listener
+from jmsql.worker.parameters import read_parameters
 
-__all__ = ["Application", "Listener"]
+if TYPE_CHECKING:
+    from jmsql import asyncio as jmsql_asyncio
+
+__all__ = ["Application"]
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
-
-
-@dataclass(frozen=True)
-class Listener:
-    """A handler, and which messages it is called with."""
-
-    name: str
-    handler: Callable[..., object]
-    parameters: tuple[Parameter, ...]
-    destination: Queue | Topic
-    selector: str | None
-    transacted: bool
-    concurrency: int | None
-    subscription: str | None
-    durable: bool
-    redelivery: RedeliveryPolicy | None
-    visibility_timeout: float | None
-
-    @property
-    def is_async(self) -> bool:
-        """Whether the handler is a coroutine function."""
-        call = getattr(self.handler, "__call__", None)  # noqa: B004 - of an object whose call is one
-        return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call)
-
-    @property
-    def shares_transaction(self) -> bool:
-        """Whether the handler can do something in the transaction in which its message is received."""
-        return any(parameter.shares_transaction for parameter in self.parameters)
-
-    def create_consumer(
-        self, session: Session, if_changed: SubscriptionChange = SubscriptionChange.REFUSE
-    ) -> MessageConsumer:
-        """Make a consumer of the listener's messages; it competes with all others of this listener.
-
-        Args:
-            session: The consumer's.
-            if_changed: What happens to a durable subscription that has another topic or selector.
-
-        Raises:
-            IllegalStateException: The subscription has another topic or selector, and is not changed.
-        """
-        if isinstance(self.destination, Queue):
-            return session.create_consumer(self.destination, self.selector)
-        assert self.subscription is not None
-        if not self.durable:
-            return session.create_shared_consumer(self.destination, self.subscription, self.selector)
-        return session.create_shared_durable_consumer(
-            self.destination, self.subscription, self.selector, if_changed=if_changed
-        )
-
-    def facts(self, concurrency: int) -> dict[str, object]:
-        """Return what the log tells of it when a worker starts.
-
-        Args:
-            concurrency: How many messages it handles at a time, unless it says so itself.
-        """
-        return {
-            "listener": self.name,
-            "destination": str(self.destination),
-            "selector": self.selector or None,
-            "subscription": self.subscription,
-            "durable": None if self.subscription is None else self.durable,
-            "concurrency": self.concurrency or concurrency,
-            "transacted": self.transacted,
-        }
-
-    def __str__(self) -> str:
-        return f"{self.name} on {self.destination}"
 
 
 @set_module("jmsql.worker")
 class Application:
     """The listeners that a worker runs: ``jmsql worker package.module:name``.
 
+    An application of asyncio's can run them itself: see `running` and `run_async`.
+
     Args:
-        factory: Where the messages are. None: the database that the worker is given, which is that of the environment
-            variable ``JMSQL_URL``, else the embedded server.
+        factory: Where the messages are: a factory of `jmsql` or of `jmsql.asyncio`. None: the database that the worker
+            is given, which is that of the environment variable ``JMSQL_URL``, else the embedded server.
     """
 
-    def __init__(self, factory: ConnectionFactory | None = None) -> None:
+    def __init__(self, factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None = None) -> None:
         self.factory = factory
         self.listeners: list[Listener] = []
 
@@ -177,6 +114,75 @@ class Application:
             return handler
 
         return register
+
+    @asynccontextmanager
+    async def running(
+        self,
+        *,
+        concurrency: int = 1,
+        drain_timeout: float | timedelta = 30.0,
+        long_transaction: float | timedelta = 10.0,
+        changed_subscriptions: SubscriptionChange = SubscriptionChange.REFUSE,
+    ) -> AsyncIterator[None]:
+        """Handle messages in this process for as long as an ``async with`` block lasts.
+
+        Coroutine functions run in the event loop of the block, other handlers in threads. At the end of the block no
+        more messages are taken, and handlers that run are waited for; after `drain_timeout` they are cancelled, and
+        what they did in their transactions is rolled back.
+
+        Args:
+            concurrency: How many messages of each listener are handled at a time, unless it says so itself.
+            drain_timeout: For how many seconds (or a `timedelta`) handlers may run on at the end.
+            long_transaction: After how many seconds (or a `timedelta`) a handler that holds a transaction open is named
+                in the log.
+            changed_subscriptions: What happens to a durable subscription that a listener wants with another selector.
+
+        Raises:
+            ValueError: The concurrency is less than 1, or a time is negative.
+            ResourceAllocationException: The server cannot be reached.
+            JMSException: It refuses, or a durable subscription has another topic or selector, and is not changed.
+        """
+        from jmsql.worker.running import Running
+
+        if concurrency < 1:
+            raise ValueError(f"The concurrency is at least 1, not {concurrency}.")
+        times = seconds(drain_timeout, "drain_timeout"), seconds(long_transaction, "long_transaction")
+        running = await Running.open(self.factory, self.listeners, concurrency, *times, changed_subscriptions)
+        try:
+            yield
+        finally:
+            await running.end()
+
+    async def run_async(
+        self,
+        *,
+        concurrency: int = 1,
+        drain_timeout: float | timedelta = 30.0,
+        long_transaction: float | timedelta = 10.0,
+        changed_subscriptions: SubscriptionChange = SubscriptionChange.REFUSE,
+    ) -> None:
+        """Handle messages in this process until the task is cancelled, as Ctrl-C does under `asyncio.run`.
+
+        The cancellation takes effect when what runs has finished, as at the end of the block of `running`.
+
+        Args:
+            concurrency: As for `running`, like the others.
+            drain_timeout: For how many seconds (or a `timedelta`) handlers may run on at the end.
+            long_transaction: After how many seconds (or a `timedelta`) a handler that holds a transaction open is named
+                in the log.
+            changed_subscriptions: What happens to a durable subscription that a listener wants with another selector.
+
+        Raises:
+            ValueError: As for `running`.
+            JMSException: As for `running`.
+        """
+        async with self.running(
+            concurrency=concurrency,
+            drain_timeout=drain_timeout,
+            long_transaction=long_transaction,
+            changed_subscriptions=changed_subscriptions,
+        ):
+            await asyncio.get_running_loop().create_future()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(map(str, self.listeners)) or 'without listeners'}>"

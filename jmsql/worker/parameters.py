@@ -6,31 +6,34 @@ import inspect
 import json
 import types
 import typing
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple, Protocol
 
-import sqlalchemy
-
-from jmsql.client._sync.connection.context import JMSContext
-from jmsql.client._sync.session.session import Session
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages import BytesMessage, MapMessage, Message, TextMessage
 from jmsql.messages.codecs import codec_of
 
-if TYPE_CHECKING:
-    from sqlalchemy import orm
-
-__all__ = ["HandlerCall", "Parameter", "read_parameters"]
+__all__ = ["Parameter", "is_coroutine_function", "read_parameters"]
 
 
-class HandlerCall(NamedTuple):
-    """A message on its way to a handler."""
+class HandlerCall(Protocol):
+    """A message on its way to a handler, in a thread or under asyncio, where what returns something can be awaited."""
 
     message: Message
-    session: Session
-    exits: ExitStack
-    """Ends what was made for the handler, when it has returned or failed."""
+
+    @property
+    def session(self) -> object:
+        """The session that has received it."""
+
+    def context(self) -> object:
+        """Return the session as a context."""
+
+    def database(self) -> object:
+        """Return the connection of the message's transaction."""
+
+    def orm_session(self, kind: type[Any]) -> object:
+        """Return a session of SQLAlchemy's in the message's transaction."""
 
 
 class Parameter(NamedTuple):
@@ -38,28 +41,70 @@ class Parameter(NamedTuple):
 
     name: str
     value: Callable[[HandlerCall], object]
+    """Returns it, or under asyncio what is awaited for it."""
     shares_transaction: bool = False
     """Whether the handler can do something in the session's transaction with it."""
     is_body: bool = False
     """Whether it is the message's body."""
 
 
-_KINDS_BY_NAME: dict[str, type] = {
-    "message": Message,
-    "body": object,
-    "database": sqlalchemy.Connection,
-    "session": Session,
-    "context": JMSContext,
-}
+class Kinds(NamedTuple):
+    """The classes of what a handler can ask for beside the message."""
+
+    database: type
+    orm_session: type
+    session: type
+    context: type
+
+    @property
+    def by_name(self) -> dict[str, type]:
+        """What a parameter without an annotation is."""
+        return {
+            "message": Message,
+            "body": object,
+            "database": self.database,
+            "session": self.session,
+            "context": self.context,
+        }
+
+
+@cache
+def _kinds(*, is_async: bool) -> Kinds:
+    # Imported here: a process loads only what its handlers need.
+    if is_async:
+        from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+        from jmsql.client._async.connection import context as asynchronous_context
+        from jmsql.client._async.session import session as asynchronous_session
+
+        return Kinds(AsyncConnection, AsyncSession, asynchronous_session.Session, asynchronous_context.JMSContext)
+    import sqlalchemy
+    from sqlalchemy import orm
+
+    from jmsql.client._sync.connection.context import JMSContext
+    from jmsql.client._sync.session.session import Session
+
+    return Kinds(sqlalchemy.Connection, orm.Session, Session, JMSContext)
+
+
 _JSON = (dict, list)
 """What the JSON in a TextMessage is read as, where a handler wants it."""
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSSIBLE = (
-    "a message class, a class of bodies (str, bytes, dict, or one given to jmsql.register_type), "
-    "sqlalchemy.Connection, sqlalchemy.orm.Session, jmsql.Session or jmsql.JMSContext; "
+    "a message class, a class of bodies (str, bytes, dict, or one given to jmsql.register_type), {}; "
     "without an annotation it is named message, body, database, session or context"
 )
+_IN_THREADS = "sqlalchemy.Connection, sqlalchemy.orm.Session, jmsql.Session or jmsql.JMSContext"
+_IN_EVENT_LOOP = (
+    "AsyncConnection or AsyncSession of sqlalchemy.ext.asyncio, jmsql.asyncio.Session or jmsql.asyncio.JMSContext"
+)
+
+
+def is_coroutine_function(handler: Callable[..., object]) -> bool:
+    """Return whether a handler is a coroutine function, or an object whose call is one."""
+    call = getattr(handler, "__call__", None)  # noqa: B004 - of an object whose call is one
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
 
 
 def read_parameters(handler: Callable[..., object], name: str, *, transacted: bool) -> tuple[Parameter, ...]:
@@ -81,6 +126,7 @@ def read_parameters(handler: Callable[..., object], name: str, *, transacted: bo
         raise TypeError(f"An annotation of the handler {name} means nothing when the program runs: {error}.") from error
     except ValueError as error:
         raise TypeError(f"The handler {name} does not say what its parameters are: {error}.") from error
+    is_async = is_coroutine_function(handler)
     parameters = []
     for parameter in signature.parameters.values():
         if parameter.kind not in _NAMED:
@@ -88,7 +134,7 @@ def read_parameters(handler: Callable[..., object], name: str, *, transacted: bo
                 f"The handler {name} has the parameter {parameter}; all are to be named, so that each says what it is."
             )
         if parameter.default is inspect.Parameter.empty:  # the others are the handler's own business
-            parameters.append(_read(parameter, name, transacted=transacted))
+            parameters.append(_read(parameter, name, transacted=transacted, is_async=is_async))
     _check_that_one_is_the_body(parameters, signature, name)
     return tuple(parameters)
 
@@ -103,11 +149,11 @@ def _check_that_one_is_the_body(parameters: list[Parameter], signature: inspect.
         )
 
 
-def _kind(parameter: inspect.Parameter) -> tuple[object, bool]:
+def _kind(parameter: inspect.Parameter, by_name: dict[str, type]) -> tuple[object, bool]:
     """Return what class a parameter is to be of, and whether it may be None."""
     annotation = parameter.annotation
     if annotation is inspect.Parameter.empty or annotation is Any:
-        return _KINDS_BY_NAME.get(parameter.name), parameter.name == "body"
+        return by_name.get(parameter.name), parameter.name == "body"
     members = [annotation]
     if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
         members = [member for member in typing.get_args(annotation) if member is not types.NoneType]
@@ -115,37 +161,31 @@ def _kind(parameter: inspect.Parameter) -> tuple[object, bool]:
     return (typing.get_origin(members[0]) or members[0]) if len(members) == 1 else None, optional
 
 
-def _read(parameter: inspect.Parameter, handler: str, *, transacted: bool) -> Parameter:
-    from sqlalchemy import orm  # which takes a sixth of the time in which a command starts, and most need none of it
-
-    name = parameter.name
-    kind, optional = _kind(parameter)
+def _read(parameter: inspect.Parameter, handler: str, *, transacted: bool, is_async: bool) -> Parameter:
+    name, kinds = parameter.name, _kinds(is_async=is_async)
+    kind, optional = _kind(parameter, kinds.by_name)
+    possible = _POSSIBLE.format(_IN_EVENT_LOOP if is_async else _IN_THREADS)
+    refusal = f"The handler {handler} has the parameter {parameter}, and a parameter is {possible}."
     if not isinstance(kind, type):
-        raise TypeError(f"The handler {handler} has the parameter {parameter}, and a parameter is {_POSSIBLE}.")
+        raise TypeError(refusal)
     if issubclass(kind, Message):
         return Parameter(name, _message(kind))
-    if issubclass(kind, Session):
+    if issubclass(kind, kinds.session):
         return Parameter(name, lambda call: call.session, shares_transaction=transacted)
-    if issubclass(kind, JMSContext):
-        return Parameter(name, lambda call: JMSContext(call.session), shares_transaction=transacted)
-    if issubclass(kind, sqlalchemy.Connection | orm.Session):
+    if issubclass(kind, kinds.context):
+        return Parameter(name, lambda call: call.context(), shares_transaction=transacted)
+    if issubclass(kind, kinds.database | kinds.orm_session):
         if not transacted:
             raise TypeError(
                 f"The handler {handler} asks for the database of its transaction; with transacted=False it has none."
             )
-        return Parameter(name, _connection if kind is sqlalchemy.Connection else _orm(kind), shares_transaction=True)
-    return Parameter(name, _body(_checked_body(kind, parameter, handler), optional=optional), is_body=True)
-
-
-def _checked_body(kind: type, parameter: inspect.Parameter, handler: str) -> type:
+        return Parameter(name, _database if kind is kinds.database else _orm(kind), shares_transaction=True)
     if kind is not object:
         try:
             codec_of(kind)
         except MessageFormatException as error:
-            raise TypeError(
-                f"The handler {handler} has the parameter {parameter}, and a parameter is {_POSSIBLE}."
-            ) from error
-    return kind
+            raise TypeError(refusal) from error
+    return Parameter(name, _body(kind, optional=optional), is_body=True)
 
 
 def _message(kind: type[Message]) -> Callable[[HandlerCall], object]:
@@ -203,20 +243,9 @@ def _empty_body(message: Message) -> object:
             return None
 
 
-def _connection(call: HandlerCall) -> object:
-    return call.session.database
+def _database(call: HandlerCall) -> object:
+    return call.database()
 
 
 def _orm(kind: type[Any]) -> Callable[[HandlerCall], object]:
-    def value(call: HandlerCall) -> object:
-        return call.exits.enter_context(_orm_session(kind, call.session.database))
-
-    return value
-
-
-@contextmanager
-def _orm_session(kind: type[orm.Session], connection: sqlalchemy.Connection) -> Iterator[orm.Session]:
-    # Its commit and rollback end at a savepoint: a handler that calls them does not touch the message.
-    with kind(bind=connection, join_transaction_mode="create_savepoint") as database:
-        yield database
-        database.commit()
+    return lambda call: call.orm_session(kind)

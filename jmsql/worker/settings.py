@@ -11,6 +11,7 @@ from jmsql.worker.logs import LogFormat, LogLevel
 from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:
+    from jmsql.client._async.connection.factory import ConnectionFactory as AsyncConnectionFactory
     from jmsql.client._sync.connection.factory import ConnectionFactory
 
 __all__ = ["Settings"]
@@ -62,7 +63,9 @@ class Settings:
         }
         return cls(**document | given)
 
-    def factory(self, of_application: ConnectionFactory | None) -> ConnectionFactory:
+    def factory(
+        self, of_application: ConnectionFactory | AsyncConnectionFactory | None
+    ) -> ConnectionFactory | AsyncConnectionFactory:
         """Return what makes the connections.
 
         Args:
@@ -70,7 +73,7 @@ class Settings:
         """
         from jmsql.client._sync.connection.factory import ConnectionFactory
 
-        factory = of_application or ConnectionFactory()
+        factory: ConnectionFactory | AsyncConnectionFactory = of_application or ConnectionFactory()
         if self.database_named:
             factory = replace(factory, url=None, control_url=None)
         return factory if self.schema is None else replace(factory, schema=self.schema)

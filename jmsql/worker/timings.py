@@ -25,10 +25,10 @@ class WorkerTimings:
         report_interval: How often a process reports to the supervisor.
         silence_timeout: How long a process may report nothing before the worker counts as unhealthy: at least twice
             `report_interval` and `check_interval`.
-        check_interval: How often a process looks after the threads that call its handlers, and whether to report.
-        failure_pause: The pause of a thread after its handler has failed.
-        reconnect_pause: The pause of a thread that can receive nothing, since the server is lost, for example.
-        cancel_timeout: How long interrupting the statement of a handler may take, at the deadline.
+        check_interval: How often a process looks after what calls its handlers, and whether to report.
+        failure_pause: The pause of a thread or task after its handler has failed.
+        reconnect_pause: The pause of a thread or task that can receive nothing, since the server is lost, for example.
+        cancel_timeout: How long interrupting a handler, or a statement of its own, may take, at the deadline.
         rollback_timeout: How long a process may take to roll back, after the deadline; less than `exit_timeout`.
         exit_timeout: How long it may take to end, after the deadline, before it is killed.
         reload_interval: How often the files of the program are looked at, with ``--reload``.

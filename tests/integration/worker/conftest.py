@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 PATIENCE = 60.0
 
 PREFACE = """
-import os, threading, time
+import asyncio, os, threading, time
 from pathlib import Path
 
 import jmsql
@@ -31,21 +31,28 @@ from jmsql.worker import Application
 app = Application()
 
 
-def store(database, message):
-    database.execute(
-        sqlalchemy.text("insert into handled values (:text, :process, :count)"),
-        {
-            "text": message.get_body(str),
-            "process": os.getpid(),
-            "count": message.get_int_property("JMSXDeliveryCount"),
-        },
+def insertion(message):
+    return sqlalchemy.text("insert into handled values (:text, :process, :count)").bindparams(
+        text=message.get_body(str),
+        process=os.getpid(),
+        count=message.get_int_property("JMSXDeliveryCount"),
     )
+
+
+def store(database, message):
+    database.execute(insertion(message))
 
 
 def wait_for_leave(message):
     Path(f"began {message.get_body(str)} {os.getpid()}").touch()
     while not Path("leave").exists():
         time.sleep(0.01)
+
+
+async def await_leave(message):
+    Path(f"began {message.get_body(str)} {os.getpid()}").touch()
+    while not Path("leave").exists():
+        await asyncio.sleep(0.01)
 """
 
 
@@ -90,7 +97,7 @@ class Worker:
         self.wait_for_log("Handling messages")
 
     def began(self) -> list[tuple[str, int]]:
-        """The text of each message with which `wait_for_leave` was called, and the process."""
+        """The text of each message with which `wait_for_leave` or `await_leave` was called, and the process."""
         found = [path.name.split(" ")[1:] for path in self.directory.glob("began *")]
         return sorted((text, int(process)) for text, process in found)
 

@@ -37,6 +37,12 @@ def note(message, database):
 def hear(message, database):
     store(database, message)
     wait_for_leave(message)
+
+
+@app.listener("awaited")
+async def wait(message, database):
+    await database.execute(insertion(message))
+    await await_leave(message)
 """
 )
 LONG = (
@@ -53,8 +59,28 @@ def work(message, database):
 @app.listener("letters", transacted=False)
 def write(message):
     wait_for_leave(message)
+
+
+@app.listener("awaited")
+async def wait(message, database):
+    await database.execute(insertion(message))
+    await await_leave(message)
+
+
+@app.listener("awaitedstatements")
+async def wait_in_statement(message, database):
+    await database.execute(insertion(message))
+    Path(f"began {message.get_body(str)} {os.getpid()}").touch()
+    if not Path("leave").exists():
+        await database.execute(sqlalchemy.text("select pg_sleep(600)"))
 """
 )
+BLOCKING_THE_LOOP = """
+@app.listener("orders")
+async def handle(message, database):
+    await database.execute(insertion(message))
+    wait_for_leave(message)
+"""
 
 
 LEFT = [("letter that waits",), ("order that waits",)]
@@ -82,39 +108,54 @@ def test_a_signal_lets_what_runs_finish_and_takes_no_more(
     worker.wait_until_ready()
     send(jmsql_factory, "orders", "order", "order that waits")
     send(jmsql_factory, "letters", "letter", "letter that waits")
+    send(jmsql_factory, "awaited", "awaited")
     with jmsql_factory.create_context() as context:
         context.create_producer().send(Topic("news"), "news")
         context.create_producer().send(Topic("rumours"), "rumour")
-    for text in ("order", "letter", "news", "rumour"):
+    for text in ("order", "letter", "news", "rumour", "awaited"):
         wait_until_begun(worker, text)
     worker.send_signal(number)
     worker.wait_for_log("no more messages")
     worker.give_leave()
     assert worker.exit_code() == 0
-    assert database.handled() == [("news", 1), ("order", 1), ("rumour", 1)]
+    assert database.handled() == [("awaited", 1), ("news", 1), ("order", 1), ("rumour", 1)]
     wait_for(lambda: database.rows("select body from jmsql.messages order by 1") == LEFT)
 
 
 def test_what_runs_at_the_deadline_is_rolled_back_and_handled_elsewhere(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
 ) -> None:
-    """In Python, in a statement, and without a transaction."""
+    """In Python, in a statement, and without a transaction; in a thread and in an event loop."""
     worker = start_worker(LONG, "--drain-timeout", "0.5")
-    for queue in ("orders", "statements", "letters"):
+    queues = ("orders", "statements", "letters", "awaited", "awaitedstatements")
+    for queue in queues:
         send(jmsql_factory, queue, queue)
-    [child] = {wait_until_begun(worker, queue) for queue in ("orders", "statements", "letters")}
+    [child] = {wait_until_begun(worker, queue) for queue in queues}
     assert worker.stop() == 1
-    for listener in ("handle", "work", "write"):
+    for listener in ("handle", "work", "write", "wait", "wait_in_statement"):
         assert re.search(rf"{listener} .*has not finished within 0.5 s", worker.log), worker.log
     assert not is_alive(child)
     assert database.handled() == []
-    assert database.queued() == 3
+    assert database.queued() == 5
 
     worker.give_leave()
     other = start_worker(LONG)
-    database.wait_until_handled(2)
-    assert database.handled() == [("orders", 2), ("statements", 2)]
+    database.wait_until_handled(4)
+    assert database.handled() == [("awaited", 2), ("awaitedstatements", 2), ("orders", 2), ("statements", 2)]
     assert other.stop() == 0
+
+
+def test_a_handler_that_blocks_the_event_loop_is_cut_off_at_the_deadline(
+    start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    worker = start_worker(BLOCKING_THE_LOOP, "--drain-timeout", "0.1")
+    send(jmsql_factory, "orders", "a")
+    child = wait_until_begun(worker)
+    assert worker.stop() == 1
+    assert re.search("handle .*has not finished, and does not let the process end in order", worker.log), worker.log
+    assert not is_alive(child)
+    assert database.handled() == []
+    assert database.queued() == 1
 
 
 def test_a_second_signal_ends_it_at_once(

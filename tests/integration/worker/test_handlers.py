@@ -28,6 +28,7 @@ HANDLERS = """
 import gc
 from dataclasses import dataclass
 from sqlalchemy import orm
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 
 @jmsql.register_type(name="worker test order")
@@ -57,10 +58,9 @@ def plain(message, database):
 
 
 @app.listener(jmsql.Queue("asynchronous"))
-async def asynchronous(message: jmsql.TextMessage, database: sqlalchemy.Connection) -> None:
-    import asyncio
+async def asynchronous(message: jmsql.TextMessage, database: AsyncConnection) -> None:
     await asyncio.sleep(0)
-    store(database, message)
+    await database.execute(insertion(message))
 
 
 @app.listener("bodies")

@@ -11,7 +11,6 @@ from jmsql.testing import wait_for
 from tests.integration.worker.conftest import PATIENCE, StartWorker, WorkerDatabase
 
 TRACING = """
-import asyncio
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
@@ -31,11 +30,11 @@ def ship(message, database):
 
 
 @app.listener("letters")
-async def write(message, context, database: sqlalchemy.Connection):
+async def write(message, context, database):
     with tracer.start_as_current_span("write"):
         await asyncio.sleep(0)
-        context.create_producer().send(jmsql.Queue("sent letters"), "sent")
-        store(database, message)
+        await context.create_producer().send(jmsql.Queue("sent letters"), "sent")
+        await database.execute(insertion(message))
 """
 
 

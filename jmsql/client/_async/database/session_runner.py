@@ -19,7 +19,7 @@ from jmsql.exceptions import IllegalStateException, JMSException, TransactionRol
 from jmsql.store._async.runner import PsycopgRunner, Runner
 from jmsql.store.acknowledge import Client, Recipient
 from jmsql.store.engine import LENT
-from jmsql.store.errors import is_connection_lost, translate
+from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.savepoints import SavepointStep
 from jmsql.store.statement import Query, Result, Statement, Steps, nothing
 
@@ -349,6 +349,20 @@ class SessionRunner(Runner):
                 await connection.execute("rollback")
         finally:
             connection.prepare_threshold = threshold
+
+    async def interrupt(self, timeout: float) -> None:
+        """Interrupt the statement that runs, if one does.
+
+        Args:
+            timeout: How many seconds that may take.
+
+        Raises:
+            JMSException: The server could not be told.
+        """
+        connection = self._driver_connection
+        if connection is not None:
+            with jms_errors("interrupting a statement"):
+                await connection.cancel_safe(timeout=timeout)
 
     async def discard(self) -> None:
         """Give the connection up; the next use takes another one."""

@@ -9,8 +9,6 @@ from jmsql.client import instrumentation
 from jmsql.client._async.session.session import Session
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
     from jmsql.client._async.session.sessions import Sessions
     from jmsql.client._async.shared.client_context import ClientContext
     from jmsql.client.acknowledge_mode import AcknowledgeMode
@@ -31,6 +29,13 @@ class HandlerSession(Session):
         """Let the instrumentation, if there is any, follow the call of a handler."""
         return instrumentation.processing(self._state.facts, message)
 
-    async def begin(self) -> AsyncConnection:
-        """Return the connection on which the transaction runs, to interrupt its statement; handlers get `database`."""
-        return await self._state.database.begin()
+    async def interrupt(self, timeout: float) -> None:
+        """Interrupt the statement that runs in the transaction, if one does; may be called from another thread.
+
+        Args:
+            timeout: How many seconds that may take.
+
+        Raises:
+            JMSException: The server could not be told.
+        """
+        await self._state.database.interrupt(timeout)

@@ -10,8 +10,6 @@ from jmsql.client import instrumentation
 from jmsql.client._sync.session.session import Session
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from jmsql.client._sync.session.sessions import Sessions
     from jmsql.client._sync.shared.client_context import ClientContext
     from jmsql.client.acknowledge_mode import AcknowledgeMode
@@ -32,6 +30,13 @@ class HandlerSession(Session):
         """Let the instrumentation, if there is any, follow the call of a handler."""
         return instrumentation.processing(self._state.facts, message)
 
-    def begin(self) -> Connection:
-        """Return the connection on which the transaction runs, to interrupt its statement; handlers get `database`."""
-        return self._state.database.begin()
+    def interrupt(self, timeout: float) -> None:
+        """Interrupt the statement that runs in the transaction, if one does; may be called from another thread.
+
+        Args:
+            timeout: How many seconds that may take.
+
+        Raises:
+            JMSException: The server could not be told.
+        """
+        self._state.database.interrupt(timeout)

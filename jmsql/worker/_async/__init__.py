@@ -1,0 +1,1 @@
+"""Handlers under asyncio; those in threads are generated from this."""

@@ -1,0 +1,121 @@
+"""Handlers in the process and the event loop of an application."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+from jmsql.store.subscription_change import SubscriptionChange
+from jmsql.worker._async.handlers import Handlers
+from jmsql.worker.handler_groups import HandlersInThreads, asynchronous, synchronous
+from jmsql.worker.handler_watch import HandlerWatch
+from jmsql.worker.listener import Listener
+from jmsql.worker.timings import WorkerTimings
+
+if TYPE_CHECKING:
+    from jmsql.client._async.connection.factory import ConnectionFactory as AsyncConnectionFactory
+    from jmsql.client._sync.connection.factory import ConnectionFactory
+
+__all__ = ["Running"]
+
+logger = logging.getLogger("jmsql.worker")
+
+
+class Running:
+    """Handles messages until `end`: coroutine functions in the event loop, other handlers in threads.
+
+    Args:
+        handlers: The coroutine functions, if there are any.
+        in_threads: The other handlers, if there are any.
+        drain_timeout: For how many seconds handlers may run on at the end.
+        long_transaction: After how many seconds a handler that holds a transaction open is named in the log.
+        timings: The intervals and time-outs.
+    """
+
+    def __init__(
+        self,
+        handlers: Handlers | None,
+        in_threads: HandlersInThreads | None,
+        drain_timeout: float,
+        long_transaction: float,
+        timings: WorkerTimings,
+    ) -> None:
+        self._handlers = handlers
+        self._in_threads = in_threads
+        self._drain_timeout = drain_timeout
+        self._timings = timings
+        tasks = [task for group in (handlers, in_threads) if group is not None for task in group.members]
+        self._watch = HandlerWatch(tasks, long_transaction)
+
+    @classmethod
+    async def open(
+        cls,
+        factory: ConnectionFactory | AsyncConnectionFactory | None,
+        listeners: Sequence[Listener],
+        concurrency: int,
+        drain_timeout: float,
+        long_transaction: float,
+        changed_subscriptions: SubscriptionChange,
+        timings: WorkerTimings = WorkerTimings(),
+    ) -> Self:
+        """Connect, and begin.
+
+        Args:
+            factory: Where the messages are.
+            listeners: The listeners.
+            concurrency: How many messages of each are handled at a time, unless it says so itself.
+            drain_timeout: For how many seconds handlers may run on at the end.
+            long_transaction: After how many seconds a handler that holds a transaction open is named in the log.
+            changed_subscriptions: What happens to durable subscriptions that listeners want with another selector.
+            timings: The intervals and time-outs.
+
+        Raises:
+            JMSException: The server cannot be reached, or refuses.
+        """
+        awaited = [listener for listener in listeners if listener.is_async]
+        blocking = [listener for listener in listeners if not listener.is_async]
+        handlers, in_threads = None, None
+        if awaited:
+            handlers = await Handlers.open(asynchronous(factory), awaited, concurrency, timings, changed_subscriptions)
+        try:
+            if blocking:
+                in_threads = await asyncio.to_thread(
+                    HandlersInThreads, synchronous(factory), blocking, concurrency, timings, changed_subscriptions
+                )
+        except BaseException:
+            if handlers is not None:
+                await handlers.close()
+            raise
+        running = cls(handlers, in_threads, drain_timeout, long_transaction, timings)
+        await running._start()
+        return running
+
+    async def _start(self) -> None:
+        self._watching = asyncio.create_task(self._look_after_handlers(), name="jmsql worker")
+        if self._handlers is not None:
+            await self._handlers.start()
+        if self._in_threads is not None:
+            await asyncio.to_thread(self._in_threads.start)
+
+    async def _look_after_handlers(self) -> None:
+        while True:
+            self._watch.look()
+            await asyncio.sleep(self._timings.report_interval)
+
+    async def end(self) -> None:
+        """Take no more messages, let the handlers that run finish until the deadline, and close the connections."""
+        ending: list[asyncio.Future[int]] = []
+        if self._handlers is not None:
+            ending.append(asyncio.create_task(self._handlers.end(self._drain_timeout)))
+        if self._in_threads is not None:
+            ending.append(asyncio.wrap_future(self._in_threads.end(self._drain_timeout)))
+        if ending:
+            await asyncio.wait(ending, timeout=self._drain_timeout + self._timings.rollback_timeout)
+        self._watching.cancel()
+        for ended in ending:
+            if ended.done():
+                ended.result()
+            else:
+                logger.warning("Rolling back takes longer than %g s.", self._timings.rollback_timeout)
