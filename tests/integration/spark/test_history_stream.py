@@ -144,19 +144,19 @@ def test_rows_of_transactions_that_were_rolled_back_do_not_come(url: str, histor
 @pytest.mark.parametrize(
     ("options", "sizes"),
     [
-        ({}, [50]),
-        ({"maxMessagesPerTrigger": "20"}, [20, 20, 10]),
-        ({"maxBytesPerTrigger": "1"}, [1] * 50),
-        ({"maxMessagesPerTrigger": "20", "maxBytesPerTrigger": "1000000"}, [20, 20, 10]),
+        ({}, [12]),
+        ({"maxMessagesPerTrigger": "5"}, [5, 5, 2]),
+        ({"maxBytesPerTrigger": "1"}, [1] * 12),
+        ({"maxMessagesPerTrigger": "6", "maxBytesPerTrigger": "1000000"}, [6, 6]),
     ],
 )
 def test_same_rows_come_back_for_the_same_offsets(
     history: psycopg.Connection[Any], queue: str | None, options: dict[str, str], sizes: list[int]
 ) -> None:
-    bodies = [f"{number:02}" for number in range(50)]
-    for number in range(0, 50, 5):
-        name = "orders" if queue is not None else f"queue{number % 3}"
-        record(history, *bodies[number : number + 5], queue=name)
+    bodies = [f"{number:02}" for number in range(12)]
+    for number in range(0, 12, 3):
+        name = "orders" if queue is not None else f"queue{number // 3 % 3}"
+        record(history, *bodies[number : number + 3], queue=name)
     chosen = {} if queue is None else {"queue": queue}
     reader = everywhere(partitions="3", **chosen, **options)
     offsets = [reader.initialOffset()]

@@ -60,15 +60,16 @@ CONDITIONS: list[tuple[list[Filter], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("conditions", "bodies"), CONDITIONS)
-def test_rows_of_a_queue(conditions: list[Filter], bodies: list[str]) -> None:
-    assert read(FilteringBatchReader(Options.read({"queue": "orders"}), SCHEMA), *conditions) == bodies
+def test_rows_of_a_queue() -> None:
+    options = Options.read({"queue": "orders"})
+    found = [read(FilteringBatchReader(options, SCHEMA), *conditions) for conditions, _ in CONDITIONS]
+    assert found == [bodies for _, bodies in CONDITIONS]
 
 
-@pytest.mark.parametrize(("conditions", "bodies"), CONDITIONS)
-def test_rows_of_the_history(conditions: list[Filter], bodies: list[str]) -> None:
+def test_rows_of_the_history() -> None:
     options = Options.read({"queue": "past", "history": "true"})
-    assert read(FilteringHistoryReader(options, SCHEMA), *conditions) == bodies
+    found = [read(FilteringHistoryReader(options, SCHEMA), *conditions) for conditions, _ in CONDITIONS]
+    assert found == [bodies for _, bodies in CONDITIONS]
 
 
 def test_messages_that_are_delivered_later_are_filtered_too() -> None:
