@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 import sqlalchemy
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import jmsql
 from jmsql.cli.application import app
@@ -92,9 +92,19 @@ def archive(database: psycopg.Connection[Any], tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="module")
-def results(spark: SparkSession, archive: Path) -> Results:
-    """The statistics of the history and of its archive together."""
-    return compute_statistics(spark, Source(archive=str(archive)))
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the documentation's program is run."""
+    return tmp_path_factory.mktemp("documentation")
+
+
+@pytest.fixture(scope="module")
+def results(spark: SparkSession, archive: Path, directory: Path) -> Results:
+    """The statistics of the history and of its archive together, which the documentation's program computes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        [program] = programs("docs/statistics.md")
+        found: Results = run(program, {"/srv/archive": str(archive)})["results"]
+    return found
 
 
 @pytest.fixture
@@ -142,31 +152,7 @@ def test_history_and_archive_together_count_each_message_once(
     results: Results, database: psycopg.Connection[Any], name: str
 ) -> None:
     assert_equal(rows(results.overall[name]), expected(database, name, hourly=False))
-    assert_equal(rows(results.by_hour[name]), expected(database, name, hourly=True))
-
-
-def test_hours_are_those_of_the_time_zone_and_a_range_and_destinations_choose(
-    spark: SparkSession, database: psycopg.Connection[Any], archive: Path
-) -> None:
-    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    since, until = midnight - timedelta(minutes=30), midnight + timedelta(minutes=45)
-    source = Source(
-        history=False,
-        archive=str(archive),
-        destinations=[jmsql.Queue("orders"), jmsql.Queue(MARKUP)],
-        since=since,
-        until=until,
-    )
-    found = compute_statistics(spark, source, time_zone="Asia/Kolkata", top=2)
-
-    condition = f"destination not in ('prices', 'DLQ') and acknowledged_at >= '{since}' and acknowledged_at < '{until}'"
-    for name in ("throughput", "time_in_queue", "consumer_balance"):
-        wanted = expected(database, name, hourly=True, zone="Asia/Kolkata", condition=condition)
-        assert_equal(rows(found.by_hour[name]), wanted)
-    assert {row["hour"].minute for row in found.hours("throughput")} == {30}
-    groups = found.rows("largest_groups")
-    everything = expected(database, "largest_groups", hourly=False, condition=condition)
-    assert [row["messages"] for row in groups] == sorted((row[2] for row in everything), reverse=True)[:2]
+    assert_equal(rows(results.by_hour[name]), expected(database, name, hourly=True, zone=results.time_zone))
 
 
 def test_dead_letters_tell_their_reasons(results: Results) -> None:
@@ -197,21 +183,29 @@ def test_nothing_makes_empty_statistics(spark: SparkSession, tmp_path: Path) -> 
     assert all(table.num_rows == 0 for table in (*found.overall.values(), *found.by_hour.values()))
 
 
-@pytest.mark.usefixtures("spark", "snapshots_end")
-def test_command_writes_the_report_and_shows_the_tables(jmsql_url: str, archive: Path, tmp_path: Path) -> None:
-    output = tmp_path / "statistics"
+@pytest.fixture
+def command(jmsql_url: str, tmp_path: Path) -> Callable[..., Result]:
+    """Runs `jmsql statistics`, with a directory for its output."""
 
-    def run(*arguments: str) -> Any:
+    def run(*arguments: str) -> Result:
         return CliRunner().invoke(
-            app, ["statistics", "--output", str(output), *arguments], env={"JMSQL_URL": jmsql_url}
+            app, ["statistics", "--output", str(tmp_path / "statistics"), *arguments], env={"JMSQL_URL": jmsql_url}
         )
 
-    nothing = run("--destination", "orders", "--until", "2020-01-01")
+    return run
+
+
+@pytest.mark.usefixtures("spark", "snapshots_end")
+def test_command_writes_the_report_and_shows_the_tables(
+    command: Callable[..., Result], archive: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "statistics"
+    nothing = command("--destination", "orders", "--until", "2020-01-01")
     assert (nothing.exit_code, nothing.stdout) == (1, "")
     assert nothing.stderr == "There is nothing of that in the history.\n"
     assert not output.exists()
 
-    shown = run("--archive", str(archive), "--destination", "orders", "--time-zone", "Asia/Kolkata")
+    shown = command("--archive", str(archive), "--destination", "orders", "--time-zone", "Asia/Kolkata")
     assert shown.exit_code == 0, shown.stderr
     assert re.search(r"queue://orders +60 +", shown.stdout)
     assert "KeyError: 'no such kite'" in shown.stdout
@@ -219,22 +213,37 @@ def test_command_writes_the_report_and_shows_the_tables(jmsql_url: str, archive:
     assert (output / "report.html").is_file()
     assert pyarrow.parquet.read_table(output / "parquet" / "overall" / "throughput")["messages"].to_pylist() == [60]
 
-    document = json.loads(run("--no-history", "--archive", str(archive), "--json").stdout)
-    assert document["messages"] == 60 + 8 + 8 + 3 + 2 + 1
-    assert {row["destination"]: row["messages"] for row in document["statistics"]["throughput"]} == {
-        "queue://orders": 60,
-        f"queue://{MARKUP}": 8,
-        "topic://prices": 8,
-        "queue://DLQ": 1,
-    }
-
 
 @pytest.mark.usefixtures("spark", "snapshots_end")
-def test_program_of_the_documentation_runs(
-    jmsql_url: str, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_hours_are_those_of_the_time_zone_and_a_range_and_destinations_choose(
+    command: Callable[..., Result], database: psycopg.Connection[Any], archive: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    [program] = programs("docs/statistics.md")
-    run(program, {"/srv/archive": str(archive)})
-    assert (tmp_path / "statistics" / "report.html").is_file()
-    assert (tmp_path / "statistics" / "parquet" / "by_hour" / "consumers").is_dir()
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    since, until = midnight - timedelta(minutes=30), midnight + timedelta(minutes=45)
+    chosen = ("--destination", "orders", "--destination", f"queue://{MARKUP}")
+    range_ = ("--since", since.isoformat(), "--until", until.isoformat())
+    zone = ("--time-zone", "Asia/Kolkata")
+    found = command("--no-history", "--archive", str(archive), *chosen, *range_, *zone, "--top", "2", "--json")
+    document = json.loads(found.stdout)
+
+    condition = f"destination not in ('prices', 'DLQ') and acknowledged_at >= '{since}' and acknowledged_at < '{until}'"
+    by_hour = Path(document["parquet"], "by_hour")
+    for name in ("throughput", "time_in_queue", "consumer_balance"):
+        wanted = expected(database, name, hourly=True, zone="Asia/Kolkata", condition=condition)
+        assert_equal(rows(pyarrow.parquet.read_table(by_hour / name)), wanted)
+    hours = pyarrow.parquet.read_table(by_hour / "throughput")["hour"].to_pylist()
+    assert {hour.minute for hour in hours} == {30}
+
+    wanted = expected(database, "expiries", hourly=False, condition=condition)
+    assert document["messages"] == sum(row[1] for row in wanted)
+    statistics = document["statistics"]
+    assert {row["destination"]: row["messages"] for row in statistics["expiries"]} == dict(row[:2] for row in wanted)
+    everything = expected(database, "largest_groups", hourly=False, condition=condition)
+    groups = [row["messages"] for row in statistics["largest_groups"]]
+    assert groups == sorted((row[2] for row in everything), reverse=True)[:2]
+
+
+def test_program_of_the_documentation_writes_its_report(results: Results, directory: Path) -> None:
+    assert results.time_zone == "Europe/Berlin"
+    assert (directory / "statistics" / "report.html").is_file()
+    assert (directory / "statistics" / "parquet" / "by_hour" / "consumers").is_dir()
