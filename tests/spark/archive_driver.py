@@ -18,5 +18,6 @@ def hold(doing: str, messages: int) -> None:
 
 
 if __name__ == "__main__":
-    with spark_session("archive to be killed", settings={"spark.driver.memory": "1g"}) as spark:
+    settings = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    with spark_session("archive to be killed", settings=settings) as spark:
         archive(spark, sys.argv[1], max_messages_per_batch=20, progress=hold)

@@ -1,7 +1,7 @@
-"""A driver on a cluster whose executors are killed in the middle of a read and of a write, and race each other.
+"""A driver on a cluster: an executor is killed while it reads and writes, and executors race each other.
 
-Its arguments are the URL of the master and the directory. It archives the queue `orders`, forwards the queue `parcels`
-to `copies`, and sends to the queue `numbers`, where its first task stages its messages and never ends.
+Its arguments are the URL of the master and the directory. It forwards the queue `orders` to `copies`, and sends to the
+queue `numbers`, where its first task stages its messages and never ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import jmsql.spark
 from tests.spark.holding_source import HoldingSource
-from tests.spark.streaming import forward_now, run_now, stream
+from tests.spark.streaming import forward_now, stream
 from tests.spark.striking import BATCH, kill_executor, strike_once
 from tests.spark.subprocesses import SETTINGS
 
@@ -38,10 +38,7 @@ def main(master: str, directory: Path) -> None:
     spark.dataSource.register(HoldingSource)
 
     orders = stream(spark, **OPTIONS)
-    run_now(orders.mapInArrow(strike_once(kill_executor, directory / "reading"), orders.schema), directory)
-    parcels = stream(spark, queue="parcels", **OPTIONS)
-    struck = parcels.mapInArrow(strike_once(kill_executor, directory / "writing"), parcels.schema)
-    forward_now(struck, directory, "forward")
+    forward_now(orders.mapInArrow(strike_once(kill_executor, directory / "struck"), orders.schema), directory)
     numbers = spark.range(0, 60, 1, 4).selectExpr("lpad(id, 4, '0') as text_body")
     numbers.write.format("jmsql-holding").option("queue", "numbers").mode("append").save()
     spark.stop()

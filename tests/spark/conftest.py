@@ -6,10 +6,7 @@ asks for none here, and no test may find it anywhere.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,11 +17,10 @@ from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import SparkSession
 
 import jmsql
-from jmsql.spark.java import find_java
 from jmsql.spark.jvm import stop_with_java
 from tests.integration.client.server import Server
 from tests.spark.python_server import python_server
-from tests.spark.shared_classes import QUICK_START, using
+from tests.spark.shared_classes import QUICK_START, archive_in, using
 from tests.spark.subprocesses import SETTINGS, environment
 
 SECRET = "marker-that-nobody-may-see"
@@ -69,22 +65,15 @@ def services(spark_directory: Path) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def quick_start(pytestconfig: pytest.Config) -> Iterator[None]:
     """Let each JVM of the tests start quickly: there are many, and most live for a few seconds.
 
-    All processes that run tests share the archive of classes.
+    All processes that run tests share the archive of classes, and those of the next run.
     """
-    find_java()
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    archive = shared / "spark.jsa"
+    assert pytestconfig.cache is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_LAUNCHER_OPTS", QUICK_START)
-        with (shared / "spark.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not archive.exists():
-                command = [sys.executable, "-m", "tests.spark.shared_classes", str(base / "classes"), str(archive)]
-                subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True, timeout=300)
+        archive = archive_in(pytestconfig.cache.mkdir("spark"))
         patch.setenv("SPARK_SUBMIT_OPTS", using(archive))
         patch.setenv("SPARK_DAEMON_JAVA_OPTS", using(archive))
         yield
@@ -125,7 +114,6 @@ def spark(secret_url: str, spark_directory: Path, services: Path, python: Path) 
             .config("spark.eventLog.enabled", "true")
             .config("spark.eventLog.dir", events.as_uri())
             .config("spark.local.dir", str(spark_directory))
-            .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.warehouse.dir", str(spark_directory / "warehouse"))
             .config("spark.ui.showConsoleProgress", "false")
             .getOrCreate()

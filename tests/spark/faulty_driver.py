@@ -1,4 +1,4 @@
-"""A driver to be killed: streams the queue `orders` to Parquet, or to the queue `copies`, until it is killed.
+"""A driver to be killed: streams the queue `orders` to Parquet, or to the queue `copies`.
 
 Its arguments are the directory and the sink: `parquet`, `jmsql`, or `prepared`, which is jmsql with two-phase commit.
 `JMSQL_TEST_HOLD` says where it stops.
@@ -23,8 +23,6 @@ def main(directory: Path, sink: str) -> None:
     spark.dataSource.register(HoldingSource)
 
     def write(batch: DataFrame, number: int) -> None:
-        batch.count()
-        hold("frozen")
         batch.write.mode("overwrite").parquet(str(directory / "query" / f"batch={number}"))
         hold("durable")
 

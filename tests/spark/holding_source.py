@@ -1,7 +1,7 @@
 """The data source of the tests, which stops where a test wants to strike; all else is jmsql's own.
 
 The environment variable `JMSQL_TEST_HOLD` names the step, and the directory in which the file `held` is made then. It
-goes on when there is a file `released`.
+goes on when there is a file `released`. A batch write stops at no step, and leaves the file `staged` there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from jmsql.spark.options import Options
 from jmsql.spark.writing.staging import Attempt
 from jmsql.spark.writing.writer import BatchWriter, StagedPartition, StreamWriter
 from jmsql.testing import wait_for
@@ -28,10 +29,15 @@ VARIABLE = "JMSQL_TEST_HOLD"
 
 def hold(step: str) -> None:
     """Stop here, if this is the step."""
-    wanted, _, directory = os.environ.get(VARIABLE, "").partition(":")
+    wanted, directory = _wanted()
     if wanted == step:
-        Path(directory, "held").touch()
-        wait_for(Path(directory, "released").exists, timeout=600)
+        (directory / "held").touch()
+        wait_for((directory / "released").exists, timeout=600)
+
+
+def _wanted() -> tuple[str, Path]:
+    step, _, directory = os.environ.get(VARIABLE, "").partition(":")
+    return step, Path(directory)
 
 
 class _HoldingStreamWriter(StreamWriter):
@@ -46,13 +52,26 @@ class _HoldingStreamWriter(StreamWriter):
 
 
 class _StragglingWriter(BatchWriter):
-    """The first attempt of the first task stages its messages, and does not come to an end."""
+    """The first attempt of the first task stages its messages, and does not come to an end; then others go on.
+
+    Args:
+        options: The options of the write.
+        driver: The number of the driver.
+        staged: The file that is made when the messages are staged.
+    """
+
+    def __init__(self, options: Options, driver: int | None, staged: Path) -> None:
+        super().__init__(options, driver)
+        self._staged = staged
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPartition:
-        staged = super().write(iterator)
         context = TaskContext.get()
         assert context is not None
-        if (context.partitionId(), context.attemptNumber()) == (0, 0):
+        if context.partitionId() == 0 and context.attemptNumber() > 0:
+            wait_for(self._staged.exists, timeout=100)
+        staged = super().write(iterator)
+        if context.partitionId() == 0 and context.attemptNumber() == 0:
+            self._staged.touch()
             time.sleep(600)
         return staged
 
@@ -66,4 +85,4 @@ class HoldingSource(DefaultSource):
         return _HoldingStreamWriter(self.settings, super().streamWriter(schema, overwrite).driver)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        return _StragglingWriter(self.settings, super().writer(schema, overwrite).driver)
+        return _StragglingWriter(self.settings, super().writer(schema, overwrite).driver, _wanted()[1] / "staged")

@@ -1,10 +1,12 @@
 """Starts Spark's Python processes: a process that has loaded what they need forks each of them.
 
 Spark starts a Python process for each thing that a query does: to find the data source, to make it, to plan, to write,
-to commit, and for each stream. Each would take a second or two of processor time to load PySpark and jmsql.
+to commit, and for each stream. Each would take a second or two of processor time to load PySpark and jmsql, and so
+would each driver that a test starts.
 
-The argument is the path of the socket to listen on. `python_client` is what Spark starts instead of Python; it tells
-this process what it was started with, and lives and dies with the process that was forked for it.
+The argument is the path of the socket to listen on. `python_client` is what is started instead of Python; it tells
+this process what it was started with, and lives and dies with the process that was forked for it, which is in the same
+process group.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import runpy
 import selectors
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import warnings
@@ -45,6 +48,7 @@ _MODULES = (
     "pyspark.worker",
     "pyspark_jmsql",
     "tests.spark.holding_source",
+    "tests.spark.streaming",
 )
 _PACKAGES = ("jmsql.spark.reading", "jmsql.spark.streaming", "jmsql.spark.writing")
 _PROGRAM = """#!/bin/sh
@@ -119,8 +123,11 @@ class _Server:
         size = int.from_bytes(client.recv(4, socket.MSG_WAITALL))
         request, streams, _, _ = socket.recv_fds(client, 1, _STREAMS)
         request += client.recv(size - len(request), socket.MSG_WAITALL)
+        starter = _process_of(client)
         process = os.fork()
         if process == 0:
+            with contextlib.suppress(OSError):  # it has been killed, as this process will be
+                os.setpgid(0, os.getpgid(starter))
             self._events.close()
             self._listener.close()
             for other in (client, *self._clients):
@@ -163,6 +170,13 @@ class _Server:
             self._events.unregister(client)
         with client, contextlib.suppress(OSError):
             client.sendall(bytes([code if code >= 0 else 128 - code]))
+
+
+def _process_of(client: socket.socket) -> int:
+    """Return the process at the other end of a connection."""
+    credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    process: int = struct.unpack("3i", credentials)[0]
+    return process
 
 
 def _run(request: bytes, streams: list[int]) -> None:

@@ -29,9 +29,8 @@ def kill_worker() -> None:
 
 
 def kill_executor() -> None:
-    """The executor is killed: the parent of the daemon that has forked this process."""
-    stat = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2]
-    os.kill(int(stat.split()[1]), signal.SIGKILL)
+    """The executor is killed, which has started the daemon that has forked this process."""
+    os.kill(int(os.environ["JMSQL_TEST_STARTED_BY"]), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

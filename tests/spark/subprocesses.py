@@ -15,9 +15,13 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.python.daemon.module": "tests.spark.preloaded_daemon",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
 }
-"""The settings of every session."""
+"""The settings of every session: with rows as few as those of the tests, planning and compiling costs the most."""
 
 _ROOT = Path(__file__).parents[2]
 
@@ -28,16 +32,26 @@ def environment(url: str) -> dict[str, str]:
     return {"PYSPARK_PYTHON": sys.executable, **os.environ, "JMSQL_URL": url, "PYTHONPATH": path}
 
 
-def start_module(name: str, *arguments: str, environment: dict[str, str], log: IO[Any]) -> subprocess.Popen[bytes]:
-    """Run a module in a process that leads a group of its own."""
+def start_module(
+    name: str, *arguments: str, environment: dict[str, str], log: IO[Any], output: int | IO[Any] | None = None
+) -> subprocess.Popen[bytes]:
+    """Run a module in a process that leads a group of its own.
+
+    Args:
+        name: The module.
+        arguments: Its arguments.
+        environment: Its environment. `PYSPARK_PYTHON` is the Python that runs it, as it runs what Spark starts.
+        log: Where its standard error goes.
+        output: Where its standard output goes; None: to the log.
+    """
     return subprocess.Popen(
-        [sys.executable, "-m", name, *arguments],
+        [environment["PYSPARK_PYTHON"], "-m", name, *arguments],
         cwd=_ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
+        stdout=log if output is None else output,
+        stderr=log,
+        process_group=0,
     )
 
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -22,10 +21,10 @@ from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 from tests.integration.history.conftest import SetClock, database, dequeue, send, set_clock  # noqa: F401 - fixtures
 from tests.spark.lake import assert_archived_once, in_archive, in_history
+from tests.spark.subprocesses import environment, start_module
 
 pytestmark = pytest.mark.timeout(600)
 
-ROOT = Path(__file__).parents[2]
 NOON = datetime(2030, 3, 10, 12, tzinfo=UTC)
 DAYS = [NOON.date() + timedelta(days=number) for number in range(3)]
 ORDERS = jmsql.Queue("orders")
@@ -37,19 +36,10 @@ WAITING = "select count(*) from pg_locks where relation = 'jmsql_internal.body':
 
 
 @contextmanager
-def killed(errors: Path, url: str, *command: str) -> Iterator[subprocess.Popen[str]]:
+def killed(errors: Path, url: str, *command: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that is killed, with all its own, when the block ends."""
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     with errors.open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *command],
-            cwd=ROOT,
-            env={**os.environ, "JMSQL_URL": url, "PYTHONPATH": path},
-            stdout=subprocess.PIPE,
-            stderr=file,
-            text=True,
-            start_new_session=True,
-        )
+        process = start_module(*command, environment=environment(url), log=file, output=subprocess.PIPE)
     try:
         yield process
     finally:
@@ -89,9 +79,10 @@ def test_archive_that_is_killed_twice_has_each_message_once(
 
     # While the second batch is written. It has messages of both days.
     command = ("jmsql.cli", "archive", str(target), "--max-messages-per-batch", "20")
+    settings = ("--spark-conf", "spark.driver.memory=1g", "--spark-conf", "spark.sql.shuffle.partitions=2")
     with psycopg.connect(jmsql_clean_url) as gate:
         gate.execute(STOP)
-        with killed(errors, jmsql_clean_url, *command, "--spark-conf", "spark.driver.memory=1g") as process:
+        with killed(errors, jmsql_clean_url, *command, *settings) as process:
             wait_for(lambda: server.rows(WAITING) != [(0,)] or process.poll() is not None, timeout=300)
             assert process.poll() is None, errors.read_text()
     assert list(target.glob(".spark-staging-*"))
@@ -102,7 +93,7 @@ def test_archive_that_is_killed_twice_has_each_message_once(
     # When it is durable, and Spark has not noted that.
     with killed(errors, jmsql_clean_url, "tests.spark.archive_driver", str(target)) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "durable\n", errors.read_text()
+        assert process.stdout.readline() == b"durable\n", errors.read_text()
     assert (numbers(target, "offsets"), numbers(target, "commits")) == ([0, 1], [0])
     assert in_archive(target) == ALL[:40]
     wait_for(lambda: server.connections("jmsql-spark-archiving") == 0)

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,23 +35,20 @@ WAITING = "select count(*) from pg_locks where locktype = 'advisory' and not gra
 OPTIONS = {"maxMessagesPerTrigger": "20", "partitions": "2", "columns": "text_body"}
 
 # Where a driver is killed: what it does to a batch in the database, inside its transaction, or a step that it tells.
+# A batch is read alike for each sink.
 EVENTS = {"claimed": "update", "done": "delete"}
 STOP = """
     create function public.stop() returns trigger language plpgsql as
         'begin perform pg_advisory_xact_lock(4711); return coalesce(new, old); end';
     create trigger stop before {event} on jmsql_internal.spark_batch for each row execute function public.stop();
 """
-STEPS = {
-    "parquet": ("claimed", "frozen", "durable", "done"),
-    "jmsql": ("staged", "sent"),
-    "prepared": ("staged", "decided"),
-}
+STEPS = {"parquet": ("claimed", "durable", "done"), "jmsql": ("staged", "sent"), "prepared": ("staged", "decided")}
 
 
-def send(factory: jmsql.ConnectionFactory, queue: str = "orders") -> None:
+def send(factory: jmsql.ConnectionFactory) -> None:
     with factory.create_context(session_mode=jmsql.AcknowledgeMode.TRANSACTED) as context:
         for body in ALL:
-            context.create_producer().send(context.create_queue(queue), body)
+            context.create_producer().send(context.create_queue("orders"), body)
         context.commit()
 
 
@@ -68,14 +64,18 @@ def compete(factory: jmsql.ConnectionFactory) -> list[str]:
 
 
 @contextmanager
-def driver(directory: Path, url: str, sink: str, step: str = "") -> Iterator[subprocess.Popen[bytes]]:
-    """A driver that stops at a step, and is killed with all its processes when the block ends."""
-    for name in ("held", "released"):
-        (directory / name).unlink(missing_ok=True)
+def driver(
+    directory: Path, url: str, sink: str, step: str = "", is_there: Callable[[], bool] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A driver that is killed with all its processes when the block ends, which begins when the driver is at a step."""
+    held = directory / "held"
+    held.unlink(missing_ok=True)
     with (directory / "driver.log").open("w") as log:
         settings = {**environment(url), VARIABLE: f"{step}:{directory}"}
         process = start_module("tests.spark.faulty_driver", str(directory), sink, environment=settings, log=log)
     try:
+        wait_for(lambda: (is_there or held.exists)() or process.poll() is not None, timeout=300)
+        assert process.poll() is None, (directory / "driver.log").read_text()[-4000:]
         yield process
     finally:
         kill(process)
@@ -89,11 +89,11 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def gate(server: Server, url: str, step: str) -> Iterator[Callable[[], bool]]:
-    """Stop a driver at a step that it takes in the database; the block gets what tells whether it is there."""
+def gate(server: Server, url: str, event: str) -> Iterator[Callable[[], bool]]:
+    """Stop a driver before it changes a batch in the database; the block gets what tells whether it is there."""
     with psycopg.connect(url) as holder:
         holder.execute("select pg_advisory_xact_lock(%s)", (GATE,))
-        server.rows(STOP.format(event=EVENTS[step]))
+        server.rows(STOP.format(event=event))
         try:
             yield lambda: server.rows(WAITING) == [(1,)]
         finally:
@@ -120,11 +120,10 @@ def test_driver_is_killed_at_each_step_of_a_batch(
     taken: list[str] = []
     for step in STEPS[sink]:
         if step in EVENTS:
-            with gate(server, url, step) as is_there, driver(tmp_path, url, sink):
-                wait_for(is_there, timeout=300)
+            with gate(server, url, EVENTS[step]) as is_there, driver(tmp_path, url, sink, is_there=is_there):
+                pass
         else:
             with driver(tmp_path, url, sink, step):
-                wait_for((tmp_path / "held").exists, timeout=300)
                 taken += compete(jmsql_factory)
         taken += compete(jmsql_factory)
 
@@ -143,7 +142,6 @@ def test_later_of_two_drivers_stops_the_earlier_and_nothing_is_sent_twice(
     send(jmsql_factory)
     assert jmsql_factory.url is not None
     with driver(tmp_path, jmsql_factory.url, "jmsql", "staged") as earlier:
-        wait_for((tmp_path / "held").exists, timeout=300)
         taken = compete(jmsql_factory)
         # In the same directory, Spark's own log might stop the earlier one before it comes to the fence.
         shutil.copytree(tmp_path / "query.checkpoint", tmp_path / "later.checkpoint")
@@ -183,22 +181,21 @@ def test_task_that_dies_in_the_middle_is_repeated(
 def test_executors_are_killed_and_slow_ones_are_overtaken(
     jmsql_factory: jmsql.ConnectionFactory, server: Server, tmp_path: Path
 ) -> None:
-    for queue in ("orders", "parcels"):
-        send(jmsql_factory, queue)
-    assert jmsql_factory.url is not None
-    with cluster(tmp_path, jmsql_factory.url) as master, (tmp_path / "driver.log").open("w") as log:
-        # A task finds its executor as the parent of the process that has forked it: Python itself.
-        settings = {**environment(jmsql_factory.url), "PYSPARK_PYTHON": sys.executable}
-        process = start_module("tests.spark.cluster_driver", master, str(tmp_path), environment=settings, log=log)
+    send(jmsql_factory)
+    url = jmsql_factory.url
+    assert url is not None
+    with cluster(tmp_path, url) as master, (tmp_path / "driver.log").open("w") as log:
+        arguments = (master, str(tmp_path))
+        settings = {**environment(url), VARIABLE: f":{tmp_path}"}
+        process = start_module("tests.spark.cluster_driver", *arguments, environment=settings, log=log)
         try:
-            wait_for(lambda: (tmp_path / "reading").exists() or process.poll() is not None, timeout=300)
+            wait_for(lambda: (tmp_path / "struck").exists() or process.poll() is not None, timeout=300)
             taken = compete(jmsql_factory)
             assert process.wait(500) == 0, (tmp_path / "driver.log").read_text()[-4000:]
         finally:
             kill(process)
-    assert (tmp_path / "writing").exists()
-    assert sorted(archived(tmp_path) + taken) == ALL
-    assert sorted(sent(server)) == ALL
+    assert (tmp_path / "struck").exists()
+    assert sorted(sent(server) + taken) == ALL
     assert sorted(sent(server, "numbers")) == ALL
     assert_nothing_left(server)
     # What the attempt has staged that was overtaken waits for maintenance.

@@ -57,8 +57,12 @@ def test_password_is_in_no_plan_event_checkpoint_log_or_command_line(
     context.commit()
     options = {"queue": "orders", "columns": "text_body", "connection": connection}
     read = spark.read.format("jmsql").options(**options, partitions="2", snapshotTimeout="300").load()
-    for mode in ("simple", "extended", "codegen", "cost", "formatted"):
-        read.explain(mode)
+    spark.conf.set("spark.sql.codegen.wholeStage", "true")
+    try:
+        for mode in ("simple", "extended", "codegen", "cost", "formatted"):
+            read.explain(mode)
+    finally:
+        spark.conf.set("spark.sql.codegen.wholeStage", "false")
     read.write.format("jmsql").options(queue="copies", connection=connection).mode("append").save()
     assert "jmsql.spark.reading.snapshot" in command_lines()
     names = "\n".join(name for (name,) in server.rows("select application_name from pg_stat_activity"))
