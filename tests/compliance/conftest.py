@@ -13,6 +13,7 @@ from jmsql.testing import FAST_TIMINGS
 from jmsql.testing.database import SessionDatabase
 from tests.compliance.places import Place, PlaceKind, make_place
 from tests.compliance.selecting import Selecting
+from tests.integration.pooler.routes import Route
 from tests.leadership import SUSPEND_MAINTENANCE
 
 _SESSIONS = 4
@@ -53,16 +54,16 @@ def other_shared_connection(
 
 
 @pytest.fixture
-def connection(request: pytest.FixtureRequest) -> Iterator[Connection]:
+def connection(request: pytest.FixtureRequest, route: Route, _jmsql_database: SessionDatabase) -> Iterator[Connection]:
     """A started connection with a client identifier, so that it can have durable subscriptions.
 
-    Its store is empty, unless the module shares a connection.
+    Its store is empty, unless the module shares a connection, which reaches the server directly.
     """
-    if not _shares_connection(request):
+    if not _shares_connection(request) or route is not Route.DIRECT:
         with _connect(request.getfixturevalue("jmsql_factory")) as connection:
             yield connection
         return
-    database: SessionDatabase = request.getfixturevalue("_jmsql_database")
+    database = _jmsql_database
     if _is_maintained(request):
         database.execute("delete from jmsql_internal.leadership")
     if request.node.get_closest_marker("own_connection") is not None:
