@@ -32,8 +32,6 @@ __all__ = [
     "connect",
     "endpoint",
     "open_engine",
-    "parse_url",
-    "without_secrets",
 ]
 
 LENT = "jmsql.lent"

@@ -27,7 +27,8 @@ from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JM
 from jmsql.public_names import set_module
 from jmsql.store.control import ControlConnection, open_control
 from jmsql.store.counters import DestinationCounters
-from jmsql.store.engine import Endpoint, without_secrets
+from jmsql.store.database_url import without_secrets
+from jmsql.store.engine import Endpoint
 from jmsql.store.server_clock import ServerClock
 from jmsql.timings import Timings
 
