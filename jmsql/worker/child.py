@@ -99,10 +99,10 @@ class Child:
         options = settings.concurrency, self._timings, settings.changed_subscriptions
         blocking = [listener for listener in application.listeners if not listener.is_async]
         if blocking:
-            yield HandlersInThreads(synchronous(factory), blocking, *options)
+            yield HandlersInThreads.open(synchronous(factory), blocking, *options)
         awaited = [listener for listener in application.listeners if listener.is_async]
         if awaited:
-            yield HandlersInEventLoop(asynchronous(factory), awaited, *options)
+            yield HandlersInEventLoop.open(asynchronous(factory), awaited, *options)
 
     def _is_wanted(self) -> bool:
         """Wait a moment; return whether all handlers run, and neither a signal nor the supervisor says to stop."""

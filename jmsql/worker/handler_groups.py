@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.store.subscription_change import SubscriptionChange
@@ -46,26 +46,35 @@ class HandlersInThreads:
     """Runs blocking handlers, each in a thread.
 
     Args:
-        factory: Makes the connection.
-        listeners: The listeners.
-        concurrency: How many messages of each are handled at a time, unless it says so itself.
-        timings: The intervals and time-outs.
-        changed_subscriptions: What happens to durable subscriptions that listeners want with another selector.
-
-    Raises:
-        JMSException: The server cannot be reached, or refuses.
+        handlers: The handlers.
     """
 
-    def __init__(
-        self,
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers = handlers
+        self.members: Sequence[WatchedTask] = handlers.members
+
+    @classmethod
+    def open(
+        cls,
         factory: ConnectionFactory,
         listeners: Sequence[Listener],
         concurrency: int,
         timings: WorkerTimings,
         changed_subscriptions: SubscriptionChange,
-    ) -> None:
-        self._handlers = Handlers.open(factory, listeners, concurrency, timings, changed_subscriptions)
-        self.members: Sequence[WatchedTask] = self._handlers.members
+    ) -> Self:
+        """Connect.
+
+        Args:
+            factory: Makes the connection.
+            listeners: The listeners.
+            concurrency: How many messages of each are handled at a time, unless it says so itself.
+            timings: The intervals and time-outs.
+            changed_subscriptions: What happens to durable subscriptions that listeners want with another selector.
+
+        Raises:
+            JMSException: The server cannot be reached, or refuses.
+        """
+        return cls(Handlers.open(factory, listeners, concurrency, timings, changed_subscriptions))
 
     def start(self) -> None:
         """Handle messages from now on."""
@@ -82,57 +91,67 @@ class HandlersInEventLoop:
     So the process answers its supervisor, and ends in time, even if one of them blocks the loop.
 
     Args:
-        factory: Makes the connection.
-        listeners: The listeners.
-        concurrency: How many messages of each are handled at a time, unless it says so itself.
-        timings: The intervals and time-outs.
-        changed_subscriptions: What happens to durable subscriptions that listeners want with another selector.
-
-    Raises:
-        JMSException: The server cannot be reached, or refuses.
+        loop: The event loop.
+        handlers: The handlers, of that loop.
     """
 
-    def __init__(
-        self,
+    def __init__(self, loop: _EventLoopThread, handlers: AsyncHandlers) -> None:
+        self._loop = loop
+        self._handlers = handlers
+        self.members: Sequence[WatchedTask] = handlers.members
+
+    @classmethod
+    def open(
+        cls,
         factory: jmsql_asyncio.ConnectionFactory,
         listeners: Sequence[Listener],
         concurrency: int,
         timings: WorkerTimings,
         changed_subscriptions: SubscriptionChange,
-    ) -> None:
+    ) -> Self:
+        """Connect; arguments and errors are those of `HandlersInThreads.open`."""
         from jmsql.worker._async.handlers import Handlers as AsyncHandlers
 
+        loop = _EventLoopThread()
+        loop.start()
+        try:
+            opening = AsyncHandlers.open(factory, listeners, concurrency, timings, changed_subscriptions)
+            return cls(loop, loop.submit(opening).result())
+        except BaseException:
+            loop.end()
+            raise
+
+    def start(self) -> None:
+        """Handle messages from now on."""
+        self._loop.submit(self._handlers.start()).result()
+
+    def end(self, drain_timeout: float) -> Future[int]:
+        """Begin to end, and return how many handlers have not finished `drain_timeout` seconds later."""
+        ended = self._loop.submit(self._handlers.end(drain_timeout))
+        ended.add_done_callback(lambda _: self._loop.end())
+        return ended
+
+
+class _EventLoopThread:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
         self._loop: Future[asyncio.AbstractEventLoop] = Future()
         self._ended: asyncio.Event
+
+    def start(self) -> None:
         _in_daemon_thread(lambda: asyncio.run(self._run()), "handlers")
-        opened = self._submit(AsyncHandlers.open(factory, listeners, concurrency, timings, changed_subscriptions))
-        try:
-            self._handlers: AsyncHandlers = opened.result()
-        except BaseException:
-            self._end_loop()
-            raise
-        self.members: Sequence[WatchedTask] = self._handlers.members
 
     async def _run(self) -> None:
         self._ended = asyncio.Event()
         self._loop.set_result(asyncio.get_running_loop())
         await self._ended.wait()
 
-    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop.result())
 
-    def _end_loop(self) -> None:
+    def end(self) -> None:
         self._loop.result().call_soon_threadsafe(self._ended.set)
-
-    def start(self) -> None:
-        """Handle messages from now on."""
-        self._submit(self._handlers.start()).result()
-
-    def end(self, drain_timeout: float) -> Future[int]:
-        """Begin to end, and return how many handlers have not finished `drain_timeout` seconds later."""
-        ended = self._submit(self._handlers.end(drain_timeout))
-        ended.add_done_callback(lambda _: self._end_loop())
-        return ended
 
 
 def _in_daemon_thread(function: Callable[[], T], name: str) -> Future[T]:

@@ -82,7 +82,7 @@ class Running:
         try:
             if blocking:
                 in_threads = await asyncio.to_thread(
-                    HandlersInThreads, synchronous(factory), blocking, concurrency, timings, changed_subscriptions
+                    HandlersInThreads.open, synchronous(factory), blocking, concurrency, timings, changed_subscriptions
                 )
         except BaseException:
             if handlers is not None:
