@@ -86,8 +86,7 @@ def test_a_name_is_public_in_one_place() -> None:
 
 @pytest.mark.parametrize("module", AWAITED)
 def test_what_is_awaited_has_the_same_names(module: str) -> None:
-    names = {THREADS_AND_TASKS.get(name, name) for name in blocking(module).__all__}
-    assert names - {"enlist"} == {*public(module).__all__} - {"enlist"}
+    assert {THREADS_AND_TASKS.get(name, name) for name in blocking(module).__all__} == {*public(module).__all__}
 
 
 def test_the_package_itself_has_what_most_programs_need() -> None:
