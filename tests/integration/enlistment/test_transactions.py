@@ -13,6 +13,7 @@ import pytest
 import jmsql
 import jmsql.asyncio
 from jmsql.testing import FAST_TIMINGS, drain, wait_for
+from tests.integration.asyncio.cancelling import cancelled_at
 from tests.integration.client.locked_tables import lock
 from tests.integration.client.server import Server, with_parameters
 from tests.integration.enlistment.callers import (
@@ -29,6 +30,9 @@ from tests.integration.enlistment.callers import (
 PRICES = jmsql.Topic("prices")
 
 _APPLICATION = "from pg_stat_activity where datname = current_database() and application_name = %s"
+
+MOST_WAITS = 60
+"""More than an operation waits."""
 
 asynchronous_alone = pytest.mark.parametrize("kind", ASYNCHRONOUS.values(), ids=ASYNCHRONOUS, indirect=True)
 
@@ -356,3 +360,53 @@ class TestCancellation:
         await sending
         await caller.commit()
         assert others.stored() == others.announced() == [1]
+
+    @asynchronous_alone
+    async def test_wherever_a_send_waits(self, kind: Kind, application_url: str, others: Others) -> None:
+        others.make_queue()
+        for number in range(1, MOST_WAITS):
+            async with kind(application_url) as caller:
+                await caller.begin()
+                outcome = await cancelled_at(number, caller.send({"number": 1}))
+                await caller.send({"number": 2})
+                await caller.commit()
+            assert others.announced() == ([2] if outcome.was_cancelled else [1, 2])
+            if outcome.waited < number:
+                break
+        assert 1 < number < MOST_WAITS - 1
+
+    @asynchronous_alone
+    async def test_wherever_a_receive_waits(self, kind: Kind, application_url: str, others: Others) -> None:
+        for number in range(1, MOST_WAITS):
+            others.send(1)
+            others.send(2)
+            async with kind(application_url) as caller:
+                await caller.begin()
+                consumer = await caller.consumer()
+                outcome = await cancelled_at(number, consumer.receive(0))
+                message = await received(consumer)
+                assert message is not None
+                assert message.get_body(dict) == {"number": 1 if outcome.was_cancelled else 2}
+                await caller.commit()
+            assert others.announced() == ([2] if outcome.was_cancelled else [])
+            if outcome.waited < number:
+                break
+        assert 1 < number < MOST_WAITS - 1
+
+    @asynchronous_alone
+    async def test_wherever_a_receive_that_finds_nothing_waits(
+        self, kind: Kind, application_url: str, others: Others
+    ) -> None:
+        others.make_queue()
+        for number in range(1, MOST_WAITS):
+            async with kind(application_url) as caller:
+                consumer = await caller.consumer()
+                outcome = await cancelled_at(number, consumer.receive(0))
+                await caller.begin()
+                await caller.place(number)
+                await caller.commit()
+            assert others.announced() == [number]
+            if outcome.waited < number:
+                break
+        assert others.stored() == list(range(1, number + 1))
+        assert 1 < number < MOST_WAITS - 1
