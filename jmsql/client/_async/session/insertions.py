@@ -37,7 +37,7 @@ class TransactionInsertion:
     async def insert(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
         """Insert what waits, and return what went wrong with it."""
         try:
-            self._flush()
+            await self._flush()
         except JMSException as error:
             return [error] * len(batch)
         return [None] * len(batch)
