@@ -112,9 +112,10 @@ class Dispatcher:
         delivered = False
         for consumer in self.state.listening_consumers:
             async with self.state.lock:
-                if self._may_deliver and not consumer.closed and self._transaction.is_usable:
-                    listener, message = consumer.listener, await self._acknowledgement.next(consumer)
-                    delivered |= await self._deliver(listener, message)
+                listener = consumer.listener  # which may have been unset while this waited, or by another one
+                is_listening = listener is not None and not consumer.closed
+                if is_listening and self._may_deliver and self._transaction.is_usable:
+                    delivered |= await self._deliver(listener, await self._acknowledgement.next(consumer))
         return delivered
 
     @property

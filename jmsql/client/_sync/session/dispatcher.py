@@ -113,9 +113,10 @@ class Dispatcher:
         delivered = False
         for consumer in self.state.listening_consumers:
             with self.state.lock:
-                if self._may_deliver and not consumer.closed and self._transaction.is_usable:
-                    listener, message = consumer.listener, self._acknowledgement.next(consumer)
-                    delivered |= self._deliver(listener, message)
+                listener = consumer.listener  # which may have been unset while this waited, or by another one
+                is_listening = listener is not None and not consumer.closed
+                if is_listening and self._may_deliver and self._transaction.is_usable:
+                    delivered |= self._deliver(listener, self._acknowledgement.next(consumer))
         return delivered
 
     @property
