@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
+from tests.event_loop_thread import event_loop_called_by
+
 __all__ = ["Background"]
 
 Result = TypeVar("Result")
@@ -76,8 +78,14 @@ class Background(Generic[Result]):
             self._errors.append(error)
 
     def _place(self) -> _Place | None:
-        frame = sys._current_frames().get(self._thread.ident or 0)
+        thread = self._thread.ident or 0
+        frame = sys._current_frames().get(thread)
         if frame is None or not self.is_running:
             return None
+        event_loop = event_loop_called_by(frame)
+        if event_loop is not None:
+            frame = event_loop.innermost_frame(thread)
+            if frame is None:
+                return _Place(_ASKING, "", 0)
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
         return _Place(package, frame.f_code.co_qualname, frame.f_lasti)

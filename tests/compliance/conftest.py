@@ -1,4 +1,4 @@
-"""What the tests with a connection start from."""
+"""What the tests with a connection start from. A test that talks to a server is run with both APIs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 from jmsql import Connection, ConnectionFactory, Message, Queue, Session
 from jmsql.testing import FAST_TIMINGS
 from jmsql.testing.database import SessionDatabase
+from tests.compliance.apis import Api, AsyncioApi, ThreadsApi
 from tests.compliance.places import Place, PlaceKind, make_place
 from tests.compliance.selecting import Selecting
+from tests.event_loop_thread import EventLoopThread, run_event_loop
 from tests.integration.pooler.routes import Route
 from tests.leadership import SUSPEND_MAINTENANCE
 
@@ -22,39 +24,62 @@ _SESSIONS = 4
 _numbers = itertools.count(1)
 
 
+@pytest.fixture(scope="session")
+def event_loop_thread() -> Iterator[EventLoopThread]:
+    """The event loop of all tests of the process."""
+    with run_event_loop() as event_loop:
+        yield event_loop
+
+
+@pytest.fixture(scope="module", params=["threads", "asyncio"])
+def api(request: pytest.FixtureRequest) -> Iterator[Api]:
+    """The API that the test is run with; that for asyncio in the shape of that for threads."""
+    if request.param == "threads":
+        yield ThreadsApi()
+        return
+    api = AsyncioApi(request.getfixturevalue("event_loop_thread"))
+    yield api
+    api.require_no_tasks()
+
+
 @pytest.fixture
-def jmsql_factory(jmsql_factory: ConnectionFactory, request: pytest.FixtureRequest) -> ConnectionFactory:
+def jmsql_factory(
+    jmsql_factory: ConnectionFactory, api: Api, request: pytest.FixtureRequest
+) -> Iterator[ConnectionFactory]:
     """A connection factory on an empty schema, whose clients do the maintenance if the test is marked `maintained`."""
     if not _is_maintained(request):
         request.getfixturevalue("maintenance_suspended")
-    return jmsql_factory
+    yield api.factory(jmsql_factory)
+    api.require_no_tasks()
 
 
 @pytest.fixture(scope="module")
-def shared_connection(_jmsql_database: SessionDatabase, jmsql_schema: str) -> Iterator[Connection]:
+def shared_connection(api: Api, _jmsql_database: SessionDatabase, jmsql_schema: str) -> Iterator[Connection]:
     """One connection for all tests of a module: each has sessions and a queue of its own, on a schema that has others.
 
     To connect costs ten times as much as to send a message and receive it. A module says that it shares one by
     `pytest.mark.usefixtures`. No test of it may empty the schema; those that stop their connection, or use the
     database of a session, are marked `own_connection`.
     """
-    with _connect_for_module(_jmsql_database, jmsql_schema) as connection:
+    with _connect_for_module(api, _jmsql_database, jmsql_schema) as connection:
         _open_for_sessions(connection)
         yield connection
 
 
 @pytest.fixture(scope="module")
 def other_shared_connection(
-    shared_connection: Connection, _jmsql_database: SessionDatabase, jmsql_schema: str
+    api: Api, shared_connection: Connection, _jmsql_database: SessionDatabase, jmsql_schema: str
 ) -> Iterator[Connection]:
     """The connection of another client, for all tests of a module."""
-    with _connect(_factory(_jmsql_database, jmsql_schema)) as connection:
+    with _connect(_factory(api, _jmsql_database, jmsql_schema)) as connection:
         _open_for_sessions(connection)
         yield connection
 
 
 @pytest.fixture
-def connection(request: pytest.FixtureRequest, route: Route, _jmsql_database: SessionDatabase) -> Iterator[Connection]:
+def connection(
+    api: Api, request: pytest.FixtureRequest, route: Route, _jmsql_database: SessionDatabase
+) -> Iterator[Connection]:
     """A started connection with a client identifier, so that it can have durable subscriptions.
 
     Its store is empty, unless the module shares a connection, which reaches the server directly.
@@ -67,7 +92,7 @@ def connection(request: pytest.FixtureRequest, route: Route, _jmsql_database: Se
     if _is_maintained(request):
         database.execute("delete from jmsql_internal.leadership")
     if request.node.get_closest_marker("own_connection") is not None:
-        with _connect(_factory(database, request.getfixturevalue("jmsql_schema"))) as connection:
+        with _connect(_factory(api, database, request.getfixturevalue("jmsql_schema"))) as connection:
             yield connection
     else:
         connection = request.getfixturevalue("shared_connection")
@@ -91,8 +116,8 @@ def queue(request: pytest.FixtureRequest) -> Queue:
     return Queue(f"compliance-{next(_numbers)}" if _shares_connection(request) else "compliance")
 
 
-def _factory(database: SessionDatabase, schema: str) -> ConnectionFactory:
-    return ConnectionFactory(database.url, schema=schema, timings=FAST_TIMINGS)
+def _factory(api: Api, database: SessionDatabase, schema: str) -> ConnectionFactory:
+    return api.factory(ConnectionFactory(database.url, schema=schema, timings=FAST_TIMINGS))
 
 
 @contextmanager
@@ -113,10 +138,10 @@ def _open_for_sessions(connection: Connection) -> None:
 
 
 @contextmanager
-def _connect_for_module(database: SessionDatabase, schema: str) -> Iterator[Connection]:
+def _connect_for_module(api: Api, database: SessionDatabase, schema: str) -> Iterator[Connection]:
     database.clean()
     database.execute(SUSPEND_MAINTENANCE)
-    with _connect(_factory(database, schema)) as connection:
+    with _connect(_factory(api, database, schema)) as connection:
         yield connection
 
 
@@ -135,9 +160,9 @@ def place(request: pytest.FixtureRequest, connection: Connection, queue: Queue) 
 
 
 @pytest.fixture(scope="module")
-def selecting(_jmsql_database: SessionDatabase, jmsql_schema: str) -> Iterator[Selecting]:
+def selecting(api: Api, _jmsql_database: SessionDatabase, jmsql_schema: str) -> Iterator[Selecting]:
     """One connection for all selectors of a module, of which there are many; each meets a queue of its own."""
-    with _connect_for_module(_jmsql_database, jmsql_schema) as connection:
+    with _connect_for_module(api, _jmsql_database, jmsql_schema) as connection:
         selecting = Selecting(connection.create_session())
         selecting.chosen(None, [Message()])  # opens what is opened on first use: what a test opens, it has to close
         yield selecting

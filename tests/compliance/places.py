@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from jmsql import Connection, Destination, MessageConsumer, Session, Topic
+from jmsql import Connection, Destination, MessageConsumer, Queue, Session, Topic
 
 __all__ = ["Place", "PlaceKind", "make_place"]
 
@@ -51,9 +51,9 @@ def make_place(kind: PlaceKind, connection: Connection, name: str) -> Place:
     session = connection.create_session()
     match kind:
         case PlaceKind.QUEUE:
-            return Place(session.create_queue(name), Session.create_consumer)
+            return Place(session.create_queue(name), _consume)
         case PlaceKind.TEMPORARY_QUEUE:
-            return Place(session.create_temporary_queue(), Session.create_consumer)
+            return Place(session.create_temporary_queue(), _consume)
         case PlaceKind.TOPIC:
             return _shared(session, session.create_topic(name), name)
         case PlaceKind.TEMPORARY_TOPIC:
@@ -62,6 +62,10 @@ def make_place(kind: PlaceKind, connection: Connection, name: str) -> Place:
             return _durable(session, name, _OneAtATime(name))
         case PlaceKind.SHARED_DURABLE_SUBSCRIPTION:
             return _durable(session, name, lambda session, topic: session.create_shared_durable_consumer(topic, name))
+
+
+def _consume(session: Session, queue: Queue) -> MessageConsumer:
+    return session.create_consumer(queue)
 
 
 class _OneAtATime:

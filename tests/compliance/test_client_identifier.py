@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from operator import methodcaller
 
 import pytest
 
@@ -69,10 +70,10 @@ def start_and_stop(connection: Connection) -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        pytest.param(Connection.create_session, marks=pytest.mark.case("connection-client-id-03")),
+        pytest.param(methodcaller("create_session"), marks=pytest.mark.case("connection-client-id-03")),
         pytest.param(register_exception_listener, marks=pytest.mark.case("connection-client-id-04")),
-        pytest.param(Connection.start, marks=pytest.mark.case("connection-client-id-05")),
-        pytest.param(Connection.stop, marks=pytest.mark.case("connection-client-id-06")),
+        pytest.param(methodcaller("start"), marks=pytest.mark.case("connection-client-id-05")),
+        pytest.param(methodcaller("stop"), marks=pytest.mark.case("connection-client-id-06")),
         pytest.param(start_and_stop, marks=pytest.mark.case("connection-client-id-06")),
     ],
 )

@@ -30,6 +30,7 @@ from jmsql import (
 )
 from jmsql.testing import drain, wait_for
 from tests.background import Background
+from tests.compliance.apis import THREADS_ALONE
 
 PATIENCE = 10.0
 QUEUE = Queue("compliance")
@@ -274,7 +275,7 @@ class TestHeaders:
 
 
 class TestThreads:
-    def test_callbacks_come_one_at_a_time_in_their_order_from_another_thread(self, context: JMSContext) -> None:
+    def test_callbacks_come_one_at_a_time_in_their_order(self, context: JMSContext) -> None:
         told = Told()
         for producer in [context.create_producer(completion_listener=told) for _ in range(4)]:
             for number in range(25):
@@ -282,6 +283,13 @@ class TestThreads:
         wait_for(lambda: told.number == 100)
         assert told.errors == []
         assert [message.get_body(int) for message in told.completed] == 4 * list(range(25))
+
+    @THREADS_ALONE
+    def test_callbacks_come_from_one_other_thread(self, context: JMSContext) -> None:
+        told = Told()
+        for _ in range(2):
+            context.create_producer(completion_listener=told).send(QUEUE, "text")
+        wait_for(lambda: told.number == 2)
         assert len(told.threads) == 1
         assert threading.current_thread() not in told.threads
 

@@ -13,6 +13,7 @@ import sqlalchemy
 
 from jmsql import ConnectionFactory, Destination, JMSException, JMSSecurityException, Queue, Topic, migrate
 from jmsql.embedded import start_server
+from tests.compliance.apis import Api
 from tests.texts import receive_texts, send_texts
 
 USER, PASSWORD = "clerk", "the right password"
@@ -34,8 +35,8 @@ def server_url() -> Iterator[sqlalchemy.URL]:
 
 
 @pytest.fixture
-def factory(server_url: sqlalchemy.URL) -> ConnectionFactory:
-    return ConnectionFactory(server_url.set(username="nobody-in-particular").render_as_string())
+def factory(api: Api, server_url: sqlalchemy.URL) -> ConnectionFactory:
+    return api.factory(ConnectionFactory(server_url.set(username="nobody-in-particular").render_as_string()))
 
 
 @pytest.mark.requirement("connection.authentication")
@@ -72,15 +73,15 @@ def test_right_credentials_give_a_connection(factory: ConnectionFactory, destina
 
 @pytest.mark.requirement("connection.authentication")
 @pytest.mark.case("connection-authentication-03")
-def test_credentials_of_the_url_serve_where_none_are_given(server_url: sqlalchemy.URL) -> None:
+def test_credentials_of_the_url_serve_where_none_are_given(api: Api, server_url: sqlalchemy.URL) -> None:
     url = server_url.set(username=USER, password=PASSWORD).render_as_string(hide_password=False)
-    with ConnectionFactory(url).create_connection() as connection:
+    with api.factory(ConnectionFactory(url)).create_connection() as connection:
         assert connection.metadata.jms_provider_name == "jmsql"
 
 
 @pytest.mark.requirement("connection.authentication")
 @pytest.mark.case("connection-authentication-01")
-def test_password_of_the_url_is_not_tried_for_another_user(server_url: sqlalchemy.URL) -> None:
+def test_password_of_the_url_is_not_tried_for_another_user(api: Api, server_url: sqlalchemy.URL) -> None:
     url = server_url.set(username="stranger", password=PASSWORD).render_as_string(hide_password=False)
     with pytest.raises(JMSException):
-        ConnectionFactory(url).create_connection(USER)
+        api.factory(ConnectionFactory(url)).create_connection(USER)

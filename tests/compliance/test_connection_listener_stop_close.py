@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import methodcaller
 
 import pytest
 
@@ -53,14 +54,14 @@ def texts(factory: ConnectionFactory, queue: Queue) -> list[str]:
     "pause",
     [
         pytest.param(
-            Connection.close,
+            methodcaller("close"),
             marks=[
                 pytest.mark.requirement("connection.close.listeners"),
                 pytest.mark.case("connection-listener-stop-close-01"),
             ],
         ),
         pytest.param(
-            Connection.stop,
+            methodcaller("stop"),
             marks=[
                 pytest.mark.requirement("connection.stop.listeners"),
                 pytest.mark.case("connection-listener-stop-close-02"),

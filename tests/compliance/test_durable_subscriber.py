@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from operator import methodcaller
 
 import pytest
 
@@ -171,7 +172,7 @@ def test_unsubscribing_is_refused_while_a_message_is_not_acknowledged(
 
 
 @pytest.mark.requirement("subscriber.durable.unsubscribe")
-@pytest.mark.parametrize("end", [Session.commit, Session.rollback])
+@pytest.mark.parametrize("end", [methodcaller("commit"), methodcaller("rollback")])
 def test_unsubscribing_is_refused_while_a_message_is_in_a_transaction(
     connection: Connection, session: Session, end: Callable[[Session], None]
 ) -> None:

@@ -29,6 +29,7 @@ from jmsql import (
 )
 from jmsql.testing import drain, wait_for
 from tests.background import Background
+from tests.compliance.apis import THREADS_ALONE, Api
 from tests.compliance.held_listener import HeldListener
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
@@ -72,18 +73,18 @@ def mode() -> AcknowledgeMode:
 
 
 @pytest.fixture
-def context(connection: Connection, mode: AcknowledgeMode, request: pytest.FixtureRequest) -> JMSContext:
+def context(api: Api, connection: Connection, mode: AcknowledgeMode, request: pytest.FixtureRequest) -> JMSContext:
     """A context which closes its connection if the test has one of its own."""
     if request.node.get_closest_marker("own_connection") is not None:
-        return JMSContext(connection.create_session(acknowledge_mode=mode), connection)
-    return JMSContext(connection.create_session(), connection).create_context(mode)
+        return api.context(connection.create_session(acknowledge_mode=mode), connection)
+    return api.context(connection.create_session(), connection).create_context(mode)
 
 
 @pytest.fixture
-def other(connection: Connection, other_shared_connection: Connection) -> Iterator[JMSContext]:
+def other(api: Api, connection: Connection, other_shared_connection: Connection) -> Iterator[JMSContext]:
     """The context of another client, which sends, and looks at what is left."""
     with other_shared_connection.create_session() as session:
-        yield JMSContext(session, other_shared_connection)
+        yield api.context(session, other_shared_connection)
 
 
 def as_first_delivered(message: Message | None) -> Message:
@@ -251,6 +252,7 @@ class TestReceiveBody:
         context.close()
         assert bodies_left(other) == []
 
+    @THREADS_ALONE
     def test_a_body_that_is_refused_counts_as_received_in_the_transaction_of_the_caller(
         self, other: JMSContext, jmsql_url: str
     ) -> None:
@@ -378,6 +380,26 @@ class TestListener:
         other.create_producer().send(QUEUE, "b")
         assert consumer.receive_body(str, PATIENCE) == "b"
         assert len(heard) == 1
+
+    def test_once_it_is_unset_messages_are_left_to_receive(self, context: JMSContext, other: JMSContext) -> None:
+        queues = Queue("left"), Queue("right")
+        consumers = [context.create_consumer(queue) for queue in queues]
+        unset: list[JMSConsumer] = []
+
+        def unset_other(called: JMSConsumer) -> None:
+            (remaining,) = (consumer for consumer in consumers if consumer is not called)
+            remaining.message_listener = None
+            unset.append(remaining)
+
+        for consumer in consumers:
+            consumer.message_listener = lambda _, called=consumer: unset_other(called)
+        sender = other.create_context(AcknowledgeMode.TRANSACTED)
+        for queue in queues:
+            sender.create_producer().send(queue, "text")
+        sender.commit()
+        sender.close()
+        wait_for(lambda: unset)
+        assert unset[0].receive_body(str, PATIENCE) == "text"
 
     def test_a_consumer_with_one_does_not_receive(self, context: JMSContext) -> None:
         consumer = context.create_consumer(QUEUE)

@@ -29,6 +29,7 @@ from jmsql import (
 )
 from jmsql.testing import drain, wait_for
 from jmsql.types import Short
+from tests.compliance.apis import Api
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
 
@@ -38,8 +39,8 @@ QUEUE = Queue("compliance")
 
 
 @pytest.fixture
-def context(connection: Connection) -> JMSContext:
-    return JMSContext(connection.create_session(), connection)
+def context(api: Api, connection: Connection) -> JMSContext:
+    return api.context(connection.create_session(), connection)
 
 
 @pytest.fixture
@@ -234,9 +235,9 @@ class TestSettings:
         assert (message.jms_delivery_time > 0) is (not disable or delay == 0.05)
 
     @pytest.mark.parametrize("what", ["time_to_live", "delivery_delay"])
-    def test_in_a_transaction_times_count_from_the_send(self, connection: Connection, what: str) -> None:
+    def test_in_a_transaction_times_count_from_the_send(self, api: Api, connection: Connection, what: str) -> None:
         session = connection.create_session(acknowledge_mode=AcknowledgeMode.TRANSACTED)
-        context = JMSContext(session, connection)
+        context = api.context(session, connection)
         message = context.create_text_message("text")
         context.create_producer(**{what: 0.2}).send(QUEUE, message)  # type: ignore[arg-type]
         until = message.jms_expiration or message.jms_delivery_time

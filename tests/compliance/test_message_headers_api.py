@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from jmsql import Connection, DeliveryMode, JMSContext, JMSException, Message, Queue, Session, TextMessage, Topic
+from jmsql import Connection, DeliveryMode, JMSException, Message, Queue, Session, TextMessage, Topic
+from tests.compliance.apis import Api
 from tests.compliance.filled_messages import CLASSES, filled
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
@@ -26,25 +27,25 @@ OF_THE_CLIENT: dict[str, Any] = {
 }
 """What a client may set, and a send ignores."""
 
-Send = Callable[[Session, Queue, Message], None]
+Send = Callable[[Api, Session, Queue, Message], None]
 
 
-def send(session: Session, queue: Queue, message: Message) -> None:
+def send(api: Api, session: Session, queue: Queue, message: Message) -> None:
     session.create_producer(queue).send(message)
 
 
-def send_without_a_destination_of_its_own(session: Session, queue: Queue, message: Message) -> None:
+def send_without_a_destination_of_its_own(api: Api, session: Session, queue: Queue, message: Message) -> None:
     session.create_producer(None).send(message, queue)
 
 
-def send_asynchronously(session: Session, queue: Queue, message: Message) -> None:
+def send_asynchronously(api: Api, session: Session, queue: Queue, message: Message) -> None:
     told: queues.Queue[tuple[Message, JMSException | None]] = queues.Queue()
     session.create_producer(queue).send(message, completion_listener=lambda *outcome: told.put(outcome))
     assert told.get(timeout=10) == (message, None)
 
 
-def send_with_a_context(session: Session, queue: Queue, message: Message) -> None:
-    JMSContext(session).create_producer().send(queue, message)
+def send_with_a_context(api: Api, session: Session, queue: Queue, message: Message) -> None:
+    api.context(session).create_producer().send(queue, message)
 
 
 SENDS = (send, send_without_a_destination_of_its_own, send_asynchronously, send_with_a_context)
@@ -54,13 +55,13 @@ SENDS = (send, send_without_a_destination_of_its_own, send_asynchronously, send_
 @pytest.mark.parametrize("how", SENDS)
 @pytest.mark.parametrize("kind", CLASSES)
 def test_send_ignores_what_the_client_set_and_says_what_was_sent(
-    session: Session, queue: Queue, how: Send, kind: type[Message]
+    api: Api, session: Session, queue: Queue, how: Send, kind: type[Message]
 ) -> None:
     message = filled(kind)
     for header, value in OF_THE_CLIENT.items():
         setattr(message, header, value)
     before = time.time_ns() // 1_000_000
-    how(session, queue, message)
+    how(api, session, queue, message)
     after = time.time_ns() // 1_000_000
     received = session.create_consumer(queue).receive(timeout=5)
     assert received is not None
@@ -120,7 +121,7 @@ def test_correlation_reply_and_type_are_the_clients_and_none_at_first(session: S
 def test_clearing_keeps_the_headers(session: Session, queue: Queue, kind: type[Message]) -> None:
     message = filled(kind)
     message.jms_correlation_id, message.jms_type, message.jms_reply_to = "id", "type", queue
-    send(session, queue, message)
+    session.create_producer(queue).send(message)
     received = session.create_consumer(queue).receive(timeout=5)
     assert received is not None
     names = (*OF_THE_CLIENT, "jms_correlation_id", "jms_correlation_id_as_bytes", "jms_type", "jms_reply_to")

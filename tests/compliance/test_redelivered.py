@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import methodcaller
+
 import pytest
 
 from jmsql import AcknowledgeMode, Connection, Message, Queue, Session
@@ -11,7 +13,7 @@ from tests.texts import receive
 
 pytestmark = pytest.mark.usefixtures("shared_connection")
 
-RELEASE = {AcknowledgeMode.TRANSACTED: Session.rollback, AcknowledgeMode.CLIENT: Session.recover}
+RELEASE = {AcknowledgeMode.TRANSACTED: methodcaller("rollback"), AcknowledgeMode.CLIENT: methodcaller("recover")}
 MODES = pytest.mark.parametrize("mode", list(RELEASE))
 
 

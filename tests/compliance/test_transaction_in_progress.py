@@ -9,10 +9,12 @@ import pytest
 
 import jmsql
 from jmsql import ConnectionFactory, JMSContext, Queue, TransactionInProgressException
+from tests.compliance.apis import THREADS_ALONE
 from tests.texts import texts_left
 
 
 @pytest.mark.requirement("session.transactions.transactioninprogress")
+@THREADS_ALONE
 @pytest.mark.parametrize("end", [JMSContext.commit, JMSContext.rollback])
 def test_session_does_not_end_the_transaction_that_it_is_part_of(
     jmsql_factory: ConnectionFactory, queue: Queue, end: Callable[[JMSContext], None]
