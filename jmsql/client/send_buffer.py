@@ -52,14 +52,14 @@ class SendBuffer:
         """The destinations that the transaction has sent to, and how many messages."""
         return self._destinations
 
-    def truncate(self, length: int) -> None:
-        """Forget all but the first `length` of the messages that are collected."""
-        for destination, message in self._messages[length:]:
-            self._bytes -= message.size
+    def clear(self) -> None:
+        """Forget the messages that are collected."""
+        for destination, _ in self._messages:
             self._destinations[destination] -= 1
             if not self._destinations[destination]:
                 del self._destinations[destination]
-        del self._messages[length:]
+        self._messages.clear()
+        self._bytes = 0
 
     def add(self, destination: Destination, message: OutgoingMessage) -> None:
         """Collect a message."""

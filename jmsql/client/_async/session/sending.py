@@ -166,7 +166,7 @@ class TransactedSending(Sending):
     async def forget_collected(self) -> None:
         """Forget what is collected and not inserted."""
         async with self.lock:
-            self._send_buffer.truncate(0)
+            self._send_buffer.clear()
 
     async def transaction_ended(self) -> News:
         """Forget the transaction, and return what it has sent."""

@@ -164,7 +164,7 @@ class TransactedSending(Sending):
     def forget_collected(self) -> None:
         """Forget what is collected and not inserted."""
         with self.lock:
-            self._send_buffer.truncate(0)
+            self._send_buffer.clear()
 
     def transaction_ended(self) -> News:
         """Forget the transaction, and return what it has sent."""
