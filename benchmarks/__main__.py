@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.status import Status
 
 from benchmarks import (
+    awaiting,
     batches,
     connecting,
     endurance,
@@ -41,6 +42,10 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "automatic-receive": singles.automatic_receive,
     "idle-latency": latency.idle_latency,
     "connecting": connecting.connecting,
+    "awaited-send": awaiting.awaited_send,
+    "awaited-receive": awaiting.awaited_receive,
+    "awaited-requests": awaiting.awaited_requests,
+    "waiting-consumers": awaiting.waiting_consumers,
     "backlog": endurance.backlog,
     "selector": endurance.selector,
     "pinned-snapshot": endurance.pinned_snapshot,

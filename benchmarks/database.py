@@ -14,6 +14,7 @@ import psycopg
 import sqlalchemy
 from psycopg import sql
 
+import jmsql.asyncio
 from jmsql import ConnectionFactory, migrate
 
 __all__ = ["BODY", "SCHEMA", "BenchmarkDatabase", "database_on", "server"]
@@ -47,6 +48,19 @@ class BenchmarkDatabase:
     def factory(self) -> ConnectionFactory:
         """Makes jmsql's connections to the database."""
         return ConnectionFactory(self.url, schema=SCHEMA)
+
+    @property
+    def asyncio_factory(self) -> jmsql.asyncio.ConnectionFactory:
+        """Makes jmsql's connections for asyncio."""
+        return jmsql.asyncio.ConnectionFactory(self.url, schema=SCHEMA)
+
+    def transactions(self) -> int:
+        """Return how many transactions the database has seen; the server tells it within a second."""
+        row = self._connection.execute(
+            "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()"
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
 
     def connect(self, *, autocommit: bool) -> psycopg.Connection[Any]:
         """Open a bare connection."""

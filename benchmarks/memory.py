@@ -12,7 +12,7 @@ from benchmarks.measurement import BenchmarkResult, at_most
 from benchmarks.setting import Setting
 from jmsql import AcknowledgeMode
 
-__all__ = ["consumer_memory"]
+__all__ = ["consumer_memory", "mebibytes"]
 
 _ALLOWED_MEBIBYTES = 100.0
 _BATCH = 100
@@ -55,16 +55,16 @@ def _drain(url: str, mode: AcknowledgeMode, count: int, result: Connection) -> N
             if message is None:
                 raise SystemExit(f"The queue {mode.name} ran out of messages.")
             if not start:
-                start = _mebibytes("VmRSS")
+                start = mebibytes("VmRSS")
             if number % _BATCH == 0:
                 if mode is AcknowledgeMode.TRANSACTED:
                     session.commit()
                 else:
                     message.acknowledge()
-    result.send(_mebibytes("VmHWM") - start)
+    result.send(mebibytes("VmHWM") - start)
 
 
-def _mebibytes(name: str) -> float:
+def mebibytes(name: str) -> float:
     """Return a figure of the process: VmRSS, what it has in memory, or VmHWM, the most that it ever had."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith(name + ":"):

@@ -22,6 +22,7 @@ from jmsql import JMSException, Queue, Topic
 from jmsql.asyncio.admin import Administration
 from jmsql.asyncio.domains import QueueConnectionFactory
 from tests.integration.asyncio.cancelling import cancelled_at
+from tests.integration.asyncio.texts import text_of
 from tests.integration.client.server import SESSIONS, Server, with_parameters
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -53,10 +54,6 @@ def role(jmsql_clean_url: str) -> Iterator[str]:
         yield name
         connection.execute(sql.SQL("drop owned by {}").format(sql.Identifier(name)))
         connection.execute(sql.SQL("drop role {}").format(sql.Identifier(name)))
-
-
-def text_of(message: jms.Message) -> str | None:
-    return message.get_body(str)
 
 
 async def send(factory: jms.ConnectionFactory, destination: jmsql.Destination, *texts: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ import jmsql.asyncio as jms
 from jmsql import AcknowledgeMode, Queue, Topic
 from jmsql.testing import wait_for
 from tests.integration.asyncio.cancelling import cancelled_at
+from tests.integration.asyncio.texts import text_of
 from tests.integration.client.server import SESSIONS, Server
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -44,7 +46,7 @@ async def drain(connection: jms.Connection, queue: Queue) -> list[str]:
     texts = []
     async with connection.create_session() as session, session.create_consumer(queue) as consumer:
         while (message := await consumer.receive_no_wait()) is not None:
-            texts.append(message.get_body(str))
+            texts.append(text_of(message))
     return texts
 
 
@@ -53,13 +55,13 @@ async def test_receive_loses_and_doubles_nothing(aio_connection: jms.Connection,
     for number in range(1, MOST_WAITS):
         queue = Queue(f"orders {number}")
         await send(aio_connection, queue, ["a", "b", "c"])
-        received = []
+        received: list[str] = []
         async with session_in(aio_connection, mode) as session, session.create_consumer(queue) as consumer:
             outcome = await cancelled_at(number, consumer.receive(5))
             if not outcome.was_cancelled:
-                received.append(outcome.result.text)
+                received.append(text_of(outcome.result))
             rest = await consumer.receive(5)
-            received.append(rest.text)
+            received.append(text_of(rest))
             await settle(session)
         assert Counter(received + await drain(aio_connection, queue)) == Counter("abc")
         if outcome.waited < number:
@@ -73,11 +75,11 @@ async def test_messages_keep_their_order(aio_connection: jms.Connection, mode: A
     for number in range(1, 8):
         await send(aio_connection, queue, ["a", "b", "c"])
         async with session_in(aio_connection, mode) as session, session.create_consumer(queue) as consumer:
-            received = []
+            received: list[str] = []
             while len(received) < 3:
                 outcome = await cancelled_at(number, consumer.receive(5))
                 message = await consumer.receive(5) if outcome.was_cancelled else outcome.result
-                received.append(message.text)
+                received.append(text_of(message))
             await settle(session)
         assert received == ["a", "b", "c"]
 
@@ -133,7 +135,7 @@ async def test_what_ends_a_delivery_can_be_called_again(aio_connection: jms.Conn
         await send(aio_connection, queue, ["a"])
         async with session_in(aio_connection, mode) as session, session.create_consumer(queue) as consumer:
             assert await consumer.receive(5) is not None
-            operation: Callable[[], Awaitable[None]] = getattr(session, end)
+            operation: Callable[[], Coroutine[Any, Any, None]] = getattr(session, end)
             outcome = await cancelled_at(number, operation())
             if outcome.was_cancelled:
                 await operation()
@@ -174,7 +176,7 @@ async def test_what_is_closed_closes_though_the_caller_does_not_wait(
         session = connection.create_session(acknowledge_mode=AcknowledgeMode.CLIENT)
         consumer = await session.create_consumer(queue)
         assert await consumer.receive(5) is not None
-        closed = {"consumer": consumer, "session": session, "connection": connection}[what]
+        closed: Any = {"consumer": consumer, "session": session, "connection": connection}[what]
         outcome = await cancelled_at(number, closed.close())
         if what == "connection":
             await asyncio.to_thread(wait_for, lambda: not server.connections(SESSIONS))
@@ -234,7 +236,7 @@ async def test_a_cancellation_that_came_too_late_ends_a_loop_of_receives(aio_con
     async def receive_all() -> None:
         async with aio_connection.create_session() as session, session.create_consumer(queue) as consumer:
             async for message in consumer:
-                received.append(message.get_body(str))
+                received.append(text_of(message))
                 if len(received) == 3:
                     reached.set()
 

@@ -115,7 +115,11 @@ class Connection:
             # Past the pooler, if there is a way: sessions wait for what is done beside them with their transactions
             # open, which may be all that the pooler has connections for.
             pool = ConnectionPool(sessions, control.server.dialect)
-            side_pool = ConnectionPool(control_endpoint, control.server.dialect) if is_pooled else pool
+            if ASYNC:
+                is_apart = True  # nor do they wait for each other's connections, of which there is a limit
+            else:
+                is_apart = is_pooled
+            side_pool = ConnectionPool(control_endpoint, control.server.dialect) if is_apart else pool
             opened = cls(
                 pool, side_pool, control, schema, clock, automatic_creation=automatic_creation, timings=timings
             )
@@ -131,6 +135,12 @@ class Connection:
             await in_thread(control.close)
             raise
         return opened
+
+    if ASYNC:
+
+        def limit_connections(self, most: int) -> None:
+            """Let the sessions have so many connections to the server at a time."""
+            self._client.pool.limit.most = most
 
     @property
     def client_id(self) -> str | None:

@@ -11,6 +11,7 @@ from jmsql.client._async.connection.context import JMSContext
 from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.default_url import default_url
+from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import in_thread, opens
 from jmsql.public_names import set_module
 from jmsql.store.engine import endpoint
@@ -38,6 +39,8 @@ class ConnectionFactory:
         automatic_creation: Whether the first use of a queue or topic makes it. False: it has to be there, else it is
             an InvalidDestinationException. The schema can be told so too: `Administration.set_automatic_creation`.
         timings: The intervals and time-outs of its connections.
+        max_connections: With asyncio alone, the most connections to PostgreSQL that the sessions of each of its
+            connections use at a time. A session needs one while it has a transaction open, or asks the server.
     """
 
     url: str | None = field(default=None, repr=False)
@@ -46,6 +49,8 @@ class ConnectionFactory:
     control_url: str | None = field(default=None, kw_only=True, repr=False)
     automatic_creation: bool = field(default=True, kw_only=True)
     timings: Timings = field(default=Timings(), kw_only=True, repr=False)
+    if ASYNC:
+        max_connections: int = field(default=20, kw_only=True)
 
     @opens
     async def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:
@@ -92,7 +97,7 @@ class ConnectionFactory:
         url = await in_thread(default_url, self.schema) if self.url is None else self.url
         sessions = endpoint(url, user, password, self.timings)
         control_url = self._control_url()
-        return await kind.open(
+        opened = await kind.open(
             sessions,
             sessions if control_url is None else endpoint(control_url, user, password, self.timings),
             self.schema,
@@ -100,6 +105,9 @@ class ConnectionFactory:
             automatic_creation=self.automatic_creation,
             timings=self.timings,
         )
+        if ASYNC:
+            opened.limit_connections(self.max_connections)
+        return opened
 
     def _control_url(self) -> str | None:
         if self.control_url is None and self.url in {None, os.environ.get("JMSQL_URL")}:

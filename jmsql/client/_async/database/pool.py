@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from jmsql.client._async.database.watched_connection import WatchedConnection
+from jmsql.client.connection_limit import ConnectionLimit
 from jmsql.concurrency import ASYNC
 from jmsql.store._async.runner import PsycopgRunner, Runner
 from jmsql.store.engine import Endpoint
@@ -32,6 +33,9 @@ class ConnectionPool:
 
     def __init__(self, endpoint: Endpoint, facts: Hashable) -> None:
         self.url = endpoint.url
+        if ASYNC:
+            self.limit = ConnectionLimit()
+            """Which sessions have connections."""
         self._endpoint = endpoint
         self._facts = facts
         self._lock = threading.Lock()

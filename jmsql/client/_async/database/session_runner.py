@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 import sqlalchemy.exc
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from sqlalchemy import event
 
 from jmsql.client._async.database.pool import ConnectionPool, driver_connection, synchronous
 from jmsql.client._async.database.watched_connection import StatementListener, WatchedConnection
+from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import finished, sleep
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store._async.runner import PsycopgRunner, Runner
@@ -73,6 +74,8 @@ class SessionRunner(Runner):
         self.was_committed = False
         """Whether the application has committed the transaction, which is for the session to do."""
         self._is_in_use = False
+        if ASYNC:
+            self._running = 0
         self._has_worked = False
         self._was_rolled_back = False
 
@@ -105,7 +108,10 @@ class SessionRunner(Runner):
             await self.discard()
         self._require_whole()
         if self._connection is None:
-            connection = await finished(self._pool.connect())
+            if ASYNC:
+                connection = await self._pool.limit.take(self, lambda: finished(self._pool.connect()))
+            else:
+                connection = self._pool.connect()
             if not self._transacted:
                 connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
             self._connection, self._driver_connection = connection, driver_connection(connection)
@@ -120,7 +126,33 @@ class SessionRunner(Runner):
         """Run statements in the transaction, which begins if none is open."""
         await self._begin_work()
         assert self._runner is not None
-        return await finished(self._runner.run(work))
+        if ASYNC:
+            self._running += 1  # a task that is to run the statements has not begun to
+            try:
+                result = await finished(self._runner.run(work))
+            finally:
+                self._running -= 1
+                self._pool.limit.freed()
+        else:
+            result = self._runner.run(work)
+        return result
+
+    if ASYNC:
+
+        @property
+        def is_spare(self) -> bool:
+            """Whether it has a connection that it does not need now."""
+            driver = self._driver_connection
+            if driver is None or self.is_lent or self._is_in_use or self._running:
+                return False
+            return self.is_idle and driver.pgconn.pipeline_status == PipelineStatus.OFF
+
+        async def release(self) -> None:
+            """Give the connection up; the next use takes another one."""
+            connection = self._connection
+            self._forget_connection()
+            if connection is not None:
+                await finished(connection.close())
 
     @property
     def is_idle(self) -> bool:
@@ -217,6 +249,8 @@ class SessionRunner(Runner):
 
     def _ended(self) -> None:
         self._is_in_use = self._has_worked = self._was_rolled_back = self.was_committed = self.is_ours = False
+        if ASYNC:
+            self._pool.limit.freed()
 
     async def commit(self) -> None:
         """Commit the transaction, if one is open.
@@ -387,3 +421,5 @@ class SessionRunner(Runner):
         self._connection = self._runner = self._driver_connection = None
         self.is_lent = False
         self._ended()
+        if ASYNC:
+            self._pool.limit.left(self)

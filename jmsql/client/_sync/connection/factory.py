@@ -39,6 +39,8 @@ class ConnectionFactory:
         automatic_creation: Whether the first use of a queue or topic makes it. False: it has to be there, else it is
             an InvalidDestinationException. The schema can be told so too: `Administration.set_automatic_creation`.
         timings: The intervals and time-outs of its connections.
+        max_connections: With asyncio alone, the most connections to PostgreSQL that the sessions of each of its
+            connections use at a time. A session needs one while it has a transaction open, or asks the server.
     """
 
     url: str | None = field(default=None, repr=False)
@@ -91,7 +93,7 @@ class ConnectionFactory:
         url = in_thread(default_url, self.schema) if self.url is None else self.url
         sessions = endpoint(url, user, password, self.timings)
         control_url = self._control_url()
-        return kind.open(
+        opened = kind.open(
             sessions,
             sessions if control_url is None else endpoint(control_url, user, password, self.timings),
             self.schema,
@@ -99,6 +101,7 @@ class ConnectionFactory:
             automatic_creation=self.automatic_creation,
             timings=self.timings,
         )
+        return opened
 
     def _control_url(self) -> str | None:
         if self.control_url is None and self.url in {None, os.environ.get("JMSQL_URL")}:

@@ -121,7 +121,8 @@ class SessionRunner(Runner):
         """Run statements in the transaction, which begins if none is open."""
         self._begin_work()
         assert self._runner is not None
-        return self._runner.run(work)
+        result = self._runner.run(work)
+        return result
 
     @property
     def is_idle(self) -> bool:

@@ -1,0 +1,83 @@
+"""How many connections the sessions of asyncio share: each needs one only while it works."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from jmsql.concurrency.tasks import Notifications
+from jmsql.exceptions import ResourceAllocationException
+
+__all__ = ["ConnectionLimit"]
+
+T = TypeVar("T")
+
+_LOOK = 0.1
+"""Seconds after which one that waits for a connection looks again, whether it was told of one or not."""
+
+_PATIENCE = 30.0
+"""Seconds to wait for a connection, as SQLAlchemy's pools do."""
+
+
+class Holder(Protocol):
+    """What takes a connection, and keeps it for what comes."""
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether it has a connection that it does not need now."""
+
+    async def release(self) -> None:
+        """Give the connection up; the next use takes another one."""
+
+
+class ConnectionLimit:
+    """Lets so many sessions have a connection.
+
+    A session keeps its connection for what comes. Where there are as many as may be, one that needs a connection has
+    another session release its own, which has no transaction open; if all have, it waits.
+    """
+
+    def __init__(self) -> None:
+        self.most: int | None = None
+        """How many; None: all."""
+        self._holders: dict[Holder, None] = {}
+        self._freed = Notifications()
+
+    async def take(self, holder: Holder, connect: Callable[[], Awaitable[T]]) -> T:
+        """Connect for a session, once it may have a connection.
+
+        Raises:
+            ResourceAllocationException: All connections are in use, and stay so for too long.
+            JMSException: What connects has failed.
+        """
+        deadline = time.monotonic() + _PATIENCE
+        while self.most is not None and len(self._holders) >= self.most:
+            count = self._freed.count
+            spare = next((other for other in self._holders if other.is_spare), None)
+            if spare is not None:
+                await spare.release()
+                continue
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise ResourceAllocationException(
+                    f"All {self.most} connections of the sessions have open transactions, and none ended within "
+                    f"{_PATIENCE:g} s. End transactions sooner, or make the factory's max_connections larger."
+                )
+            await self._freed.wait(count, min(remaining, _LOOK))
+        self._holders[holder] = None
+        try:
+            return await connect()
+        except BaseException:
+            self.left(holder)
+            raise
+
+    def freed(self) -> None:
+        """Take note that a session does not need its connection for now."""
+        if self.most is not None:
+            self._freed.notify()
+
+    def left(self, holder: Holder) -> None:
+        """Take note that a session has no connection any more."""
+        self._holders.pop(holder, None)
+        self.freed()

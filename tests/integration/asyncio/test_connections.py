@@ -1,0 +1,94 @@
+"""Sessions share the connections to the server: those that wait hold none that another needs."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+
+import jmsql.asyncio as jms
+from jmsql import AcknowledgeMode, Queue, ResourceAllocationException
+from jmsql.asyncio.domains import QueueRequestor
+from jmsql.client import connection_limit
+from tests.integration.asyncio.texts import text_of
+from tests.integration.client.server import SESSIONS, Server
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+@pytest.mark.parametrize("mode", [AcknowledgeMode.AUTO, AcknowledgeMode.TRANSACTED])
+async def test_consumers_that_wait_are_many_and_their_connections_few(
+    aio_factory: jms.ConnectionFactory, server: Server, mode: AcknowledgeMode
+) -> None:
+    queue = Queue("orders")
+    received: list[str] = []
+
+    async def consume(session: jms.Session) -> None:
+        async with session, session.create_consumer(queue) as consumer:
+            message = await consumer.receive(timeout=20)
+            assert message is not None
+            received.append(text_of(message))
+            if session.transacted:
+                await session.commit()
+
+    async with dataclasses.replace(aio_factory, max_connections=3).create_connection() as connection:
+        await connection.start()
+        tasks = [
+            asyncio.create_task(consume(connection.create_session(mode is AcknowledgeMode.TRANSACTED, mode)))
+            for _ in range(40)
+        ]
+        async with connection.create_session() as session, session.create_producer(queue) as producer:
+            for number in range(40):
+                await producer.send(session.create_text_message(str(number)))
+        await asyncio.gather(*tasks)
+        assert server.connections(SESSIONS) <= 3 + 3, "beside those of the sessions there are some for look-ups"
+    assert sorted(received, key=int) == [str(number) for number in range(40)]
+
+
+async def test_requests_at_once_are_answered_over_few_connections(aio_factory: jms.ConnectionFactory) -> None:
+    quotes = Queue("quotes")
+    async with dataclasses.replace(aio_factory, max_connections=4).create_connection() as connection:
+        await connection.start()
+
+        async def answer() -> None:
+            async with connection.create_session() as session, session.create_consumer(quotes) as consumer:
+                producer = await session.create_producer()
+                async for request in consumer:
+                    reply = session.create_text_message(request.get_body(str))
+                    reply.jms_correlation_id = request.jms_message_id
+                    assert request.jms_reply_to is not None
+                    await producer.send(reply, request.jms_reply_to)
+
+        async def ask(number: int) -> str:
+            async with QueueRequestor(connection.create_session(), quotes) as requestor:
+                reply = await requestor.request(jms.TextMessage(str(number)), timeout=30)
+                assert reply is not None
+                return text_of(reply)
+
+        answering = asyncio.create_task(answer())
+        replies = await asyncio.gather(*(ask(number) for number in range(30)))
+        answering.cancel()
+        await asyncio.gather(answering, return_exceptions=True)
+    assert replies == [str(number) for number in range(30)]
+
+
+async def test_open_transactions_keep_their_connections(
+    aio_factory: jms.ConnectionFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_limit, "_PATIENCE", 0.3)
+    queue = Queue("orders")
+    async with dataclasses.replace(aio_factory, max_connections=1).create_connection() as connection:
+        await connection.start()
+        async with connection.create_session(transacted=True) as first:
+            database = await first.get_database()
+            assert (await database.exec_driver_sql("select 1")).scalar() == 1
+            async with connection.create_session() as second, second.create_producer(queue) as producer:
+                with pytest.raises(ResourceAllocationException, match="max_connections"):
+                    await producer.send(second.create_text_message("a"))
+        async with connection.create_session() as second, second.create_producer(queue) as producer:
+            await producer.send(second.create_text_message("b"))
+            consumer = await second.create_consumer(queue)
+            message = await consumer.receive(timeout=5)
+            assert message is not None
+            assert message.get_body(str) == "b"
