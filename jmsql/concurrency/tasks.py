@@ -38,6 +38,7 @@ __all__ = [
     "opened_in_thread",
     "opens",
     "sleep",
+    "unfinished",
     "uninterrupted",
 ]
 
@@ -48,6 +49,11 @@ Parameters = ParamSpec("Parameters")
 
 # asyncio alone holds running tasks weakly.
 _running: set[asyncio.Future[Any]] = set()
+
+
+def unfinished() -> list[asyncio.Future[Any]]:
+    """Return the tasks of jmsql that have not ended, of all event loops."""
+    return [task for task in _running if not task.done()]
 
 
 # Who is who

@@ -5,12 +5,15 @@ Loaded into every pytest run where jmsql is installed; so it imports what it nee
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    import jmsql.asyncio
     from jmsql import ConnectionFactory, Timings
     from jmsql.testing.database import SessionDatabase
 
@@ -51,14 +54,24 @@ def _jmsql_connections_are_closed(request: pytest.FixtureRequest) -> Iterator[No
         yield
         return
     database: SessionDatabase = request.getfixturevalue("_jmsql_database")
-    before = database.connections()
+    before, tasks_before = database.connections(), _unfinished_tasks()
     yield
     left = database.end_connections_except(before)
+    tasks = [task for task in _unfinished_tasks() if task not in tasks_before]
+    if tasks:
+        listing = "\n".join(f"  {task}" for task in tasks)
+        pytest.fail(f"{len(tasks)} task(s) of jmsql.asyncio have not ended:\n{listing}", pytrace=False)
     if left:
         listing = "\n".join(f"  {connection}" for connection in left)
         pytest.fail(
             f"{len(left)} connection(s) to PostgreSQL opened by the test are still open:\n{listing}", pytrace=False
         )
+
+
+def _unfinished_tasks() -> list[object]:
+    """Return the tasks of jmsql that run, if a test has used jmsql.asyncio."""
+    tasks = sys.modules.get("jmsql.concurrency.tasks")
+    return [] if tasks is None else list(tasks.unfinished())
 
 
 @pytest.fixture
@@ -82,3 +95,12 @@ def jmsql_factory(jmsql_clean_url: str, jmsql_schema: str, jmsql_timings: Timing
     from jmsql import ConnectionFactory
 
     return ConnectionFactory(jmsql_clean_url, schema=jmsql_schema, timings=jmsql_timings)
+
+
+@pytest.fixture
+def jmsql_asyncio_factory(jmsql_factory: ConnectionFactory) -> jmsql.asyncio.ConnectionFactory:
+    """A connection factory for asyncio on an empty schema, like `jmsql_factory` in all else."""
+    import jmsql.asyncio
+
+    values = {field.name: getattr(jmsql_factory, field.name) for field in dataclasses.fields(jmsql_factory)}
+    return jmsql.asyncio.ConnectionFactory(**values)

@@ -10,19 +10,20 @@ from collections.abc import AsyncIterator
 import pytest
 
 import jmsql.asyncio as jms
-from jmsql import ConnectionFactory
 from jmsql.testing import wait_for
 from tests.integration.client.server import CONTROL, SESSIONS, Server, with_parameters
 
 
 @pytest.fixture
-def aio_factory(jmsql_factory: ConnectionFactory) -> jms.ConnectionFactory:
-    """A factory for asyncio, whose connections to PostgreSQL have names that tell what they are for."""
-    values = {field.name: getattr(jmsql_factory, field.name) for field in dataclasses.fields(jmsql_factory)}
-    assert jmsql_factory.url is not None
-    values["url"] = with_parameters(jmsql_factory.url, application_name=SESSIONS)
-    values["control_url"] = with_parameters(jmsql_factory.control_url or jmsql_factory.url, application_name=CONTROL)
-    return jms.ConnectionFactory(**values)
+def aio_factory(jmsql_asyncio_factory: jms.ConnectionFactory) -> jms.ConnectionFactory:
+    """One whose connections to PostgreSQL have names that tell what they are for."""
+    url = jmsql_asyncio_factory.url
+    assert url is not None
+    return dataclasses.replace(
+        jmsql_asyncio_factory,
+        url=with_parameters(url, application_name=SESSIONS),
+        control_url=with_parameters(jmsql_asyncio_factory.control_url or url, application_name=CONTROL),
+    )
 
 
 @pytest.fixture

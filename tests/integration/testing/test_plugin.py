@@ -40,6 +40,33 @@ def test_a_connection_left_open_fails_the_test_and_not_the_next(pytester: pytest
     )
 
 
+def test_a_task_left_running_fails_the_test(pytester: pytest.Pytester, jmsql_server_url: str) -> None:
+    pytester.makepyfile(
+        f"""
+        import asyncio
+        import pytest
+        import jmsql.asyncio as jms
+
+        @pytest.fixture(scope="session")
+        def jmsql_server_url():
+            return {jmsql_server_url!r}
+
+        def test_forgetful(jmsql_asyncio_factory: jms.ConnectionFactory) -> None:
+            async def listen() -> None:
+                connection = await jmsql_asyncio_factory.create_connection()
+                await connection.start()
+                consumer = await connection.create_session().create_consumer(jms.Queue("orders"))
+                await consumer.set_message_listener(print)
+
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(listen())
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:randomly", "-W", "ignore")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["* of jmsql.asyncio have not ended:", "*jmsql-listener*"])
+
+
 def test_a_connection_of_a_wider_scope_is_no_leak(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
