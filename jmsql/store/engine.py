@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import select
 import time
 from collections.abc import Callable, Hashable
 from functools import cached_property, lru_cache
@@ -23,7 +24,7 @@ from jmsql.timings import Timings
 if TYPE_CHECKING:
     from sqlalchemy import URL, Dialect, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
-    from sqlalchemy.pool import ConnectionPoolEntry
+    from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 __all__ = [
     "LENT",
@@ -40,14 +41,20 @@ LENT = "jmsql.lent"
 POOLED = "jmsql.pooled"
 """Says, in the `info` of a pool's connection, whether it leads through a pooler such as PgBouncer."""
 
+_RETURNED = "jmsql.returned"
+"""Says, in the `info` of a pool's connection, when it came back, on the monotonic clock."""
+
 _MOST_ENDPOINTS = 32
 """Each is for one URL, and so for one user and password."""
 
 _OPTIONS: dict[str, Any] = {"hide_parameters": True, "isolation_level": "READ COMMITTED"}
 """What all engines have in common."""
 
-_POOL: dict[str, Any] = {"pool_size": 5, "max_overflow": -1, "pool_pre_ping": True}
-"""How a client's engines keep their connections."""
+_POOL: dict[str, Any] = {"pool_size": 0, "pool_use_lifo": True}
+"""How a client's engines keep their connections: without a limit of SQLAlchemy's."""
+
+_TRUSTED = 1.0
+"""For how many seconds a connection that says nothing is taken to be alive."""
 
 
 def open_engine(url: str, *, timings: Timings = Timings(), **options: Any) -> Engine:
@@ -155,21 +162,27 @@ class Endpoint:
             facts: What the dialect depends on, as the server says now.
             connection_class: What its connections are.
         """
-        return self._engine(facts, _open_engine, connection_class)
+        from jmsql.store.connection_pools import DemandPool
+
+        return self._engine(facts, _open_engine, connection_class, DemandPool)
 
     def open_async_engine(self, facts: Hashable, connection_class: type[psycopg.AsyncConnection[Any]]) -> AsyncEngine:
         """Do what `open_engine` does, for asyncio."""
         from sqlalchemy.ext.asyncio import AsyncEngine
 
-        return AsyncEngine(self._engine(facts, _open_async_engine, connection_class))
+        from jmsql.store.connection_pools import AsyncDemandPool
 
-    def _engine(self, facts: Hashable, make: Callable[..., Engine], connection_class: type[Any]) -> Engine:
+        return AsyncEngine(self._engine(facts, _open_async_engine, connection_class, AsyncDemandPool))
+
+    def _engine(
+        self, facts: Hashable, make: Callable[..., Engine], connection_class: type[Any], pool_class: type[QueuePool]
+    ) -> Engine:
         template = self._templates.get(connection_class)
         if template is not None and template[0] == facts:
             return _like(template[1])
         import sqlalchemy
 
-        engine = make(self.url, self._connecting, self._timings, connection_class, **_POOL)
+        engine = make(self.url, self._connecting, self._timings, connection_class, poolclass=pool_class, **_POOL)
 
         def keep(_: object, __: object) -> None:  # called after SQLAlchemy has asked what it wants to know
             known = self._templates.get(connection_class)
@@ -256,7 +269,7 @@ def _open_engine(
 
     sqlalchemy.event.listen(engine, "do_connect", connect)
     sqlalchemy.event.listen(engine, "connect", prepare)
-    sqlalchemy.event.listen(engine, "checkin", _close_if_lent)
+    _watch_pool(engine)
     return engine
 
 
@@ -297,7 +310,7 @@ def _open_async_engine(
         )
 
     sqlalchemy.event.listen(engine, "do_connect", connect)
-    sqlalchemy.event.listen(engine, "checkin", _close_if_lent)
+    _watch_pool(engine)
     return engine
 
 
@@ -350,10 +363,39 @@ def _beside(url: DatabaseUrl, timings: Timings) -> dict[str, Any]:
     return arguments
 
 
+def _watch_pool(engine: Engine) -> None:
+    """Check the connections that an engine's pool hands out, and those that come back."""
+    import sqlalchemy
+
+    def check(connection: Any, entry: ConnectionPoolEntry, _: object) -> None:
+        returned = entry.info.get(_RETURNED)
+        if returned is None or _is_quiet(entry.driver_connection, returned):
+            return
+        try:
+            alive = engine.dialect.do_ping(connection)
+        except psycopg.Error:
+            alive = False
+        if not alive:
+            raise sqlalchemy.exc.InvalidatePoolError
+
+    sqlalchemy.event.listen(engine, "checkout", check)
+    sqlalchemy.event.listen(engine, "checkin", _close_if_lent)
+
+
+def _is_quiet(connection: Any, returned: float) -> bool:
+    """Whether a connection was in use a moment ago, and the server has not said since that it ends it."""
+    if time.monotonic() - returned > _TRUSTED or connection.closed:
+        return False
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)
+
+
 def _close_if_lent(_: object, entry: ConnectionPoolEntry) -> None:
     """Keep what an application has set on a connection (a role, a time limit, a lock) from its next user.
 
     `discard all` would undo most of it, but with it all prepared statements.
     """
+    entry.info[_RETURNED] = time.monotonic()
     if entry.info.pop(LENT, False):
         entry.invalidate()

@@ -14,7 +14,7 @@ from jmsql.client._async.exchange.consumer import MessageConsumer
 from jmsql.client._async.session.handler_session import HandlerSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import BackgroundTask, Notifications, call, is_cancelled
+from jmsql.concurrency.tasks import BackgroundTask, Lock, Notifications, call, is_cancelled
 from jmsql.destinations import Queue
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message
@@ -39,6 +39,7 @@ class HandlerTask:
         session: Its session.
         consumer: The session's consumer of the listener's messages.
         timings: How long it pauses after a failure.
+        turn: Held while it waits for a message; the listener's tasks share it.
         on_end: Called when it has ended.
     """
 
@@ -49,6 +50,7 @@ class HandlerTask:
         session: HandlerSession,
         consumer: MessageConsumer,
         timings: WorkerTimings,
+        turn: Lock,
         on_end: Callable[[], None],
     ) -> None:
         self.listener = listener
@@ -58,6 +60,8 @@ class HandlerTask:
         self._session = session
         self._consumer = consumer
         self._timings = timings
+        self._turn = turn
+        self._has_handled = False
         self._on_end = on_end
         self._is_stopping = False
         self._stopped = Notifications()
@@ -73,6 +77,7 @@ class HandlerTask:
         number: int,
         timings: WorkerTimings,
         changed_subscriptions: SubscriptionChange,
+        turn: Lock,
         on_end: Callable[[], None],
     ) -> Self:
         """Make the session and its consumer.
@@ -83,6 +88,7 @@ class HandlerTask:
             number: Which of the listener's tasks it is.
             timings: How long it pauses after a failure.
             changed_subscriptions: What happens to a durable subscription that the listener wants with another selector.
+            turn: Held while it waits for a message; the listener's tasks share it.
             on_end: Called when it has ended.
 
         Raises:
@@ -93,7 +99,7 @@ class HandlerTask:
         await consumer.set_redelivery_policy(listener.redelivery)
         await consumer.set_default_redelivery_policy(DEFAULT_REDELIVERY)
         consumer.visibility_timeout = listener.visibility_timeout
-        return cls(listener, number, session, consumer, timings, on_end)
+        return cls(listener, number, session, consumer, timings, turn, on_end)
 
     def start(self) -> None:
         """Handle messages until `stop`."""
@@ -138,7 +144,14 @@ class HandlerTask:
 
     async def _receive(self) -> Message | None:
         try:
-            return await self._consumer.receive()
+            if self._has_handled:  # where there was one message, there may be more
+                self._has_handled = False
+                message = await self._consumer.receive_no_wait()
+                if message is not None:
+                    return message
+            # One of the listener's tasks waits for all. As it gets a message, the next one takes its place.
+            async with self._turn:
+                return None if self._is_stopping else await self._consumer.receive()
         except JMSException as error:
             if not self._is_stopping:
                 logger.warning("%s: no message can be received: %s", self.listener, error)
@@ -147,6 +160,7 @@ class HandlerTask:
             return None
 
     async def _handle(self, message: Message) -> None:
+        self._has_handled = True
         try:
             self.handling = Handling(message.jms_message_id, time.monotonic())
             with self._session.processing(message):

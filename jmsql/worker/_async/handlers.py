@@ -10,7 +10,7 @@ from typing import Self
 from jmsql.client._async.connection.connection import Connection
 from jmsql.client._async.connection.factory import ConnectionFactory
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import Notifications
+from jmsql.concurrency.tasks import Lock, Notifications
 from jmsql.exceptions import IllegalStateException
 from jmsql.store.subscription_change import SubscriptionChange
 from jmsql.store.subscriptions import ChangeRefusedException
@@ -64,8 +64,9 @@ class Handlers:
         handlers = cls(connection, timings)
         try:
             for listener in listeners:
+                turn = Lock()
                 for number in range(1, (listener.concurrency or concurrency) + 1):
-                    task = await handlers._open_task(listener, number, changed_subscriptions)
+                    task = await handlers._open_task(listener, number, turn, changed_subscriptions)
                     handlers.members.append(task)
         except BaseException:
             await connection.close()
@@ -73,11 +74,11 @@ class Handlers:
         return handlers
 
     async def _open_task(
-        self, listener: Listener, number: int, changed_subscriptions: SubscriptionChange
+        self, listener: Listener, number: int, turn: Lock, changed_subscriptions: SubscriptionChange
     ) -> HandlerTask:
         try:
             return await HandlerTask.open(
-                self._connection, listener, number, self._timings, changed_subscriptions, self._ended.notify
+                self._connection, listener, number, self._timings, changed_subscriptions, turn, self._ended.notify
             )
         except ChangeRefusedException as error:
             raise IllegalStateException(f"{listener}: {error} {way_out(error, listener)}") from error

@@ -13,7 +13,7 @@ from jmsql.client._sync.connection.connection import Connection
 from jmsql.client._sync.exchange.consumer import MessageConsumer
 from jmsql.client._sync.session.handler_session import HandlerSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.concurrency.threads import BackgroundTask, Notifications, call
+from jmsql.concurrency.threads import BackgroundTask, Lock, Notifications, call
 from jmsql.destinations import Queue
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message
@@ -38,6 +38,7 @@ class HandlerThread:
         session: Its session.
         consumer: The session's consumer of the listener's messages.
         timings: How long it pauses after a failure.
+        turn: Held while it waits for a message; the listener's tasks share it.
         on_end: Called when it has ended.
     """
 
@@ -48,6 +49,7 @@ class HandlerThread:
         session: HandlerSession,
         consumer: MessageConsumer,
         timings: WorkerTimings,
+        turn: Lock,
         on_end: Callable[[], None],
     ) -> None:
         self.listener = listener
@@ -57,6 +59,8 @@ class HandlerThread:
         self._session = session
         self._consumer = consumer
         self._timings = timings
+        self._turn = turn
+        self._has_handled = False
         self._on_end = on_end
         self._is_stopping = False
         self._stopped = Notifications()
@@ -70,6 +74,7 @@ class HandlerThread:
         number: int,
         timings: WorkerTimings,
         changed_subscriptions: SubscriptionChange,
+        turn: Lock,
         on_end: Callable[[], None],
     ) -> Self:
         """Make the session and its consumer.
@@ -80,6 +85,7 @@ class HandlerThread:
             number: Which of the listener's tasks it is.
             timings: How long it pauses after a failure.
             changed_subscriptions: What happens to a durable subscription that the listener wants with another selector.
+            turn: Held while it waits for a message; the listener's tasks share it.
             on_end: Called when it has ended.
 
         Raises:
@@ -90,7 +96,7 @@ class HandlerThread:
         consumer.set_redelivery_policy(listener.redelivery)
         consumer.set_default_redelivery_policy(DEFAULT_REDELIVERY)
         consumer.visibility_timeout = listener.visibility_timeout
-        return cls(listener, number, session, consumer, timings, on_end)
+        return cls(listener, number, session, consumer, timings, turn, on_end)
 
     def start(self) -> None:
         """Handle messages until `stop`."""
@@ -131,7 +137,14 @@ class HandlerThread:
 
     def _receive(self) -> Message | None:
         try:
-            return self._consumer.receive()
+            if self._has_handled:  # where there was one message, there may be more
+                self._has_handled = False
+                message = self._consumer.receive_no_wait()
+                if message is not None:
+                    return message
+            # One of the listener's tasks waits for all. As it gets a message, the next one takes its place.
+            with self._turn:
+                return None if self._is_stopping else self._consumer.receive()
         except JMSException as error:
             if not self._is_stopping:
                 logger.warning("%s: no message can be received: %s", self.listener, error)
@@ -140,6 +153,7 @@ class HandlerThread:
             return None
 
     def _handle(self, message: Message) -> None:
+        self._has_handled = True
         try:
             self.handling = Handling(message.jms_message_id, time.monotonic())
             with self._session.processing(message):

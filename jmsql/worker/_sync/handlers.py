@@ -10,7 +10,7 @@ from typing import Self
 
 from jmsql.client._sync.connection.connection import Connection
 from jmsql.client._sync.connection.factory import ConnectionFactory
-from jmsql.concurrency.threads import Notifications
+from jmsql.concurrency.threads import Lock, Notifications
 from jmsql.exceptions import IllegalStateException
 from jmsql.store.subscription_change import SubscriptionChange
 from jmsql.store.subscriptions import ChangeRefusedException
@@ -64,18 +64,21 @@ class Handlers:
         handlers = cls(connection, timings)
         try:
             for listener in listeners:
+                turn = Lock()
                 for number in range(1, (listener.concurrency or concurrency) + 1):
-                    task = handlers._open_task(listener, number, changed_subscriptions)
+                    task = handlers._open_task(listener, number, turn, changed_subscriptions)
                     handlers.members.append(task)
         except BaseException:
             connection.close()
             raise
         return handlers
 
-    def _open_task(self, listener: Listener, number: int, changed_subscriptions: SubscriptionChange) -> HandlerThread:
+    def _open_task(
+        self, listener: Listener, number: int, turn: Lock, changed_subscriptions: SubscriptionChange
+    ) -> HandlerThread:
         try:
             return HandlerThread.open(
-                self._connection, listener, number, self._timings, changed_subscriptions, self._ended.notify
+                self._connection, listener, number, self._timings, changed_subscriptions, turn, self._ended.notify
             )
         except ChangeRefusedException as error:
             raise IllegalStateException(f"{listener}: {error} {way_out(error, listener)}") from error

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -368,3 +369,89 @@ async def test_a_server_that_is_not_there_is_a_jms_exception() -> None:
     with pytest.raises(jmsql.ResourceAllocationException) as raised:
         await app.run_async()
     assert isinstance(raised.value.__cause__, psycopg.OperationalError)
+
+
+def connections(database: WorkerDatabase, name: str) -> int:
+    return int(database.rows(f"select count(*) from pg_stat_activity where application_name = '{name}'")[0][0])
+
+
+def named(factory: ConnectionFactory, name: str) -> ConnectionFactory:
+    url = sqlalchemy.make_url(factory.url or "").update_query_dict({"application_name": name})
+    return replace(factory, url=url.render_as_string(hide_password=False))
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async def", "def"])
+async def test_there_are_three_connections_more_than_handlers_that_run(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase, is_async: bool
+) -> None:
+    name = "worker whose connections are counted"
+    app = Application(named(jmsql_factory, name))
+    happened, leave, leave_thread = Events(), asyncio.Event(), threading.Event()
+
+    async def handle(message: Message, database: AsyncConnection) -> None:
+        await database.execute(insertion(message))
+        happened.tell("began")
+        await leave.wait()
+
+    def handle_in_thread(message: Message, database: sqlalchemy.Connection) -> None:
+        database.execute(insertion(message))
+        happened.tell("began")
+        leave_thread.wait(PATIENCE)
+
+    for queue in ("orders", "letters", "parcels"):
+        app.listener(queue)(handle if is_async else handle_in_thread)
+    async with app.running(concurrency=10):
+        await until(lambda: connections(database, name) <= 3)
+        send(jmsql_factory, "orders", "a", "b", "c", "d")
+        send(jmsql_factory, "letters", "e")
+        for _ in range(5):
+            await happened.next()
+        await until(lambda: connections(database, name) <= 5 + 3)
+        assert happened.are_over
+        leave.set()
+        leave_thread.set()
+        await until(lambda: len(database.handled()) == 5 and connections(database, name) <= 3)
+
+
+async def test_listeners_take_connections_in_turn_and_leave_nothing_on_them(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    app = Application(jmsql_factory)
+    happened = Events()
+
+    async def handle(body: str, database: AsyncConnection) -> None:
+        found = (await database.execute(sqlalchemy.text("select pg_backend_pid()"))).scalar_one()
+        timeout = (await database.execute(sqlalchemy.text("show statement_timeout"))).scalar_one()
+        if body == "setting":
+            await database.execute(sqlalchemy.text("set statement_timeout = '1h'"))
+        happened.tell(f"{found} {timeout}")
+
+    app.listener("orders")(handle)
+    app.listener("letters")(handle)
+    processes = []
+    async with app.running(concurrency=3):
+        for number in range(8):
+            send(jmsql_factory, "letters" if number % 2 else "orders", "setting" if number > 5 else "plain")
+            process, timeout = (await happened.next()).split()
+            assert timeout == "0"
+            processes.append(process)
+            await until(lambda: database.queued() == 0)
+    assert len(set(processes[:6])) < 6, "they are used again"
+
+
+async def test_idle_connections_that_were_cut_are_not_used(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase
+) -> None:
+    name = "worker whose connections are cut"
+    app = Application(named(jmsql_factory, name))
+
+    @app.listener("orders")
+    async def handle(message: Message, database: AsyncConnection) -> None:
+        await database.execute(insertion(message))
+
+    async with app.running(concurrency=2):
+        for number, text in enumerate(("a", "b", "c"), 1):
+            send(jmsql_factory, "orders", text)
+            await until(lambda number=number: len(database.handled()) == number and database.queued() == 0)  # type: ignore[misc]
+            database.rows(f"select pg_terminate_backend(pid) from pg_stat_activity where application_name = '{name}'")
+    assert [text for text, _ in database.handled()] == ["a", "b", "c"]

@@ -12,6 +12,7 @@ import psycopg
 from jmsql.client._async.database.watched_connection import WatchedConnection
 from jmsql.client.connection_limit import ConnectionLimit
 from jmsql.concurrency import ASYNC
+from jmsql.concurrency.tasks import Lock
 from jmsql.store._async.runner import PsycopgRunner, Runner
 from jmsql.store.engine import Endpoint
 from jmsql.store.errors import jms_errors
@@ -40,6 +41,16 @@ class ConnectionPool:
         self._facts = facts
         self._lock = threading.Lock()
         self._engine: AsyncEngine | None = None
+        self._sharing = 0
+        self.looking = Lock()
+        """Held by a session that shares connections while it looks for messages: so one connection does for all."""
+
+    def keep_one_more(self) -> None:
+        """Keep one idle connection more, as long as so many are needed at times."""
+        with self._lock:
+            self._sharing += 1
+            if self._engine is not None:
+                _keep_more(self._engine, 1)
 
     async def connect(self) -> AsyncConnection:
         """Take a connection from the pool, or make one.
@@ -50,6 +61,7 @@ class ConnectionPool:
         with self._lock:
             if self._engine is None:
                 self._engine = self._endpoint.open_async_engine(self._facts, WatchedConnection)
+                _keep_more(self._engine, self._sharing)
         with jms_errors("connecting"):
             return await self._engine.connect()
 
@@ -77,6 +89,13 @@ class ConnectionPool:
         """End the connections of the pool."""
         if self._engine is not None:
             await self._engine.dispose()
+
+
+def _keep_more(engine: AsyncEngine, number: int) -> None:
+    from jmsql.store.connection_pools import DemandPool  # loads SQLAlchemy, as the engine has
+
+    assert isinstance(engine.pool, DemandPool)
+    engine.pool.most_idle += number
 
 
 def synchronous(connection: AsyncConnection) -> sqlalchemy.Connection:

@@ -64,6 +64,7 @@ class SessionRunner(Runner):
         self.recipient = Recipient(client, restricted=restricted)
         """Who receives messages through it."""
         self._closed = False
+        self._shares_connections = False
         self._connection: AsyncConnection | None = None
         self._runner: PsycopgRunner | None = None
         self._driver_connection: psycopg.AsyncConnection[Any] | None = None
@@ -121,6 +122,31 @@ class SessionRunner(Runner):
             if self.is_lent and not self._connection.in_transaction():
                 await self._connection.begin()
         return self._connection
+
+    def share_connections(self) -> None:
+        """Keep no connection while the session waits for messages, from now on.
+
+        The application gets another connection for each transaction then.
+        """
+        self._shares_connections = True
+        self._pool.keep_one_more()
+
+    def looking(self) -> contextlib.AbstractAsyncContextManager[object]:
+        """Return what encloses a look for messages, so that sessions which share connections take turns."""
+        is_shared = self._shares_connections and self._connection is None
+        return self._pool.looking if is_shared else contextlib.nullcontext()
+
+    async def pause(self) -> None:
+        """Release the connection to its pool, if it is one to be shared and no transaction is open."""
+        if not self._shares_connections or self._connection is None or not self.is_idle:
+            return
+        connection, driver = self._connection, self._driver_connection
+        assert isinstance(driver, WatchedConnection)
+        if not driver.has_changed_settings:
+            synchronous(connection).info.pop(LENT, None)
+        driver.watch(None)
+        self._forget_connection()
+        await finished(connection.close())
 
     async def run(self, work: Query[T] | Steps[T]) -> T:
         """Run statements in the transaction, which begins if none is open."""

@@ -10,6 +10,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
+from jmsql.store.connection_settings import outlives_transaction
 from jmsql.store.savepoints import SavepointCommand, SavepointStep, read_savepoint_step
 
 __all__ = ["StatementListener", "WatchedConnection"]
@@ -26,17 +27,21 @@ class WatchedConnection(psycopg.AsyncConnection[Any]):
 
     _listener: StatementListener | None = None
 
-    def watch(self, listener: StatementListener) -> None:
-        """Call the listener before each statement from now on."""
+    has_changed_settings = False
+    """Whether a statement that was heard of looked as if it left something on the connection: a role, or a lock."""
+
+    def watch(self, listener: StatementListener | None) -> None:
+        """Call the listener before each statement from now on; None: nobody."""
         self._listener = listener
-        self.cursor_factory = _WatchedCursor
-        self.server_cursor_factory = _WatchedServerCursor
+        self.cursor_factory = psycopg.AsyncCursor if listener is None else _WatchedCursor
+        self.server_cursor_factory = psycopg.AsyncServerCursor if listener is None else _WatchedServerCursor
 
     async def heed(self, query: object) -> None:
         """Tell the listener of a statement that is about to run."""
         if self._listener is not None:
             text = self._text(query)
             unknown = SavepointStep(SavepointCommand.ROLLBACK, None)
+            self.has_changed_settings |= text is None or outlives_transaction(text)
             await self._listener(unknown if text is None else read_savepoint_step(text))
 
     def _text(self, query: object) -> str | None:

@@ -24,6 +24,7 @@ class HandlerSession(Session):
         super().__init__(client, acknowledge_mode, sessions)
         # The call of the handler tells the instrumentation of the message; the wait for it does not.
         self._receiving.followed = None
+        self._state.database.share_connections()
 
     def processing(self, message: Message) -> AbstractContextManager[object]:
         """Let the instrumentation, if there is any, follow the call of a handler."""

@@ -137,10 +137,12 @@ class Receiving(ReceiveOperations):
                     return None
                 started = client.started
                 if started and self._transaction.is_usable:
-                    with uninterrupted():
-                        message = await self._acknowledgement.next(consumer, check)
-                    if message is not None:
-                        return message
+                    async with state.database.looking():
+                        with uninterrupted():
+                            message = await self._acknowledgement.next(consumer, check)
+                        if message is not None:
+                            return message
+                        await state.database.pause()
             if state.closed or client.closed:
                 return None  # a listener gets what is there, and does not make close() wait for what may come
             pause = poll.next() if started else client.start_reminder.look(consumer)

@@ -134,9 +134,11 @@ class Receiving(ReceiveOperations):
                     return None
                 started = client.started
                 if started and self._transaction.is_usable:
-                    message = self._acknowledgement.next(consumer, check)
-                    if message is not None:
-                        return message
+                    with state.database.looking():
+                        message = self._acknowledgement.next(consumer, check)
+                        if message is not None:
+                            return message
+                        state.database.pause()
             if state.closed or client.closed:
                 return None  # a listener gets what is there, and does not make close() wait for what may come
             pause = poll.next() if started else client.start_reminder.look(consumer)

@@ -1,0 +1,48 @@
+"""Which statements leave something on their connection."""
+
+from __future__ import annotations
+
+import pytest
+
+from jmsql.store.connection_settings import outlives_transaction
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "set role shop",
+        " SET SESSION AUTHORIZATION shop",
+        "set\nstatement_timeout = '1s'",
+        "select 1; set search_path = shop",
+        "/* why */ reset role",
+        "select set_config('shop.tenant', '5', false)",
+        "select pg_advisory_lock(5)",
+        "select pg_try_advisory_lock_shared (5)",
+        "listen news",
+        "create temp table shipment (goods text)",
+        "create local temporary table shipment (goods text)",
+        "prepare find as select 1",
+        "declare all_goods cursor with hold for select 1",
+        "do $$ begin perform 1; end $$",
+    ],
+)
+def test_what_outlives_the_transaction(statement: str) -> None:
+    assert outlives_transaction(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select 1",
+        "set local role shop",
+        "set transaction isolation level serializable",
+        "set constraints all deferred",
+        "update orders set state = 'shipped'",
+        "update orders\nset state = 'shipped'",
+        "select pg_advisory_xact_lock(5)",
+        "insert into settings values ('reset')",
+        "prepare transaction 'a'",
+    ],
+)
+def test_what_ends_with_the_transaction(statement: str) -> None:
+    assert not outlives_transaction(statement)
