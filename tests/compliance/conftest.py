@@ -129,10 +129,17 @@ def _connect(factory: ConnectionFactory) -> Iterator[Connection]:
 
 
 def _open_for_sessions(connection: Connection) -> None:
-    """Open what sessions use: what a test opens, it has to close."""
-    sessions = [connection.create_session() for _ in range(_SESSIONS)]
-    for session in sessions:
-        session.create_producer(Queue("first")).send(Message())
+    """Open what sessions use: what a test opens, it has to close.
+
+    Each session is in a transaction, which keeps its connection: those of asyncio share what others do not use.
+    """
+    sessions = [connection.create_session(transacted=True) for _ in range(_SESSIONS)]
+    for number, session in enumerate(sessions):
+        queue = Queue(f"first {number}")
+        session.create_producer(queue).send(Message())
+        session.commit()
+        assert session.create_consumer(queue).receive(timeout=10) is not None
+    sessions[0].create_temporary_queue().delete()  # which is done beside the sessions
     for session in sessions:
         session.close()
 
