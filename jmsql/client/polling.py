@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import random
+from random import Random
 
 from jmsql.timings import Timings
 
 __all__ = ["PollInterval"]
+
+_jitter = Random()  # noqa: S311 - not the random module's own, whose numbers the application may have seeded
 
 
 class PollInterval:
@@ -30,4 +32,4 @@ class PollInterval:
     def next(self) -> float:
         """Return how many seconds to wait now."""
         pause, self._next = self._next, min(2 * self._next, self._timings.maximum_poll_interval)
-        return pause * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        return pause * _jitter.uniform(0.8, 1.2)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import random
 import time
 from collections.abc import Sequence
+from random import Random
 
 from jmsql.duration import as_setting
 from jmsql.store._sync.runner import Runner
@@ -25,6 +25,8 @@ from jmsql.store.subscriptions import end_if_abandoned
 from jmsql.timings import Timings
 
 __all__ = ["Maintenance", "forget_deleted", "purge_deleted", "reap_expired"]
+
+_jitter = Random()  # noqa: S311 - not the random module's own, whose numbers the application may have seeded
 
 logger = logging.getLogger("jmsql")
 
@@ -139,7 +141,7 @@ class Maintenance:
         lease = Lease(connection_id, self._timings)
         self._lease = lease if lease.renew(runner) else None
         if self._lease is None:
-            jitter = random.uniform(0.8, 1.2)  # noqa: S311 - no secret
+            jitter = _jitter.uniform(0.8, 1.2)
             self._next_run = now + self._timings.maintenance_interval * jitter
             return []
         self._next_run = now + self._timings.maintenance_interval
