@@ -7,12 +7,15 @@ from typing import Any
 
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, QueuePool
 
+from jmsql.public_names import set_module
+
 __all__ = ["AsyncDemandPool", "DemandPool"]
 
 _PERIOD = 2.0
 """Seconds; what was in use at once in this period, or in the one before, may be needed again soon."""
 
 
+@set_module("sqlalchemy.pool")  # whose name the pool's logger has: what it says is none of the `jmsql` logger's
 class DemandPool(QueuePool):
     """A pool without a limit. It closes what comes back and was not needed lately, or is more than `most_idle`."""
 
@@ -48,5 +51,6 @@ class DemandPool(QueuePool):
         self._in_use_lately = max(self._in_use_lately, self.checkedout())
 
 
+@set_module("sqlalchemy.pool")
 class AsyncDemandPool(DemandPool, AsyncAdaptedQueuePool):
     """The same, for asyncio."""

@@ -39,8 +39,6 @@ class ConnectionFactory:
         automatic_creation: Whether the first use of a queue or topic makes it. False: it has to be there, else it is
             an InvalidDestinationException. The schema can be told so too: `Administration.set_automatic_creation`.
         timings: The intervals and time-outs of its connections.
-        max_connections: With asyncio alone, the most connections to PostgreSQL that the sessions of each of its
-            connections use at a time. A session needs one while it has a transaction open, or asks the server.
     """
 
     url: str | None = field(default=None, repr=False)
@@ -51,6 +49,8 @@ class ConnectionFactory:
     timings: Timings = field(default=Timings(), kw_only=True, repr=False)
     if ASYNC:
         max_connections: int = field(default=20, kw_only=True)
+        """The most connections to PostgreSQL that the sessions of each of its connections use at a time. A session
+        needs one while it has a transaction open, or asks the server."""
 
     @opens
     async def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:

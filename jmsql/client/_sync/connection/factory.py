@@ -39,8 +39,6 @@ class ConnectionFactory:
         automatic_creation: Whether the first use of a queue or topic makes it. False: it has to be there, else it is
             an InvalidDestinationException. The schema can be told so too: `Administration.set_automatic_creation`.
         timings: The intervals and time-outs of its connections.
-        max_connections: With asyncio alone, the most connections to PostgreSQL that the sessions of each of its
-            connections use at a time. A session needs one while it has a transaction open, or asks the server.
     """
 
     url: str | None = field(default=None, repr=False)
