@@ -107,13 +107,12 @@ def _in_session(
     """Do work in a transacted session, whose event loop runs while there is work."""
     with asyncio.Runner() as runner:
 
-        async def connect() -> jms.Connection:
+        async def connect() -> tuple[jms.Connection, jms.Session]:
             connection = await database.asyncio_factory.create_connection()
             await connection.start()
-            return connection
+            return connection, connection.create_session(transacted=True)
 
-        connection: jms.Connection = runner.run(connect())
-        session = connection.create_session(transacted=True)
+        connection, session = runner.run(connect())
 
         async def run(count: int) -> None:
             await work(connection, session, count)

@@ -7,7 +7,7 @@ import contextvars
 import functools
 import inspect
 import logging
-from asyncio import Condition, Event, Lock, sleep
+from asyncio import Condition, Event, Lock, Semaphore, sleep
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future as ThreadFuture
@@ -26,6 +26,7 @@ __all__ = [
     "Notifications",
     "Opening",
     "RLock",
+    "Semaphore",
     "call",
     "calling",
     "current",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from threading import Condition, Event, Lock, RLock
+from threading import Condition, Event, Lock, RLock, Semaphore
 from time import sleep
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,6 +16,7 @@ __all__ = [
     "Lock",
     "Notifications",
     "RLock",
+    "Semaphore",
     "call",
     "calling",
     "current",

@@ -14,6 +14,7 @@ from jmsql.store.statement import Query, Steps, in_transaction
 
 __all__ = ["SideRunner"]
 
+
 T = TypeVar("T")
 Parameters = ParamSpec("Parameters")
 
@@ -58,7 +59,8 @@ class SideRunner:
         """
         if self._closed:
             raise IllegalStateException("The connection is closed.")
-        return self._run_in_transaction(work)
+        result = self._run_in_transaction(work)
+        return result
 
     def _run_in_transaction(self, work: Query[T] | Steps[T]) -> T:
         with self._pool.runner(self._schema) as runner:
