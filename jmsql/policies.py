@@ -3,15 +3,13 @@
 import math
 from dataclasses import dataclass
 from datetime import timedelta
-from random import Random
 
 from jmsql.destinations import Queue
 from jmsql.duration import seconds
 from jmsql.public_names import set_module
+from jmsql.timings import jitter as spread
 
 __all__ = ["DEFAULT_DEAD_LETTER_QUEUE", "MOST_ERRORS", "RedeliveryPolicy", "claim_duration", "delay_after_error"]
-
-_jitter = Random()  # noqa: S311 - not the random module's own, whose numbers the application may have seeded
 
 DEFAULT_DEAD_LETTER_QUEUE = "DLQ"
 """Where dead letters go if a policy that limits deliveries names no queue."""
@@ -93,7 +91,7 @@ class RedeliveryPolicy:
             delay = min(float(self.delay) * float(self.multiplier) ** (failures - 1), longest)  # type: ignore[arg-type]
         except OverflowError:
             delay = longest
-        return min(delay, _LONGEST) * (1 + self.jitter * _jitter.uniform(-1, 1))
+        return min(delay, _LONGEST) * (1 + self.jitter * spread.uniform(-1, 1))
 
 
 def delay_after_error(errors: int) -> float:

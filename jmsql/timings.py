@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import Any, Self
 
 from jmsql.public_names import set_module
 
-__all__ = ["Timings", "check_seconds", "require_margin", "require_order"]
+__all__ = ["Timings", "check_seconds", "jitter", "require_margin", "require_order"]
+
+jitter = Random()  # noqa: S311 - no secret
+"""Varies pauses. Not the random module's own generator, whose numbers the application may have seeded."""
 
 _LONGEST = 365 * 86_400.0
 """Seconds. A longer wait is a mistake, and some systems cannot wait for longer."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from random import Random
-
-from jmsql.timings import Timings
+from jmsql.timings import Timings, jitter
 
 __all__ = ["PollInterval"]
-
-_jitter = Random()  # noqa: S311 - not the random module's own, whose numbers the application may have seeded
 
 
 class PollInterval:
@@ -32,4 +28,4 @@ class PollInterval:
     def next(self) -> float:
         """Return how many seconds to wait now."""
         pause, self._next = self._next, min(2 * self._next, self._timings.maximum_poll_interval)
-        return pause * _jitter.uniform(0.8, 1.2)
+        return pause * jitter.uniform(0.8, 1.2)

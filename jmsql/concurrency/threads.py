@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from threading import Condition, Event, Lock, RLock, Semaphore
+from threading import Condition, Event, Lock, RLock
 from time import sleep
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,7 +16,6 @@ __all__ = [
     "Lock",
     "Notifications",
     "RLock",
-    "Semaphore",
     "call",
     "calling",
     "current",

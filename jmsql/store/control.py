@@ -16,7 +16,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from random import Random
 from typing import Any, NamedTuple, Self
 
 import psycopg
@@ -39,11 +38,9 @@ from jmsql.store.redelivery import ExtendedClaim
 from jmsql.store.server import Server, look_at_server
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.statement import SqlFile, nothing
-from jmsql.timings import Timings
+from jmsql.timings import Timings, jitter
 
 __all__ = ["ControlConnection", "NotificationHandler", "open_control"]
-
-_jitter = Random()  # noqa: S311 - not the random module's own, whose numbers the application may have seeded
 
 logger = logging.getLogger("jmsql")
 
@@ -298,7 +295,7 @@ class ControlConnection:
         """Wait before the next attempt to connect, longer each time."""
         most = self._timings.maximum_reconnect_delay
         pause, self._next_pause = max(self._next_pause, min(at_least, most)), min(2 * self._next_pause, most)
-        select.select([self._wake_receiver], [], [], pause * _jitter.uniform(0.8, 1.2))
+        select.select([self._wake_receiver], [], [], pause * jitter.uniform(0.8, 1.2))
         self._drain_wakes()
 
     # The control thread

@@ -6,7 +6,6 @@ import dataclasses
 import logging
 import time
 from collections.abc import Sequence
-from random import Random
 
 from jmsql.duration import as_setting
 from jmsql.store._sync.runner import Runner
@@ -23,10 +22,9 @@ from jmsql.store.redelivery import LostClaim, Release, bury, lost_claims, releas
 from jmsql.store.statement import SqlFile, Steps, column, in_transaction, nothing, row_count, rows, value
 from jmsql.store.subscriptions import end_if_abandoned
 from jmsql.timings import Timings
+from jmsql.timings import jitter as spread
 
 __all__ = ["Maintenance", "forget_deleted", "purge_deleted", "reap_expired"]
-
-_jitter = Random()  # noqa: S311 - not the random module's own, whose numbers the application may have seeded
 
 logger = logging.getLogger("jmsql")
 
@@ -141,7 +139,7 @@ class Maintenance:
         lease = Lease(connection_id, self._timings)
         self._lease = lease if lease.renew(runner) else None
         if self._lease is None:
-            jitter = _jitter.uniform(0.8, 1.2)
+            jitter = spread.uniform(0.8, 1.2)
             self._next_run = now + self._timings.maintenance_interval * jitter
             return []
         self._next_run = now + self._timings.maintenance_interval
