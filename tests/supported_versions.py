@@ -71,9 +71,6 @@ INTERFACES = (
 Found by `sys.setprofile` around each test of `CORE` and of two-phase commits.
 """
 
-LEFT_OUT = ("tests/integration/enlistment/test_transactions.py::TestCancellation",)
-"""What is not run with the oldest packages: SQLAlchemy 2.0.31 leaks a connection when connecting is cancelled."""
-
 TEST_PACKAGES = (
     *("asyncpg", "hypothesis", "msgspec", "pydantic", "pytest", "pytest-asyncio", "pytest-randomly", "pytest-timeout"),
     "pytest-xdist",

@@ -220,10 +220,17 @@ def _async_engine(url: str, driver: str, autocommit: bool) -> AsyncEngine:
     return create_async_engine(found, **options)
 
 
+async def _connect(engine: AsyncEngine) -> None:
+    """Open the connection that the engine's pool then has, so that no test cancels the driver where it connects."""
+    async with engine.connect():
+        pass
+
+
 def _async_session(driver: str) -> Kind:
     @asynccontextmanager
     async def async_session(url: str, *, autocommit: bool = False) -> AsyncIterator[Caller]:
         engine = _async_engine(url, driver, autocommit)
+        await _connect(engine)
         async with AsyncSession(engine) as database:
             yield _Orm(database, jmsql.asyncio.enlist)
         await engine.dispose()
