@@ -23,6 +23,7 @@ from benchmarks import (
     memory,
     message_groups,
     peer_comparison,
+    queues,
     sending_later,
     singles,
 )
@@ -59,6 +60,9 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "spark-write": spark_write,
     "spark-memory": spark_memory,
     "peers": peer_comparison.peers,
+    "queues-sweep": queues.sweep,
+    "queues-held-transaction": queues.held_transaction,
+    "queues-chaos": queues.chaos,
 }
 
 _WIDTH_OF_FILES = 132

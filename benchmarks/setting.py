@@ -23,6 +23,7 @@ class Effort:
         pinned_seconds: How long a snapshot is held.
         latencies: How many messages are timed one by one.
         jobs: How many turns each contender has where each takes a whole backlog.
+        sustained_seconds: How long a load lasts.
     """
 
     rounds: int
@@ -32,10 +33,22 @@ class Effort:
     pinned_seconds: float
     latencies: int
     jobs: int
+    sustained_seconds: float
 
 
-FULL = Effort(rounds=40, messages=1000, singles=50, backlog=1_000_000, pinned_seconds=60.0, latencies=400, jobs=3)
-QUICK = Effort(rounds=5, messages=1000, singles=50, backlog=50_000, pinned_seconds=6.0, latencies=60, jobs=1)
+FULL = Effort(
+    rounds=40,
+    messages=1000,
+    singles=50,
+    backlog=1_000_000,
+    pinned_seconds=60.0,
+    latencies=400,
+    jobs=3,
+    sustained_seconds=20.0,
+)
+QUICK = Effort(
+    rounds=5, messages=1000, singles=50, backlog=50_000, pinned_seconds=6.0, latencies=60, jobs=1, sustained_seconds=3.0
+)
 
 
 @dataclass(slots=True)

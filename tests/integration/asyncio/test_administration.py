@@ -229,7 +229,8 @@ async def test_history(
     tomorrow = await history.today() + timedelta(days=1)
     assert [step.messages async for step in history.prune(before=tomorrow, destination=ORDERS)] == [102]
     with pytest.raises(jms.IllegalStateException, match="may still grow"):
-        await anext(history.prune(before=tomorrow))
+        # Other tests may have left an earlier day, which goes first.
+        [step async for step in history.prune(before=tomorrow)]
     with pytest.raises(ValueError, match="no outcome"):
         history.messages(outcomes=["lost"])
 
