@@ -13,7 +13,7 @@ from benchmarks.measurement import BenchmarkResult, Contender, Work, at_least, c
 from benchmarks.setting import Setting
 from jmsql import Topic
 
-__all__ = ["fan_out"]
+__all__ = ["fan_out", "selected_fan_out"]
 
 _SUBSCRIPTIONS = 100
 _BATCH = 100
@@ -44,12 +44,33 @@ def fan_out(setting: Setting) -> list[BenchmarkResult]:
     return found
 
 
-def _subscribe(database: BenchmarkDatabase) -> None:
+def selected_fan_out(setting: Setting) -> list[BenchmarkResult]:
+    """Publish to 100 durable subscriptions with distinct selectors, beside 100 without; 100 messages a commit."""
+    database = setting.database
+    topics = {
+        "no selectors": None,
+        "selectors that choose all messages": "number >= 0 and symbol <> 'none {}'",
+        "selectors that choose one message in 100": "symbol = 'symbol {}'",
+    }
+    for name, selector in topics.items():
+        _subscribe(database, Topic(name), selector)
+    contenders = [
+        Contender(name, partial(_publish_prices, database, Topic(name)), partial(_empty, database)) for name in topics
+    ]
+    samples = setting.measure(contenders, _BATCH)
+    without, *selected = topics
+    return [
+        result for name in selected for result in compare("fan-out-selectors", samples, name, {without: at_least(0.5)})
+    ]
+
+
+def _subscribe(database: BenchmarkDatabase, topic: Topic = _TOPIC, selector: str | None = None) -> None:
     with database.factory.create_connection() as connection:
-        connection.client_id = "subscribers"
+        connection.client_id = f"subscribers to {topic.name}"
         with connection.create_session() as session:
             for number in range(_SUBSCRIPTIONS):
-                session.create_durable_subscriber(_TOPIC, f"subscription {number}").close()
+                own = None if selector is None else selector.format(number)
+                session.create_durable_subscriber(topic, f"subscription {number}", own).close()
 
 
 def _empty(database: BenchmarkDatabase, _: int) -> None:
@@ -65,6 +86,24 @@ def _publish(database: BenchmarkDatabase, body: str, batch: int) -> Iterator[Wor
             for _ in range(count // batch):
                 for _ in range(batch):
                     producer.send(session.create_text_message(body))
+                session.commit()
+
+        yield work
+
+
+@contextmanager
+def _publish_prices(database: BenchmarkDatabase, topic: Topic) -> Iterator[Work]:
+    """Publish messages with two properties, in batches of 100."""
+    with database.factory.create_connection() as connection, connection.create_session(transacted=True) as session:
+        producer = session.create_producer(topic)
+
+        def work(count: int) -> None:
+            for _ in range(count // _BATCH):
+                for number in range(_BATCH):
+                    message = session.create_text_message(BODY)
+                    message.properties["number"] = number
+                    message.properties["symbol"] = f"symbol {number % _SUBSCRIPTIONS}"
+                    producer.send(message)
                 session.commit()
 
         yield work

@@ -38,7 +38,7 @@ def groups(setting: Setting) -> list[BenchmarkResult]:
         ),
     ]
     samples = setting.measure(contenders, setting.effort.messages)
-    found = compare("groups", samples, "groups", {"without groups": at_least(0.3), "floor": at_least(0.2)})
+    found = compare("groups", samples, "groups", {"without groups": at_least(0.7), "floor": at_least(0.4)})
     with database_on(database.url) as crowded, _held_group(setting, crowded):
         contenders = [
             Contender(

@@ -178,18 +178,18 @@ def publish_statement(
     table, columns = ("delayed_message", DELAYED_COLUMNS) if delayed else ("message", SEND_COLUMNS)
     names = [name for name, _ in columns[1:]]
     parameters: dict[str, object] = {"known": list(selectors)}
-    branches = ""
-    for number, text in enumerate(selectors):
+    conditions = []
+    for text in selectors:
         condition = "false"  # where it is no selector: a client would have refused it
         with contextlib.suppress(InvalidSelectorException):
             selector = Selector.parse(from_postgresql(text))
             if selector is None:
-                continue
-            chosen = selector.to_sql(first=len(parameters))
-            parameters |= chosen.parameters
-            condition = f"({chosen.condition}) is true"
-        parameters[f"text_{number}"] = text
-        branches += f" when %(text_{number})s then {condition}"
+                condition = "true"
+            else:
+                chosen = selector.to_sql(first=len(parameters))
+                parameters |= chosen.parameters
+                condition = f"({chosen.condition}) is true"
+        conditions.append(condition)
     text = fill(
         _sql["publish"],
         commit="" if flush else f"{_sql['no_flush'].removeprefix('with ')},",
@@ -204,7 +204,7 @@ def publish_statement(
         message_bodies=", ".join(f"m.{name}" for name in BODY_COLUMNS),
         size=" + ".join(f"coalesce(pg_column_size(m.{name}), 0)" for name in BODY_COLUMNS),
         shared_size=str(_SHARED_SIZE),
-        chosen=f"case t.selector{branches} else true end" if branches else "true",
+        chosen=f"array[{', '.join(conditions)}]::boolean[]",
     )
     return Statement("publish", text, "publishing", column, parameters)
 

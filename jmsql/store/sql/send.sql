@@ -23,7 +23,7 @@ with commit as materialized (select set_config('synchronous_commit', 'off', true
 -- name: publish
 with {commit}
 target as materialized (
-    select s.queue_id, s.selector
+    select s.queue_id, s.selector, array_position(%(known)s::text[], s.selector) as number
     from jmsql_internal.topic t
     join jmsql_internal.subscription s using (topic_id)
     where t.name = %(topic)s
@@ -31,10 +31,9 @@ target as materialized (
                when s.durable then s.client_id is not distinct from %(client_id)s::text
                else exists (select from jmsql_internal.subscriber c
                             where c.queue_id = s.queue_id and c.connection_id = %(connection_id)s::bigint) end)),
-unknown as materialized (
-    select from target where selector is not null and selector <> all(%(known)s::text[]) limit 1),
+unknown as materialized (select from target where selector is not null and number is null limit 1),
 m as materialized (
-    select m.*,
+    select m.*, {chosen} as chosen,
            {size} > {shared_size} and (select count(*) from target) > 1 and not exists (select from unknown) as is_shared
     from {waiting}{messages}),
 shared as (
@@ -45,7 +44,7 @@ sent as (
     insert into {table} (queue_id, body_id, {columns})
     select t.queue_id, b.body_id, {values}
     from m left join shared b on m.is_shared and b.position = m.position cross join target t
-    where not exists (select from unknown) and {chosen}
+    where not exists (select from unknown) and (t.number is null or m.chosen[t.number])
     order by m.position)
 select distinct s.selector
 from jmsql_internal.topic t
