@@ -129,7 +129,7 @@ def _draw(title: str, rows: Sequence[_Row], theme: str, path: Path) -> None:
             spine.set_visible(False)
         axes.set_title(title, color=colors["ink"], loc="left")
         axes.set_xlabel(
-            "ratio, and where the middle half of the rounds lies; bar: target; circle: met, cross: not met, diamond: no target",
+            "ratio and its middle half; bar: target; circle: met, cross: not met, diamond: no target",
             color=colors["ink"],
             fontsize=8,
         )
