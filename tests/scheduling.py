@@ -10,6 +10,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 LONGEST = (
     "tests/spark/test_faults.py::test_executors_are_killed_and_slow_ones_are_overtaken",
+    # They need nothing of Spark, for which the first process makes the archive of classes meanwhile.
+    "tests/integration/test_supported_versions.py",
+    "tests/faults/test_storm.py",
     "tests/spark/test_faults.py::test_driver_is_killed_at_each_step_of_a_batch",
     "tests/spark/test_faults.py::test_later_of_two_drivers_stops_the_earlier_and_nothing_is_sent_twice",
     "tests/spark/test_archive_faults.py",
