@@ -19,6 +19,7 @@ from benchmarks import (
     counting_deliveries,
     endurance,
     fan_out,
+    handlers,
     keeping_history,
     latency,
     memory,
@@ -29,6 +30,7 @@ from benchmarks import (
     restricted_roles,
     sending_later,
     singles,
+    web,
 )
 from benchmarks.database import database_on, server
 from benchmarks.machine import describe_machine
@@ -45,6 +47,8 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "non-persistent-send": singles.non_persistent_send,
     "automatic-receive": singles.automatic_receive,
     "idle-latency": latency.idle_latency,
+    "fastapi-latency": web.fastapi_latency,
+    "worker-rate": handlers.worker_rate,
     "connecting": connecting.connecting,
     "awaited-send": awaiting.awaited_send,
     "awaited-receive": awaiting.awaited_receive,

@@ -101,7 +101,8 @@ class Timings:
         notification_interval: The time between two notifications of a client. Each takes a lock that all notifications
             of the server share.
         enlisted_notification_interval: The time between two notifications of one destination by messages that a process
-            sends in transactions of the application (`enlist`): they make commits wait for each other.
+            sends in transactions of the application (`enlist`), while the first of these is open: notifications make
+            commits wait for each other. Afterwards `notification_interval` is enough.
         statistics_interval: How often a client writes down what it has sent and received.
         clock_interval: How often a client asks for the server's time, by which messages expire.
         clock_tolerance: By how much a client's own clock may differ from the server's before it goes by the server's.

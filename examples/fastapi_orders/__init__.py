@@ -1,1 +1,1 @@
-"""A web backend that takes orders, and a worker that ships them. See README.md."""
+"""A web backend that takes orders, and ships them in the same process. See README.md."""

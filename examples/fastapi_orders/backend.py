@@ -1,19 +1,22 @@
-"""The backend: an order is stored, and the worker is told of it, in one transaction."""
+"""The backend: an order is stored, and its message sent, in one transaction. It also ships what was ordered."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
 import jmsql.asyncio as jms
+from examples.fastapi_orders import messaging
+from examples.fastapi_orders.messaging import ORDERS, QUOTES, SHIPMENTS
 from examples.fastapi_orders.tables import Base, Order, database_url
-
-ORDERS = jms.Queue("example orders")
+from jmsql.asyncio.domains import QueueRequestor
 
 
 class NewOrder(BaseModel):
@@ -25,12 +28,15 @@ class NewOrder(BaseModel):
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Connect, and make the tables."""
+    """Connect, make the tables, and handle messages for as long as the application runs."""
     engine = create_async_engine(database_url())
     async with engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
     app.state.sessions = async_sessionmaker(engine)
-    yield
+    async with jms.ConnectionFactory().create_connection() as app.state.connection:
+        await app.state.connection.start()
+        async with messaging.app.running(concurrency=4):
+            yield
     await engine.dispose()
 
 
@@ -58,3 +64,27 @@ async def show(reference: str, request: Request) -> dict[str, str]:
     if order is None:
         raise HTTPException(404, f"There is no order {reference!r}.")
     return {"reference": order.reference, "state": order.state}
+
+
+@app.get("/quotes/{goods}")
+async def ask(goods: str, request: Request) -> dict[str, Any] | None:
+    """Ask for a price: send a request, and wait for its reply."""
+    async with QueueRequestor(request.app.state.connection.create_session(), QUOTES) as requestor:
+        reply = await requestor.request(jms.TextMessage(goods), timeout=5)
+    if reply is None:
+        raise HTTPException(504, "Nobody has answered in time.")
+    return reply.get_body(dict)
+
+
+@app.get("/shipments")
+async def shipments(request: Request) -> StreamingResponse:
+    """Tell of each shipment as a server-sent event, for as long as the customer listens."""
+    connection: jms.Connection = request.app.state.connection
+
+    async def events() -> AsyncIterator[str]:
+        async with connection.create_session() as session, session.create_consumer(SHIPMENTS) as consumer:
+            yield ": what is shipped from now on\n\n"
+            async for message in consumer:
+                yield f"data: {message.get_body(str)}\n\n"
+
+    return StreamingResponse(events(), media_type="text/event-stream")

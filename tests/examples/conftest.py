@@ -25,12 +25,13 @@ ROOT = Path(__file__).parents[2]
 class Example:
     """How an example is started, each command by Python's ``-m``; `{port}` stands for a free port.
 
-    `destination` is where its messages go. With `has_courier`, a courier is called for express orders.
+    `destination` is where its messages go. Without a worker, the backend itself receives them. With `has_courier`, a
+    courier is called for express orders.
     """
 
     destination: Destination
     backend: str
-    worker: str
+    worker: str | None = None
     preparation: str | None = None
     has_courier: bool = False
 
@@ -38,8 +39,7 @@ class Example:
 EXAMPLES = {
     "fastapi_orders": Example(
         Queue("example orders"),
-        "uvicorn examples.fastapi_orders.backend:app --port {port}",
-        "examples.fastapi_orders.messaging:app",
+        "uvicorn examples.fastapi_orders.backend:app --timeout-graceful-shutdown 5 --port {port}",
     ),
     "flask_orders": Example(
         Topic("example orders placed"),
@@ -54,6 +54,9 @@ EXAMPLES = {
         "examples.django_orders.manage migrate",
     ),
 }
+
+
+WITH_WORKER = [name for name, example in EXAMPLES.items() if example.worker is not None]
 
 
 @pytest.fixture(params=EXAMPLES)

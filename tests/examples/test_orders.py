@@ -1,4 +1,4 @@
-"""The examples: web backends that take orders and send messages in the same transaction, and workers that ship them."""
+"""The examples: web backends that take orders, send messages in the same transaction, and ship them or have workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jmsql import ConnectionFactory, Topic
 from jmsql.admin import Administration
 from jmsql.testing import wait_for
 from tests.documentation import commands
-from tests.examples.conftest import EXAMPLES, Example
+from tests.examples.conftest import EXAMPLES, WITH_WORKER, Example
 
 RunWorker = Callable[[], AbstractContextManager[None]]
 
@@ -33,6 +33,7 @@ def count_sent(example: Example, jmsql_factory: ConnectionFactory) -> Callable[[
     return count
 
 
+@pytest.mark.parametrize("example", WITH_WORKER, indirect=True)
 def test_orders_are_placed_once_and_shipped(
     backend: httpx2.Client, worker: RunWorker, example: Example, count_sent: Callable[[], int]
 ) -> None:
@@ -58,6 +59,21 @@ def check_that_the_courier_is_called_for_express_orders_alone(backend: httpx2.Cl
     wait_for(lambda: backend.get(f"/orders/{references[True]}").json()["courier"], 30.0)
     wait_for(lambda: backend.get(f"/orders/{references[False]}").json()["state"] == "shipped", 30.0)
     assert backend.get(f"/orders/{references[False]}").json()["courier"] is False
+
+
+@pytest.mark.parametrize("example", ["fastapi_orders"], indirect=True)
+def test_a_backend_ships_what_it_takes_and_tells_of_it(backend: httpx2.Client) -> None:
+    references = [uuid.uuid4().hex for _ in range(2)]
+    with backend.stream("GET", "/shipments") as watching:
+        lines = filter(None, watching.iter_lines())
+        assert next(lines).startswith(":")
+        for reference, status in ((references[0], 201), (references[0], 409), (references[1], 201)):
+            assert backend.post("/orders", json={"reference": reference, "goods": "a kite"}).status_code == status
+        assert {next(lines), next(lines)} == {f"data: {reference}" for reference in references}
+        # The shipment and its announcement are one transaction.
+        states = [backend.get(f"/orders/{reference}").json()["state"] for reference in references]
+        assert states == ["shipped", "shipped"]
+    assert backend.get("/quotes/kite").json() == {"goods": "kite", "price": 20}
 
 
 def test_its_page_starts_it_as_it_is_tested(example: Example) -> None:

@@ -67,8 +67,8 @@ LISTINGS = (
     "history days",
 )
 
-# Options of spark-submit that the text names.
-FOREIGN_OPTIONS = {"--archives", "--py-files"}
+# Options of spark-submit and of uvicorn that the text names.
+FOREIGN_OPTIONS = {"--archives", "--py-files", "--timeout-graceful-shutdown"}
 
 
 @pytest.fixture

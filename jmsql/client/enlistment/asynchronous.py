@@ -30,6 +30,7 @@ class _AsyncpgTransaction(CallerTransaction):
     """A transaction on a connection of asyncpg, where each statement commits by itself unless one was begun."""
 
     def __init__(self, connection: asyncpg.Connection) -> None:
+        super().__init__(connection)
         self._connection = connection
 
     @property

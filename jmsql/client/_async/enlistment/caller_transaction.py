@@ -26,7 +26,14 @@ __all__ = ["CallerTransaction", "ConnectionTransaction", "PsycopgTransaction", "
 
 
 class CallerTransaction(ABC):
-    """A transaction that belongs to the caller, who alone commits it or rolls it back."""
+    """A transaction that belongs to the caller, who alone commits it or rolls it back.
+
+    Args:
+        owner: The connection or session that it is on.
+    """
+
+    def __init__(self, owner: Any) -> None:
+        self.owner: object = owner
 
     @property
     @abstractmethod
@@ -50,6 +57,7 @@ class PsycopgTransaction(CallerTransaction):
     """
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        super().__init__(connection)
         self._connection = connection
 
     @property
@@ -69,6 +77,7 @@ class ConnectionTransaction(CallerTransaction):
     """A transaction on a SQLAlchemy connection."""
 
     def __init__(self, connection: AsyncConnection) -> None:
+        super().__init__(connection)
         self._connection = connection
 
     @property
@@ -111,6 +120,7 @@ class SessionTransaction(CallerTransaction):
     """A transaction of a SQLAlchemy ORM session."""
 
     def __init__(self, session: AsyncSession) -> None:
+        super().__init__(session)
         self._session = session
 
     @property

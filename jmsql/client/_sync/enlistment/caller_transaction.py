@@ -22,7 +22,14 @@ __all__ = ["CallerTransaction", "ConnectionTransaction", "PsycopgTransaction", "
 
 
 class CallerTransaction(ABC):
-    """A transaction that belongs to the caller, who alone commits it or rolls it back."""
+    """A transaction that belongs to the caller, who alone commits it or rolls it back.
+
+    Args:
+        owner: The connection or session that it is on.
+    """
+
+    def __init__(self, owner: Any) -> None:
+        self.owner: object = owner
 
     @property
     @abstractmethod
@@ -46,6 +53,7 @@ class PsycopgTransaction(CallerTransaction):
     """
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        super().__init__(connection)
         self._connection = connection
 
     @property
@@ -65,6 +73,7 @@ class ConnectionTransaction(CallerTransaction):
     """A transaction on a SQLAlchemy connection."""
 
     def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
         self._connection = connection
 
     @property
@@ -92,6 +101,7 @@ class SessionTransaction(CallerTransaction):
     """A transaction of a SQLAlchemy ORM session."""
 
     def __init__(self, session: orm.Session) -> None:
+        super().__init__(session)
         self._session = session
 
     @property

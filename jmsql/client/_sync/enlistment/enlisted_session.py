@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 from jmsql.client._sync.session.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
@@ -49,20 +51,45 @@ _NO_QUEUE = 0
 _NOBODY = Publisher()
 """A publisher in the caller's transaction has no connection of jmsql's."""
 
-_notified: dict[Destination, float] = {}
+
+class _Notified(NamedTuple):
+    """When a destination was notified of, and in whose transaction."""
+
+    time: float
+    kind: type[CallerTransaction]
+    owner: weakref.ref[object] | None
+
+    @classmethod
+    def now(cls, transaction: CallerTransaction) -> _Notified:
+        owner: weakref.ref[object] | None = None
+        with contextlib.suppress(TypeError):  # a connection of asyncpg's pools has no weak references
+            owner = weakref.ref(transaction.owner)
+        return cls(time.monotonic(), type(transaction), owner)
+
+    def may_be_open_beside(self, transaction: CallerTransaction) -> bool:
+        """Whether its transaction may still be open, and is not the one given."""
+        if self.owner is None:
+            return True
+        owner = self.owner()
+        return owner is not None and owner is not transaction.owner and self.kind(owner).is_open
 
 
-def _notification_due(destination: Destination, interval: float) -> bool:
-    """Tell whether to notify of a destination now, and note that it is done.
+_last_notified: dict[Destination, _Notified] = {}
 
-    Args:
-        destination: What has new messages.
-        interval: Seconds between two notifications of it by this process.
+
+def _notification_due(destination: Destination, transaction: CallerTransaction, timings: Timings) -> bool:
+    """Tell whether to notify of a destination in a transaction, and note that it is done.
+
+    Notifying commits wait for each other. So the process has one for each destination at a time, unless that takes too
+    long: its transaction may also be open for something else.
     """
-    now = time.monotonic()
-    if now < _notified.get(destination, 0.0) + interval:
-        return False
-    _notified[destination] = now
+    last = _last_notified.get(destination)
+    if last is not None:
+        is_open = last.may_be_open_beside(transaction)
+        interval = timings.enlisted_notification_interval if is_open else timings.notification_interval
+        if time.monotonic() < last.time + interval:
+            return False
+    _last_notified[destination] = _Notified.now(transaction)
     return True
 
 
@@ -211,7 +238,7 @@ class EnlistedSession(AbstractSession):
                     raise
                 yield from queue_id(destination.name)
                 yield from send([message])
-        is_due = _notification_due(destination, self._timings.enlisted_notification_interval)
+        is_due = _notification_due(destination, self._transaction, self._timings)
         due = [destination.name] if is_due else []
         queues, topics = ([], due) if isinstance(destination, Topic) else (due, [])
         yield from notify_sent(queues, topics, delayed=message.jms_delivery_time is not None)
