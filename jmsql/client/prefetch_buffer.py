@@ -204,6 +204,14 @@ class PrefetchBuffer:
         self.prefetch.used()
         return self._rows.popleft()
 
+    def next_fresh(self) -> MessageRow | None:
+        """Do what `next` does if `drop_stale` surely keeps the message, since it never expires; else return None."""
+        rows = self._rows
+        if not rows or rows[0].jms_expiration is not None or self._changes_seen != self._changes.count:
+            return None
+        self.prefetch.used()
+        return rows.popleft()
+
     def drop_stale(self) -> list[MessageRow]:
         """Hold the next messages no more if they expired, or the queue changed, since they were fetched.
 

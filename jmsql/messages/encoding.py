@@ -54,7 +54,9 @@ def decode_message(
         acknowledger: What `acknowledge` calls; None if there is nothing to do.
         delivery_time: JMSDeliveryTime in milliseconds since the epoch, 0 if it is not known.
     """
-    message = _CLASSES[encoded.message_type].decode(encoded, delivery_count, acknowledger)
+    kind = _CLASSES[encoded.message_type]
+    message = kind.__new__(kind)
+    message.restore(encoded, delivery_count, acknowledger)
     message.jms_message_id = message_id
     message.jms_timestamp = timestamp
     message.jms_expiration = expiration

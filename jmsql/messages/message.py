@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from jmsql.destinations import Destination, parse_destination
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException, MessageNotWriteableException
@@ -232,28 +232,20 @@ class Message(PropertyAccess):
             bytes_body,
         )
 
-    @classmethod
-    def decode(cls, encoded: EncodedMessage, delivery_count: int, acknowledger: Callable[[], Any] | None) -> Self:
-        """Make a received message of what is stored; of the headers that a send sets, it has none yet.
+    def restore(self, encoded: EncodedMessage, delivery_count: int, acknowledger: Callable[[], Any] | None) -> None:
+        """Become a received message, of what is stored; of the headers that a send sets, it has none yet.
 
         Args:
             encoded: What is stored.
             delivery_count: JMSXDeliveryCount.
             acknowledger: What `acknowledge` calls; None if there is nothing to do.
         """
-        message = cls.__new__(cls)
-        cls._restore(message, encoded, delivery_count, acknowledger)
-        return message
-
-    def _restore(self, encoded: EncodedMessage, delivery_count: int, acknowledger: Callable[[], Any] | None) -> None:
-        correlation_id = encoded.correlation_id
-        self._correlation_id = from_postgresql(correlation_id) if correlation_id is not None else None
-        self._reply_to = encoded.reply_to
-        kind = encoded.type
-        self._type = from_postgresql(kind) if kind is not None else None
+        _, correlation_id, self._reply_to, kind, properties, property_types, *_ = encoded
+        self._correlation_id = None if correlation_id is None else from_postgresql(correlation_id)
+        self._type = None if kind is None else from_postgresql(kind)
         self._acknowledger = acknowledger
         self._property_values = None
-        self._received_properties = ReceivedProperties(encoded.properties, encoded.property_types, delivery_count)
+        self._received_properties = ReceivedProperties(properties, property_types, delivery_count)
         self._restore_body(encoded)
 
     # Within

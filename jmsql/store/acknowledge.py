@@ -13,7 +13,7 @@ from jmsql.store.history_statements import RECORDED, history
 from jmsql.store.message_key import MessageKey, key_parameters
 from jmsql.store.receive import dequeue_statement, next_messages
 from jmsql.store.redelivery import Release, release
-from jmsql.store.rows import MessageRow, array_literal
+from jmsql.store.rows import MessageRow, array_literal, integers_literal
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, row_count, rows, value
 
 __all__ = ["Client", "Recipient", "present"]
@@ -158,7 +158,7 @@ class Recipient:
             statement = acknowledge_with_history
         else:
             statement = acknowledge
-        return statement.bind(key_parameters(keys), claim_ids=array_literal(claim_ids))
+        return statement.bind(key_parameters(keys), claim_ids=integers_literal(claim_ids))
 
     def release(self, releases: Sequence[Release]) -> Steps[None]:
         """Release messages."""

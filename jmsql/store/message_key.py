@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jmsql.store.rows import array_literal
+from jmsql.store.rows import integers_literal
 
 __all__ = ["GroupKey", "MessageKey", "key_parameters"]
 
@@ -33,7 +33,7 @@ def key_parameters(keys: Sequence[MessageKey]) -> dict[str, str]:
     """Turn keys into the parameters that statements on many messages have."""
     queue_ids, inverse_priorities, sequences, _ = zip(*keys, strict=True)
     return {
-        "queue_ids": array_literal(queue_ids),
-        "inverse_priorities": array_literal(inverse_priorities),
-        "sequences": array_literal(sequences),
+        "queue_ids": integers_literal(queue_ids),
+        "inverse_priorities": integers_literal(inverse_priorities),
+        "sequences": integers_literal(sequences),
     }

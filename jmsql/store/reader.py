@@ -105,10 +105,11 @@ class QueueReader:
         return (yield from highest_sequences(self.queue_id))
 
     def _passed(self, rows: Sequence[MessageRow], highest: Sequence[int], limit: int) -> None:
-        lowest = self._bounds.lowest
-        for row in rows:
-            if row.group_hash is not None and row.sequence < lowest[row.inverse_priority]:
-                self._freed.add(row.group_hash)  # the scan will not come to what follows
-        self._bounds.passed((row.inverse_priority, row.sequence) for row in rows)
+        if self._has_groups:
+            lowest = self._bounds.lowest
+            for row in rows:
+                if row.group_hash is not None and row.sequence < lowest[row.inverse_priority]:
+                    self._freed.add(row.group_hash)  # the scan will not come to what follows
+        self._bounds.passed([row[:2] for row in rows])
         if len(rows) < limit:
             self._bounds.passed(enumerate(highest))

@@ -20,7 +20,7 @@ from jmsql.store.candidates import (
 from jmsql.store.columns import BODY_COLUMNS, message_columns
 from jmsql.store.dequeue import GroupScan
 from jmsql.store.history_statements import RECORDED, history
-from jmsql.store.rows import MessageRow, array_literal
+from jmsql.store.rows import MessageRow, array_literal, integers_literal
 from jmsql.store.selection import and_chosen
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, records, rows, value
 
@@ -138,7 +138,7 @@ def next_messages(
         more["place_sequences"] = array_literal(sequence for _, sequence in groups.places)
         more["place_limit"] = groups.limit
         more["own_claims"] = array_literal(groups.own_claims)
-    return statement.bind(more, queue_id=queue_id, lowest=array_literal(lowest), limit=limit)
+    return statement.bind(more, queue_id=queue_id, lowest=integers_literal(lowest), limit=limit)
 
 
 def browse(queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> Query[list[MessageRow]]:

@@ -33,6 +33,8 @@ __all__ = [
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
+_INDENTATION = re.compile(r"\s*\n\s*")
+
 
 class Result(NamedTuple):
     """What a statement brought.
@@ -69,12 +71,15 @@ class Statement(Generic[T_co]):
         return Query(self, {**self.parameters, **(parameters or {}), **more})
 
     def encoded(self, schema: str) -> bytes:
-        """Return the SQL for a schema. The same bytes each time, by which psycopg recognises what it has prepared."""
+        """Return the SQL for a schema. The same bytes each time, by which psycopg recognises what it has prepared.
+
+        Without indentation: psycopg reads the placeholders of statements longer than 4,096 bytes again each time.
+        """
         found = self._encoded.get(schema)
         if found is None:
             written = schema.replace("%", "%%")  # psycopg reads placeholders in it
             channel = "'" + written.replace("'", "''") + "'"
-            text = fill(self.text, schema=quote_identifier(written), channel=channel)
+            text = fill(_INDENTATION.sub("\n", self.text), schema=quote_identifier(written), channel=channel)
             found = self._encoded[schema] = in_schema(text, written).encode()
         return found
 

@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 
 from jmsql.store.connection_settings import outlives_transaction
+from jmsql.store.prepared_statements import PreparedStatements
 from jmsql.store.savepoints import SavepointCommand, SavepointStep, read_savepoint_step
 
 __all__ = ["StatementListener", "WatchedConnection"]
@@ -26,6 +27,11 @@ class WatchedConnection(psycopg.AsyncConnection[Any]):
     """
 
     _listener: StatementListener | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.prepared_statements = PreparedStatements()
+        """What was prepared beside psycopg."""
 
     has_changed_settings = False
     """Whether a statement that was heard of looked as if it left something on the connection: a role, or a lock."""

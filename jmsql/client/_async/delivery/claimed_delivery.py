@@ -80,6 +80,20 @@ class ClaimedDelivery:
             queue_id, selector, lowest, limit, self._claimant().connection_id, self._visibility_timeout, groups
         )
 
+    def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        if not (self._claimant().is_certain and self._redelivery.knows_no_rules(buffer)):
+            return None
+        row = buffer.next_fresh()
+        if row is not None:
+            self._note(buffer, buffer.key(row), row)
+        return row
+
+    def _note(self, buffer: PrefetchBuffer, key: MessageKey, row: MessageRow) -> None:
+        """Note that a message is delivered."""
+        self._delivered.append((buffer, key, row))
+        if buffer.claimed_for is not None:
+            self._extended.append(ExtendedClaim(key, row.handle, buffer.claimed_for))
+
     async def next(self, buffer: PrefetchBuffer, accept: Accept | None = None) -> MessageRow | None:
         while True:
             row = await self.next_held(buffer)
@@ -103,9 +117,7 @@ class ClaimedDelivery:
             if rules is not None and rules.is_exhausted(key, row.delivery_count or 0):
                 await self._give_up([Release(key, row.handle, dead_letter_queue_id=rules.dead_letter_queue_id)])
                 continue
-            self._delivered.append((buffer, key, row))
-            if buffer.claimed_for is not None:
-                self._extended.append(ExtendedClaim(key, row.handle, buffer.claimed_for))
+            self._note(buffer, key, row)
             return row
         return None
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import psycopg
 
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency.tasks import finished
 from jmsql.store.counts import Counts
+from jmsql.store.errors import is_connection_lost, translate
 from jmsql.store.message_key import MessageKey
 from jmsql.store.receive import Fetch
 from jmsql.store.rows import MessageRow
 
 if TYPE_CHECKING:
     from jmsql.client._async.database.session_runner import SessionRunner
+    from jmsql.store._async.implicit_transaction import ImplicitTransaction
     from jmsql.store.acknowledge import Recipient
     from jmsql.store.statement import Query, Steps
 
@@ -28,6 +33,7 @@ __all__ = [
     "count_outcome",
 ]
 
+logger = logging.getLogger("jmsql")
 
 T = TypeVar("T")
 
@@ -55,6 +61,9 @@ class Delivery(Protocol):
     @property
     def operation(self) -> Fetch:
         """The store's operation that hands out messages."""
+
+    def take_held(self, buffer: PrefetchBuffer, /) -> MessageRow | None:
+        """Return the next message that was fetched before, now delivered, if nobody has to be asked about it."""
 
     async def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none."""
@@ -98,28 +107,44 @@ class ImmediateDelivery:
         self._announce = announce
         self.operation: Fetch = connection.recipient.dequeue
 
+    def take_held(self, _: PrefetchBuffer) -> None:
+        """Return None: nothing is fetched before it is wanted."""
+
     async def next(self, buffer: PrefetchBuffer, accept: Accept | None = None) -> MessageRow | None:
         return await finished(self._dequeue(buffer, accept))
 
     async def _dequeue(self, buffer: PrefetchBuffer, accept: Accept | None) -> MessageRow | None:
-        rows: list[MessageRow] = []
+        transaction = await self._connection.begin_implicitly()
+        rows = await transaction.run(buffer.fetch(1))
+        row = rows[0] if rows else None
         try:
-            async with self._connection.receiving() as received:
-                rows = await self._connection.run(buffer.fetch(1))
-                if rows:
-                    received()
-                    if accept is not None:
-                        accept(rows[0])
+            if row is not None and accept is not None:
+                try:
+                    accept(row)
+                except BaseException:
+                    await transaction.roll_back()
+                    raise
+            await self._commit(transaction, row)
         except BaseException:
-            if rows:  # it is on its queue again, and others have passed over it
-                self._tell_of_return(buffer, rows[0])
+            if row is not None:  # it is on its queue again, and others have passed over it
+                self._tell_of_return(buffer, row)
             raise
-        if not rows:
-            return None
-        count_outcome([(buffer, rows[0])], "acknowledged")
-        if rows[0].group_hash is not None:
-            self._tell_of_return(buffer, rows[0])
-        return rows[0]
+        if row is not None:
+            count_outcome([(buffer, row)], "acknowledged")
+            if row.group_hash is not None:
+                self._tell_of_return(buffer, row)
+        return row
+
+    @staticmethod
+    async def _commit(transaction: ImplicitTransaction, row: MessageRow | None) -> None:
+        """Commit; if the connection breaks then, nobody knows the outcome: better delivered twice than lost."""
+        try:
+            await transaction.commit()
+        except psycopg.Error as error:
+            failure = translate(error, "receiving")
+            if row is None or not is_connection_lost(error):
+                raise failure from error
+            logger.warning("%s The message is delivered, and may come again.", failure)
 
     def _tell_of_return(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
         key = buffer.key(row)
@@ -135,7 +160,9 @@ def count_outcome(delivered: Iterable[tuple[PrefetchBuffer, MessageRow]], outcom
     """Count deliveries that have ended."""
     counts: dict[PrefetchBuffer, list[int]] = {}
     for buffer, row in delivered:
-        count = counts.setdefault(buffer, [0, 0])
+        count = counts.get(buffer)
+        if count is None:
+            count = counts[buffer] = [0, 0]
         count[0] += 1
         if row.delivery_count:
             count[1] += 1

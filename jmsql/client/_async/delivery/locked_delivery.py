@@ -66,6 +66,22 @@ class LockedDelivery:
         """Whether the transaction has received anything."""
         return bool(self._delivered)
 
+    def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        if self._database.is_lent or not self._redelivery.knows_no_rules(buffer):
+            return None
+        row = buffer.next_fresh()
+        if row is not None:
+            self._note(buffer, buffer.key(row), row)
+        return row
+
+    def _note(self, buffer: PrefetchBuffer, key: MessageKey, row: MessageRow) -> None:
+        """Note that a message is delivered."""
+        self._undeleted.append(row)
+        self._undeleted_from.add(buffer.queue_id)
+        if row.delivery_count is not None:
+            self._recorded.append(key)
+        self._delivered[key] = buffer, row
+
     async def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none."""
         if not self._database.is_lent:
@@ -102,11 +118,9 @@ class LockedDelivery:
                     await self._mark_exhausted(key, rules)
                     continue
                 await self._record(buffer, row, rules)
-            self._undeleted.append(row)
-            self._undeleted_from.add(buffer.queue_id)
-            if row.delivery_count is not None or rules is not None:
-                self._recorded.append(key)
-            self._delivered[key] = buffer, row
+                if row.delivery_count is None:
+                    self._recorded.append(key)
+            self._note(buffer, key, row)
             return row
         return None
 
@@ -167,8 +181,9 @@ class LockedDelivery:
             The rest, which is unlocked, and what was delivered of groups, which are free again.
         """
         count_outcome(self._delivered.values(), "acknowledged")
-        for key in self._delivered:
-            self._claims.pop(key, None)
+        if self._claims:
+            for key in self._delivered:
+                self._claims.pop(key, None)
         freed = [(buffer, key) for key, (buffer, _) in self._delivered.items() if key.group_hash is not None]
         for buffer, key in freed:
             buffer.returned(key)

@@ -129,7 +129,7 @@ class Receiving(ReceiveOperations):
         self._transaction.check_usable()
         state.check_no_message_listener()
         deadline = None if timeout is None else time.monotonic() + timeout
-        poll = PollInterval(client.timings)
+        poll: PollInterval | None = None
         while True:
             news = state.notifications.count
             async with state.lock:
@@ -137,14 +137,25 @@ class Receiving(ReceiveOperations):
                     return None
                 started = client.started
                 if started and self._transaction.is_usable:
-                    async with state.database.looking():
+                    message = self._acknowledgement.take_held(consumer) if check is None else None
+                    if message is not None:
+                        return message
+                    turn = state.database.turn
+                    if turn is not None:
+                        await turn.acquire()
+                    try:
                         with uninterrupted():
                             message = await self._acknowledgement.next(consumer, check)
                         if message is not None:
                             return message
                         await state.database.pause()
+                    finally:
+                        if turn is not None:
+                            turn.release()
             if state.closed or client.closed:
                 return None  # a listener gets what is there, and does not make close() wait for what may come
+            if poll is None:
+                poll = PollInterval(client.timings)
             pause = poll.next() if started else client.start_reminder.look(consumer)
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:

@@ -239,10 +239,13 @@ class TransactedAcknowledgement(Acknowledgement):
         self._transaction = transaction
 
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
+        message: Message | None = None
         try:
-            return await super().next(consumer, check)
+            message = await super().next(consumer, check)
         finally:
-            await self._transaction.end_unused()
+            if message is None:
+                await self._transaction.end_unused()
+        return message
 
     async def flush(self) -> None:
         await self._locked.flush()

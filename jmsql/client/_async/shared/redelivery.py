@@ -31,6 +31,8 @@ __all__ = ["FailedDelivery", "Redelivery"]
 
 logger = logging.getLogger("jmsql")
 
+_NEVER: tuple[float, QueuePolicy | None] = 0.0, None
+
 
 class FailedDelivery(NamedTuple):
     """A delivery that was in vain.
@@ -71,7 +73,7 @@ class Redelivery:
         self._destinations = destinations
         self._control = control
         self._refresh_interval = refresh_interval
-        self._policies: dict[int, tuple[float, QueuePolicy]] = {}
+        self._policies: dict[int, tuple[float, QueuePolicy | None]] = {}
 
     async def rules_of(self, policy: RedeliveryPolicy) -> Rules:
         """Return what a consumer's own policy means; its dead-letter queue is made if need be."""
@@ -92,6 +94,18 @@ class Redelivery:
         of_queue = (await self._of_queue(buffer.queue_id)).rules
         return own.default if of_queue is None else of_queue
 
+    def knows_no_rules(self, buffer: PrefetchBuffer) -> bool:
+        """Tell whether it is known, without asking the server, that nothing holds for failed deliveries."""
+        own = buffer.policy
+        looked_up, found = self._policies.get(buffer.queue_id, _NEVER)
+        return (
+            found is not None
+            and found.rules is None
+            and own.rules is None
+            and own.default is None
+            and time.monotonic() < looked_up + self._refresh_interval
+        )
+
     async def visibility_timeout(self, buffer: PrefetchBuffer) -> float | None:
         """Return for how many seconds messages are claimed; None: for as long as the client lives."""
         own = buffer.policy.visibility_timeout
@@ -99,7 +113,7 @@ class Redelivery:
 
     async def _of_queue(self, queue_id: int) -> QueuePolicy:
         now = time.monotonic()
-        looked_up, found = self._policies.get(queue_id, (0.0, None))
+        looked_up, found = self._policies.get(queue_id, _NEVER)
         if found is None or now >= looked_up + self._refresh_interval:
             found = await self._side.run(policy, queue_id)
             self._policies[queue_id] = now, found

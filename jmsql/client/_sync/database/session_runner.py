@@ -15,8 +15,9 @@ from sqlalchemy import event
 
 from jmsql.client._sync.database.pool import ConnectionPool, driver_connection, synchronous
 from jmsql.client._sync.database.watched_connection import StatementListener, WatchedConnection
-from jmsql.concurrency.threads import sleep
+from jmsql.concurrency.threads import Lock, sleep
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
+from jmsql.store._sync.implicit_transaction import ImplicitTransaction
 from jmsql.store._sync.runner import PsycopgRunner, Runner
 from jmsql.store.acknowledge import Client, Recipient
 from jmsql.store.engine import LENT
@@ -126,10 +127,10 @@ class SessionRunner(Runner):
         self._shares_connections = True
         self._pool.keep_one_more()
 
-    def looking(self) -> contextlib.AbstractContextManager[object]:
-        """Return what encloses a look for messages, so that sessions which share connections take turns."""
-        is_shared = self._shares_connections and self._connection is None
-        return self._pool.looking if is_shared else contextlib.nullcontext()
+    @property
+    def turn(self) -> Lock | None:
+        """What is held during a look for messages, so that sessions which share connections take turns, if it does."""
+        return self._pool.looking if self._shares_connections and self._connection is None else None
 
     def pause(self) -> None:
         """Release the connection to its pool, if it is one to be shared and no transaction is open."""
@@ -332,51 +333,13 @@ class SessionRunner(Runner):
         else:
             self.rollback()
 
-    @contextlib.contextmanager
-    def receiving(self) -> Iterator[Callable[[], None]]:
-        """Run statements in a transaction of their own, whose commit may fail unnoticed once something was received.
-
-        Yields a callable that notes that a message was received. If the connection breaks in the commit after that,
-        nobody knows whether it took effect, and the message is better delivered twice than lost. If the block raises
-        an exception after that, nothing was received.
-        """
-        received = False
-
-        def note() -> None:
-            nonlocal received
-            received = True
-
+    def begin_implicitly(self) -> ImplicitTransaction:
+        """Return a transaction for statements that are to commit together, in a session that is not transacted."""
         self.begin()
-        assert self._driver_connection is not None
-        try:
-            # What a pipeline sends is one transaction, and its end commits. So the message is here before the commit
-            # is asked for, and yet there are but two round trips.
-            with self._driver_connection.pipeline():
-                try:
-                    yield note
-                except BaseException:
-                    if received:
-                        received = False
-                        self._undo_in_pipeline(self._driver_connection)
-                    raise
-        except psycopg.Error as error:
-            failure = translate(error, "receiving")
-            if not (received and is_connection_lost(error)):
-                raise failure from error
-            logger.warning("%s The message is delivered, and may come again.", failure)
-
-    @staticmethod
-    def _undo_in_pipeline(connection: psycopg.Connection[Any]) -> None:
-        """Roll back what a pipeline has done so far, whose end would commit it otherwise."""
-        # Else psycopg, on seeing the rollback, would have the server forget its prepared statements, which in a
-        # pipeline it does too late: after it has prepared the next one.
-        threshold, connection.prepare_threshold = connection.prepare_threshold, None
-        try:
-            with contextlib.suppress(psycopg.Error):  # a connection that is lost has rolled back
-                connection.execute("begin")  # makes the transaction one that can be ended
-                connection.execute("rollback")
-        finally:
-            connection.prepare_threshold = threshold
+        driver = self._driver_connection
+        assert isinstance(driver, WatchedConnection)
+        prepared = None if driver.prepare_threshold is None else driver.prepared_statements
+        return ImplicitTransaction(driver, self.schema, prepared)
 
     def interrupt(self, timeout: float) -> None:
         """Interrupt the statement that runs, if one does.

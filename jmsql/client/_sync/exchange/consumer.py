@@ -247,7 +247,10 @@ class MessageConsumer:
             JMSException: The server could not be asked.
         """
         self._check_no_listener()
-        return self._receive(None if timeout is None else seconds(timeout, "timeout"))
+        wait = None if timeout is None else seconds(timeout, "timeout")
+        if instrumentation.active is None:
+            return self._session.receive(self._state, wait, None)
+        return self._receive(wait)
 
     def receive_no_wait(self) -> Message | None:
         """Return the next message if one is there now, else None."""

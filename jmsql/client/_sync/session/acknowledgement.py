@@ -42,6 +42,11 @@ class Acknowledgement(ABC):
         """Return how a consumer's messages come; None: those of one without a listener."""
         return self.to_listeners
 
+    def take_held(self, consumer: ConsumerState) -> Message | None:
+        """Do what `next` does if the message was fetched before and nobody has to be asked about it, else nothing."""
+        row = self.delivery(consumer).take_held(consumer.buffer)
+        return None if row is None else self.message(consumer, row)
+
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         """Return the consumer's next message as delivered, if there is one now.
 
@@ -170,6 +175,9 @@ class AutoAcknowledgement(OwnAcknowledgement):
 
 class DupsOkAcknowledgement(OwnAcknowledgement):
     """DUPS_OK: messages are acknowledged together, once there are many or no other comes."""
+
+    def take_held(self, consumer: ConsumerState) -> Message | None:
+        return None if self._claimed.acknowledgement_due else super().take_held(consumer)
 
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         if self._claimed.acknowledgement_due:

@@ -236,10 +236,13 @@ class TransactedAcknowledgement(Acknowledgement):
         self._transaction = transaction
 
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
+        message: Message | None = None
         try:
-            return super().next(consumer, check)
+            message = super().next(consumer, check)
         finally:
-            self._transaction.end_unused()
+            if message is None:
+                self._transaction.end_unused()
+        return message
 
     def flush(self) -> None:
         self._locked.flush()
