@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from jmsql.destinations import Destination, Topic
 from jmsql.store.send import publish, send
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from jmsql.store.rows import OutgoingMessage
     from jmsql.store.send import Publisher
     from jmsql.store.statement import Steps
@@ -26,48 +31,71 @@ class News(NamedTuple):
         delayed: Whether some of it is delivered later.
     """
 
-    destinations: dict[Destination, int]
+    destinations: Mapping[Destination, int]
     delayed: bool
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """Messages to one destination that were sent one after the other, all of them delayed or none."""
+
+    destination: Destination
+    delayed: bool
+    messages: list[OutgoingMessage] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def batch(self) -> tuple[Topic | None, bool]:
+        """What it goes to the server with: all that is for queues, or for the same topic; what is delayed apart."""
+        return self.destination if isinstance(self.destination, Topic) else None, self.delayed
 
 
 class SendBuffer:
     """Collects a transaction's messages, so that they travel in batches."""
 
     def __init__(self) -> None:
-        self._messages: list[tuple[Destination, OutgoingMessage]] = []
+        self._runs: list[_Run] = []
+        self._count = 0
         self._bytes = 0
-        self._destinations: dict[Destination, int] = {}
-        self._has_delayed = False
+        self._inserted = Counter[Destination]()
+        self._has_inserted_delayed = False
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return self._count
 
     @property
     def is_full(self) -> bool:
         """Whether enough is collected for a batch."""
-        return len(self._messages) >= _MOST_MESSAGES or self._bytes >= _MOST_BYTES
+        return self._count >= _MOST_MESSAGES or self._bytes >= _MOST_BYTES
 
     @property
-    def destinations(self) -> dict[Destination, int]:
-        """The destinations that the transaction has sent to, and how many messages."""
-        return self._destinations
+    def destinations(self) -> set[Destination]:
+        """The destinations that the transaction has sent to."""
+        return {*self._inserted, *(run.destination for run in self._runs)}
 
     def clear(self) -> None:
         """Forget the messages that are collected."""
-        for destination, _ in self._messages:
-            self._destinations[destination] -= 1
-            if not self._destinations[destination]:
-                del self._destinations[destination]
-        self._messages.clear()
-        self._bytes = 0
+        self._runs.clear()
+        self._count = self._bytes = 0
 
-    def add(self, destination: Destination, message: OutgoingMessage) -> None:
-        """Collect a message."""
-        self._messages.append((destination, message))
-        self._bytes += message.size
-        self._destinations[destination] = self._destinations.get(destination, 0) + 1
-        if message.jms_delivery_time is not None:
-            self._has_delayed = True
+    def add(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
+        """Collect a message.
+
+        Args:
+            destination: Where it goes.
+            message: The message.
+            size: About how many bytes it has.
+        """
+        delayed = message.jms_delivery_time is not None
+        run = self._runs[-1] if self._runs else None
+        # Most messages go where the one before has gone; comparing destinations takes longer.
+        if run is None or run.destination is not destination or run.delayed is not delayed:
+            run = _Run(destination, delayed)
+            self._runs.append(run)
+        run.messages.append(message)
+        run.size += size
+        self._count += 1
+        self._bytes += size
 
     def flush(self, publisher: Publisher, *, flush: bool = True) -> Steps[None]:
         """Insert what is collected, in the open transaction. Each destination gets its messages in their order.
@@ -78,31 +106,29 @@ class SendBuffer:
             publisher: Who sends.
             flush: False lets the transaction commit without waiting for the disk.
         """
-        batches: dict[tuple[Topic | None, bool], list[OutgoingMessage]] = {}
-        for destination, message in self._messages:
-            batches.setdefault(_batch(destination, message), []).append(message)
-        try:
-            for batch in list(batches):
-                topic, _ = batch
-                if topic is None:
-                    yield from send(batches[batch], flush=flush)
-                else:
-                    yield from publish(topic, batches[batch], publisher, flush=flush)
-                del batches[batch]
-        finally:
-            self._messages = [each for each in self._messages if _batch(*each) in batches] if batches else []
-            self._bytes = sum(message.size for _, message in self._messages)
+        batches: dict[tuple[Topic | None, bool], list[_Run]] = {}
+        for run in self._runs:
+            batches.setdefault(run.batch, []).append(run)
+        for (topic, _), runs in batches.items():
+            messages = list(chain.from_iterable(run.messages for run in runs))
+            if topic is None:
+                yield from send(messages, flush=flush)
+            else:
+                yield from publish(topic, messages, publisher, flush=flush)
+            self._were_inserted(runs)
+
+    def _were_inserted(self, runs: list[_Run]) -> None:
+        for run in runs:
+            self._runs.remove(run)
+            self._count -= len(run.messages)
+            self._bytes -= run.size
+            self._inserted[run.destination] += len(run.messages)
+            self._has_inserted_delayed |= run.delayed
 
     def ended(self) -> News:
         """Forget the transaction, and return what it has sent."""
-        news = News(self._destinations, self._has_delayed)
-        self._destinations = {}
-        self._has_delayed = False
-        self._messages.clear()
-        self._bytes = 0
+        news = News(self._inserted, self._has_inserted_delayed)
+        self._inserted = Counter()
+        self._has_inserted_delayed = False
+        self.clear()
         return news
-
-
-def _batch(destination: Destination, message: OutgoingMessage) -> tuple[Topic | None, bool]:
-    """Tell which messages go to the server together: those to queues, or those to one topic; delayed ones apart."""
-    return destination if isinstance(destination, Topic) else None, message.jms_delivery_time is not None

@@ -52,35 +52,28 @@ class OutgoingMessage(NamedTuple):
     bytes_body: bytes | None
     jms_delivery_time: int | None = None
 
-    @property
-    def size(self) -> int:
-        """About how many bytes the message has: each character counts as one."""
-        return sum(map(len, filter(None, self._contents)))
+    def checked_size(self) -> int:
+        """Return about how many bytes the message has: each character counts as one.
 
-    def check_size(self) -> None:
-        """Make sure that PostgreSQL can take the message; beyond its limit it would end the connection.
+        PostgreSQL can take the message; beyond its limit it would end the connection.
 
         Raises:
             JMSException: Body, properties and headers together are larger than 256 MiB.
         """
-        if self.size <= LARGEST_MESSAGE // _MOST_BYTES_OF_A_CHARACTER:
-            return
-        size = sum(
-            len(part) if isinstance(part, bytes) or part.isascii() else len(part.encode())
-            for part in self._contents
-            if part is not None
-        )
-        if size > LARGEST_MESSAGE:
-            raise JMSException(
-                f"The message has {size:,} bytes; at most {LARGEST_MESSAGE:,} are allowed. "
-                "Store its content elsewhere and send a reference.",
-                "54000",
+        about = sum(map(len, filter(None, self[7:16])))  # what the application determines the length of
+        if about > LARGEST_MESSAGE // _MOST_BYTES_OF_A_CHARACTER:
+            size = sum(
+                len(part) if isinstance(part, bytes) or part.isascii() else len(part.encode())
+                for part in self[7:16]
+                if part is not None
             )
-
-    @property
-    def _contents(self) -> tuple[str | bytes | None, ...]:
-        """What the application determines the length of."""
-        return self[7:16]
+            if size > LARGEST_MESSAGE:
+                raise JMSException(
+                    f"The message has {size:,} bytes; at most {LARGEST_MESSAGE:,} are allowed. "
+                    "Store its content elsewhere and send a reference.",
+                    "54000",
+                )
+        return about
 
 
 class MessageRow(NamedTuple):
@@ -180,6 +173,6 @@ def send_parameters(messages: Sequence[OutgoingMessage]) -> dict[str, str | byte
     A column without any value goes as a null instead of an array of nulls, which unnest fills up.
     """
     return {
-        name: None if not any(value is not None for value in values) else array_literal(values)
+        name: None if values.count(None) == len(values) else array_literal(values)
         for (name, _), values in zip(DELAYED_COLUMNS, zip(*messages, strict=True), strict=True)
     }

@@ -5,22 +5,39 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from jmsql.destinations import TemporaryTopic, Topic
 from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException
 from jmsql.postgresql_text import from_postgresql, optional_to_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.columns import BODY_COLUMNS, DELAYED_COLUMNS, SEND_COLUMNS, outgoing_messages
+from jmsql.store.copy_format import copied_rows
 from jmsql.store.notification import DELAYED_CHANNEL, notify
-from jmsql.store.rows import OutgoingMessage, send_parameters, single_send_parameters
-from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, fill, nothing, row_count
+from jmsql.store.rows import OutgoingMessage, array_literal, send_parameters, single_send_parameters
+from jmsql.store.statement import (
+    CannotCopyError,
+    Query,
+    Result,
+    SqlFile,
+    Statement,
+    Steps,
+    column,
+    fill,
+    nothing,
+    row_count,
+)
 from jmsql.store.temporary_destinations import require_temporary
 
 __all__ = ["Publisher", "known_selectors", "notify_sent", "publish", "publish_statement", "publish_with", "send"]
 
+T = TypeVar("T")
+
 _SHARED_SIZE = 2000
 """Bytes of a body from which on it is stored once for all subscriptions. PostgreSQL puts larger ones aside anyway."""
+
+_FEWEST_COPIED = 50
+"""From how many messages on they are copied. Copying takes two round trips more, and less work for each message."""
 
 _sql = SqlFile("send")
 _destinations = SqlFile("destinations")
@@ -43,13 +60,17 @@ def _insert_one() -> str:
     return fill(_sql["send_one"], columns=", ".join(types), values=values)
 
 
-def _flushing(name: str, text: str) -> dict[bool, Statement[int]]:
-    """Return a statement that inserts messages, by whether its commit waits for the disk."""
+def _flushing(name: str, text: str, decode: Callable[[Result], T]) -> dict[bool, Statement[T]]:
+    """Return a statement, by whether the commit waits for the disk."""
     without = fill(f"{_sql['no_flush']} {text}", waiting="commit cross join ")
     return {
-        True: Statement(name, fill(text, waiting=""), "sending", row_count),
-        False: Statement(f"{name}_without_flush", without, "sending", row_count),
+        True: Statement(name, fill(text, waiting=""), "sending", decode),
+        False: Statement(f"{name}_without_flush", without, "sending", decode),
     }
+
+
+def _ids_by_name(result: Result) -> dict[str, int]:
+    return dict(result.rows)
 
 
 _one = _insert_one()
@@ -62,8 +83,13 @@ _send_one = {
         row_count,
     ),
 }
-_send = _flushing("send", _insert("message", SEND_COLUMNS))
-_send_later = _flushing("send_later", _insert("delayed_message", DELAYED_COLUMNS))
+_send = _flushing("send", _insert("message", SEND_COLUMNS), row_count)
+_send_later = _flushing("send_later", _insert("delayed_message", DELAYED_COLUMNS), row_count)
+_tables = {False: "jmsql_internal.message", True: "jmsql_internal.delayed_message"}
+_queues_to_copy_to = {
+    delayed: _flushing("queues_to_copy_to", fill(_sql["queues_to_copy_to"], table=table), _ids_by_name)
+    for delayed, table in _tables.items()
+}
 _notify_queues = _destinations.statement("notify_queues", "notifying", nothing)
 _notify_topics = _destinations.statement("notify_topics", "notifying", nothing)
 
@@ -79,10 +105,44 @@ def send(messages: Sequence[OutgoingMessage], *, flush: bool = True) -> Steps[No
         InvalidDestinationException: A queue does not exist.
         JMSException: PostgreSQL refused.
     """
-    sent = yield from insertion(messages, flush=flush)
+    sent = 0
+    if len(messages) >= _FEWEST_COPIED:
+        sent = yield from _copy(messages, flush=flush)
+    if not sent:
+        sent = yield from insertion(messages, flush=flush)
     if sent != len(messages):
         names = ", ".join(sorted({message.destination for message in messages}))
         raise InvalidDestinationException(f"Nothing was sent, since one of these queues does not exist: {names}.")
+
+
+def _copy(messages: Sequence[OutgoingMessage], *, flush: bool) -> Steps[int]:
+    """Copy messages into their table, and return how many: none where an INSERT is needed, or a queue is missing."""
+    delayed = messages[0].jms_delivery_time is not None
+    names = {message.destination for message in messages}
+    queue_ids = yield from queues_to_copy_to(names, flush=flush, delayed=delayed)
+    if len(queue_ids) < len(names):
+        return 0
+    columns, data = copied_rows(messages, queue_ids)
+    try:
+        return (yield from _copy_into(_tables[delayed], columns).copying(data))
+    except CannotCopyError:
+        return 0
+
+
+def queues_to_copy_to(names: Collection[str], *, flush: bool = True, delayed: bool = False) -> Query[dict[str, int]]:
+    """Return the numbers of the queues that there are, by name; none if the role may not copy messages into them.
+
+    Args:
+        names: The names of the queues.
+        flush: False lets the transaction of this statement commit without waiting for the disk.
+        delayed: Whether the messages have a delivery time to wait for.
+    """
+    return _queues_to_copy_to[delayed][flush].bind(names=array_literal(names))
+
+
+@lru_cache(maxsize=256)
+def _copy_into(table: str, columns: tuple[str, ...]) -> Statement[int]:
+    return Statement("copy", fill(_sql["copy"], table=table, columns=", ".join(columns)), "sending", row_count)
 
 
 def insertion(messages: Sequence[OutgoingMessage], *, flush: bool = True) -> Query[int]:

@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from jmsql.store.identifier import in_schema, quote_identifier
 
 __all__ = [
+    "CannotCopyError",
     "Item",
     "Items",
     "Query",
@@ -70,6 +71,10 @@ class Statement(Generic[T_co]):
         """Return the statement with values for its parameters."""
         return Query(self, {**self.parameters, **(parameters or {}), **more})
 
+    def copying(self, data: bytes) -> Query[T_co]:
+        """Return the statement, a COPY from the client, with what it copies."""
+        return Query(self, {}, data)
+
     def encoded(self, schema: str) -> bytes:
         """Return the SQL for a schema. The same bytes each time, by which psycopg recognises what it has prepared.
 
@@ -86,10 +91,17 @@ class Statement(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Query(Generic[T_co]):
-    """A statement with its parameters, which a runner runs. Decisions await its result with `yield from`."""
+    """A statement with its parameters, which a runner runs. Decisions await its result with `yield from`.
+
+    Args:
+        statement: The statement.
+        parameters: The values of its parameters.
+        data: What a COPY takes from the client; None: it is another statement.
+    """
 
     statement: Statement[T_co]
     parameters: dict[str, object]
+    data: bytes | None = None
 
     @property
     def doing(self) -> str:
@@ -99,6 +111,10 @@ class Query(Generic[T_co]):
     def __iter__(self) -> Generator[Query[Any], Any, T_co]:
         result: T_co = yield self
         return result
+
+
+class CannotCopyError(Exception):
+    """A connection cannot run COPY now; it has done nothing, and takes other statements."""
 
 
 Steps: TypeAlias = Generator[Query[Any], Any, T]

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from jmsql.concurrency.tasks import sleep
 from jmsql.store.errors import is_driver_error, translate
-from jmsql.store.statement import Item, Items, Query, Result, Steps
+from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
 
 __all__ = ["PsycopgRunner", "Runner"]
 
@@ -40,6 +40,14 @@ class Runner(ABC):
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         """Run SQL. What goes wrong is the driver's own error."""
 
+    async def copy(self, statement: bytes, data: bytes) -> Result:  # noqa: ARG002 - refused, whatever it is
+        """Run a COPY from the client. What goes wrong is the driver's own error.
+
+        Raises:
+            CannotCopyError: The connection cannot do that now.
+        """
+        raise CannotCopyError
+
     @abstractmethod
     async def sleep(self, seconds: float) -> None:
         """Let time pass, without holding up others."""
@@ -56,7 +64,11 @@ class Runner(ABC):
             while True:
                 try:
                     try:
-                        result = await self.execute(query.statement.encoded(self.schema), query.parameters)
+                        statement = query.statement.encoded(self.schema)
+                        if query.data is None:
+                            result = await self.execute(statement, query.parameters)
+                        else:
+                            result = await self.copy(statement, query.data)
                     except Exception as error:
                         if is_driver_error(error) or isinstance(error, OSError):
                             raise translate(error, query.doing) from error
@@ -126,6 +138,15 @@ class PsycopgRunner(Runner):
         except psycopg.ProgrammingError:
             _require_no_rows(cursor)
             return Result([], cursor.rowcount)
+
+    async def copy(self, statement: bytes, data: bytes) -> Result:
+        if self.connection.pgconn.pipeline_status != PipelineStatus.OFF:
+            raise CannotCopyError
+        cursor = psycopg.AsyncCursor(self.connection, row_factory=tuple_row)
+        # Without parameters psycopg reads no placeholders, for which the name of the schema is written otherwise.
+        async with cursor.copy(statement.replace(b"%%", b"%")) as copy:
+            await copy.write(data)
+        return Result([], cursor.rowcount)
 
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)

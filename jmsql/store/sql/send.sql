@@ -16,6 +16,16 @@ where not exists (
     where not exists (select from jmsql_internal.queue e where e.name = wanted.name))
 order by s.position;
 
+-- name: queues_to_copy_to
+-- The queues that there are, if the role may copy messages into them: COPY knows no row security.
+select q.name, q.queue_id
+from {waiting}unnest(%(names)s::text[]) as wanted (name)
+join jmsql_internal.queue q using (name)
+where not row_security_active('{table}'::regclass);
+
+-- name: copy
+copy {table} ({columns}) from stdin (encoding 'UTF8');
+
 -- name: no_flush
 -- The transaction of the statement alone commits without waiting for the disk: a crash of the server may lose it.
 with commit as materialized (select set_config('synchronous_commit', 'off', true));

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from jmsql import AcknowledgeMode, ConnectionFactory, JMSSecurityException, Queue, Session, Topic, migrate
+from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, JMSSecurityException, Queue, Session, Topic, migrate
 from jmsql.admin import Administration
 from jmsql.testing import drain, wait_for
 from tests.integration.access.conftest import Plain
@@ -488,3 +488,15 @@ def test_nothing_waits_for_a_role_that_locks(plain: Plain, session: Session) -> 
         send_texts(session, ORDERS, "a")
         assert texts_of(drain(session.create_consumer(ORDERS))) == ["a"]
         assert time.monotonic() - started < 10
+
+
+def test_batches_are_subject_to_the_policies(url_of: Callable[[str], str], owner: psycopg.Connection[Any]) -> None:
+    with ConnectionFactory(url_of("sender to all")).create_connection() as connection:
+        send_texts(connection.create_session(transacted=True), SECRETS, *map(str, range(60)))
+    with ConnectionFactory(url_of("sender")).create_connection() as connection:
+        session = connection.create_session(transacted=True)
+        send_texts(session, ORDERS, *map(str, range(60)))
+        with pytest.raises(JMSException):
+            send_texts(session, SECRETS, *map(str, range(60)))
+    found = "select count(*) from jmsql_internal.message m join jmsql_internal.queue using (queue_id) where name = %s"
+    assert [owner.execute(found, [queue.name]).fetchone() for queue in (ORDERS, SECRETS)] == [(60,), (60,)]

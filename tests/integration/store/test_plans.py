@@ -42,7 +42,7 @@ from jmsql.store.redelivery import (
     release_claimed,
 )
 from jmsql.store.rows import OutgoingMessage
-from jmsql.store.send import insertion
+from jmsql.store.send import insertion, queues_to_copy_to
 from jmsql.store.statement import Query, Statement
 from jmsql.timings import Timings
 from tests.integration.store.plans import Plan, PlannedStatement, bloat_indexes, sql_of
@@ -158,6 +158,7 @@ CASES = {
     "send a batch": Case(
         text(insertion([OUTGOING, OUTGOING])), {name: [value] * BATCH for name, value in MESSAGE.items()}, 1000
     ),
+    "find the queue of a batch": Case(text(queues_to_copy_to(["orders"])), {"names": ["orders"]}, 10, 10),
     "dequeue one": Case(text(dequeue_statement(None)), {**NEXT, "limit": 1}, 70, 10),
     "lock one": Case(text(lock_statement(None)), {**NEXT, "limit": 1}, 70, 10),
     "lock a batch": Case(text(lock_statement(None)), {**NEXT, "limit": BATCH}, 1000),

@@ -220,7 +220,7 @@ class EnlistedSession(AbstractSession):
         """Refuse: only subscriptions need it."""
         self._refuse_without_connection()
 
-    async def send(self, destination: Destination, message: OutgoingMessage) -> None:
+    async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:  # noqa: ARG002 - nothing waits
         """Send a message with the caller's commit."""
         runner = await self._join()
         await finished(runner.run(self._insert(destination, message)))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -32,10 +33,14 @@ _DEFAULT_PRIORITY = 4
 _HIGHEST_PRIORITY = 9
 
 
-def _new_uuid() -> str:
-    """Return a random UUID; measured at a third of the time that the uuid module takes for one."""
+def _uuids() -> Iterator[str]:
+    """Return UUIDs: a random one, and those that follow it, which differ in their last twelve digits.
+
+    Measured at a sixth of the time that as many random ones take.
+    """
     digits = os.urandom(16).hex()
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+    write = f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{{:012x}}".format
+    return map(write, itertools.count(int(digits[21:], 16)))
 
 
 class SendOperations(Protocol):
@@ -52,8 +57,14 @@ class SendOperations(Protocol):
     async def will_send_to(self, destination: Destination) -> None:
         """Make the destination if need be, as messages are going to be sent to it."""
 
-    async def send(self, destination: Destination, message: OutgoingMessage) -> None:
-        """Send a message, now or with the commit."""
+    async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
+        """Send a message, now or with the commit.
+
+        Args:
+            destination: Where to.
+            message: The message.
+            size: About how many bytes it has.
+        """
 
     async def send_asynchronously(self, send: AsynchronousSend) -> None:
         """Have a message sent, and its listener told, without waiting for it."""
@@ -93,6 +104,7 @@ class MessageProducer:
         self._delivery_delay = 0.0
         self._disable_message_id = False
         self._disable_message_timestamp = False
+        self._uuids = _uuids()
 
     @classmethod
     async def open(
@@ -239,7 +251,7 @@ class MessageProducer:
         encoded = as_jms_message(message).encode()
         now = self._session.clock.milliseconds()
         expiration = now + round(lifetime * 1000) if 0 < lifetime <= LONGEST else 0
-        uuid = None if self._disable_message_id else _new_uuid()
+        uuid = None if self._disable_message_id else next(self._uuids)
         timestamp = 0 if self._disable_message_timestamp else now
         delay = round(self._delivery_delay * 1000)
         delivery_time = now + delay if delay else timestamp  # which is all that consumers know then
@@ -253,11 +265,11 @@ class MessageProducer:
             *encoded,
             delivery_time if delay else None,
         )
-        outgoing.check_size()
+        size = outgoing.checked_size()
         sent: Any = message
         with instrumentation.sending(self._session.facts, target, outgoing) as followed:
             if completion_listener is None:
-                await self._session.send(target, followed)
+                await self._session.send(target, followed, size)
             sent.jms_message_id = None if uuid is None else "ID:" + uuid
             sent.jms_timestamp = timestamp
             sent.jms_expiration = expiration
@@ -269,7 +281,7 @@ class MessageProducer:
                 self._sends_asynchronously = True
                 if hasattr(sent, "reset"):
                     sent.reset()  # now: after the send it belongs to the listener
-                send = AsynchronousSend(target, followed, sent, completion_listener, followed.size)
+                send = AsynchronousSend(target, followed, sent, completion_listener, size)
                 await self._session.send_asynchronously(send)
 
     async def close(self) -> None:

@@ -95,7 +95,7 @@ class BatchInsertion:
     async def _insert(self, batch: Sequence[AsynchronousSend]) -> None:
         send_buffer = SendBuffer()
         for send in batch:
-            send_buffer.add(send.destination, send.outgoing)
+            send_buffer.add(send.destination, send.outgoing, send.size)
         flush = any(send.outgoing.jms_delivery_mode == DeliveryMode.PERSISTENT for send in batch)
         try:
             await self._database.run(send_buffer.flush(self._client.publisher, flush=flush))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jmsql.client._async.exchange.producer import SendOperations
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client.completion import AsynchronousSend
     from jmsql.store.rows import OutgoingMessage
-    from jmsql.store.statement import Steps
 
 __all__ = ["ImmediateSending", "Sending", "TransactedSending"]
 
@@ -70,19 +69,11 @@ class Sending(SendOperations, ABC):
         if self._sender is not None:
             await self._sender.close()
 
-    def _inserting(self, insertion: Steps[None], destinations: Iterable[Destination]) -> Steps[None]:
-        """Insert messages, and forget their destinations if one was removed since it was last used."""
-        try:
-            yield from insertion
-        except InvalidDestinationException:
-            self._client.destinations.forget(destinations)
-            raise
-
 
 class ImmediateSending(Sending):
     """For sessions without transactions: each message is sent at once."""
 
-    async def send(self, destination: Destination, message: OutgoingMessage) -> None:
+    async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:  # noqa: ARG002 - one message is a batch of its own
         if self._sender is not None:
             await self._sender.wait_until_sent()
         async with self._state.lock:
@@ -92,7 +83,11 @@ class ImmediateSending(Sending):
                     publisher = self._client.publisher
                     await self._database.run(publish(destination, [message], publisher, flush=flush))
                 else:
-                    await self._database.run(self._inserting(send([message], flush=flush), [destination]))
+                    try:
+                        await self._database.run(send([message], flush=flush))
+                    except InvalidDestinationException:
+                        self._client.destinations.forget([destination])
+                        raise
                 await self._client.sent(News({destination: 1}, message.jms_delivery_time is not None))
 
     def _insertion(self) -> Insertion:
@@ -120,19 +115,19 @@ class TransactedSending(Sending):
         """Whether the transaction has sent something, or the application has asked for it."""
         return bool(self._send_buffer.destinations) or self._is_shared
 
-    async def send(self, destination: Destination, message: OutgoingMessage) -> None:
+    async def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         self._check_usable()
         async with self.lock:
             if self._database.is_lent:
                 await self._database.begin()  # else the application might
-            self._send_buffer.add(destination, message)
+            self._send_buffer.add(destination, message, size)
             if self._send_buffer.is_full:
                 await self.flush()
 
     async def send_asynchronously(self, send: AsynchronousSend) -> None:
         self._check_usable()
         await self._database.begin()  # so that the sender finds the transaction
-        await self.send(send.destination, send.outgoing)
+        await self.send(send.destination, send.outgoing, send.size)
         await super().send_asynchronously(send)
 
     def _insertion(self) -> Insertion:
@@ -140,12 +135,13 @@ class TransactedSending(Sending):
 
     async def flush(self) -> None:
         """Insert what is collected, in the open transaction."""
-        publisher = self._client.publisher
         async with self.lock:
             if self._send_buffer:  # else there need not even be a connection
-                await self._database.run(
-                    self._inserting(self._send_buffer.flush(publisher), self._send_buffer.destinations)
-                )
+                try:
+                    await self._database.run(self._send_buffer.flush(self._client.publisher))
+                except InvalidDestinationException:
+                    self._client.destinations.forget(self._send_buffer.destinations)
+                    raise
 
     async def _flush_unshared(self) -> None:
         async with self.lock:

@@ -96,7 +96,7 @@ class BatchInsertion:
     def _insert(self, batch: Sequence[AsynchronousSend]) -> None:
         send_buffer = SendBuffer()
         for send in batch:
-            send_buffer.add(send.destination, send.outgoing)
+            send_buffer.add(send.destination, send.outgoing, send.size)
         flush = any(send.outgoing.jms_delivery_mode == DeliveryMode.PERSISTENT for send in batch)
         try:
             self._database.run(send_buffer.flush(self._client.publisher, flush=flush))
