@@ -6,7 +6,7 @@ from benchmarks.measurement import BenchmarkResult
 from benchmarks.setting import Setting
 from jmsql.exceptions import ResourceAllocationException
 
-__all__ = ["spark_memory", "spark_read", "spark_write"]
+__all__ = ["spark_history", "spark_memory", "spark_read", "spark_write"]
 
 
 def spark_read(setting: Setting) -> list[BenchmarkResult]:
@@ -16,6 +16,15 @@ def spark_read(setting: Setting) -> list[BenchmarkResult]:
     from benchmarks.spark.reading import read
 
     return read(setting)
+
+
+def spark_history(setting: Setting) -> list[BenchmarkResult]:
+    """Archive 1,000,000 messages of the history, and read them with Spark, beside plain ADBC and JDBC."""
+    if not _can_run(setting):
+        return []
+    from benchmarks.spark.reading import read_history
+
+    return read_history(setting)
 
 
 def spark_write(setting: Setting) -> list[BenchmarkResult]:

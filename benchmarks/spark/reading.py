@@ -1,4 +1,4 @@
-"""Reading a queue: into Parquet, and into nothing, which takes the time of reading alone."""
+"""Reading a queue and the history: into Parquet, and into nothing, which takes the time of reading alone."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ import pyarrow.parquet
 from adbc_driver_postgresql.dbapi import connect
 from pyspark.sql import DataFrame, DataFrameReader, Observation, SparkSession, functions
 
-from benchmarks.database import BenchmarkDatabase
+from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import BenchmarkResult, Contender, Target, Work, at_least, compare
 from benchmarks.setting import Setting
 from benchmarks.spark.session import jdbc_options, jmsql_options, spark_session
+from jmsql.spark import archive
 from jmsql.spark.options import Options
-from jmsql.spark.schema import COLUMNS, read_schema
+from jmsql.spark.schema import COLUMNS, HISTORY_COLUMNS, read_schema
 
-__all__ = ["read"]
+__all__ = ["read", "read_history"]
 
 _QUEUE = "read by Spark"
 _PROPERTIES = '{"color": "blue", "weight": 2500}'
@@ -34,6 +35,27 @@ _SELECT = """
            m.jms_type, {properties} m.text_body, m.json_body::text as json_body, m.bytes_body
     from jmsql_internal.message m join jmsql_internal.queue q using (queue_id)
     where q.name = 'read by Spark'"""
+
+_FILL_HISTORY = """
+    insert into jmsql_internal.message_history (
+        acknowledged_at, sequence, jms_timestamp, connection_id, jms_message_id, queue_id, delivery_count, message_type,
+        outcome, inverse_priority, jms_delivery_mode, is_topic, destination, properties, text_body)
+    select clock_timestamp(), n, 1, 1, gen_random_uuid(), 1, 1, 'TextMessage', 'acknowledged', 5, 2, false,
+           'read by Spark', '{properties}', '{body}'
+    from generate_series(1, {count}) n"""
+
+# What the archive has, as somebody writes it by hand who wants just that.
+_SELECT_HISTORY = """
+    select 'queue://' || m.destination as destination, m.sequence, 9 - m.inverse_priority as priority,
+           m.message_type::text as type, 'ID:' || m.jms_message_id as message_id,
+           to_timestamp(m.jms_timestamp / 1000.0) as sent_at, to_timestamp(m.jms_expiration / 1000.0) as expires_at,
+           to_timestamp(m.jms_delivery_time / 1000.0) as delivery_time, m.jms_delivery_mode as delivery_mode,
+           m.jms_correlation_id as correlation_id, m.jms_reply_to as reply_to, m.jms_type,
+           m.properties::text as properties, m.property_types::text as property_types, m.text_body,
+           m.json_body::text as json_body, m.body_types::text as body_types, m.bytes_body, m.delivery_count,
+           m.acknowledged_at, m.outcome::text as outcome, m.subscription, m.subscription_client_id, m.connection_id,
+           m.client_id, m.user_name, m.transaction_id::text::bigint as transaction_id
+    from jmsql_internal.message_history m"""
 
 _COLUMNS = (
     "destination,sequence,priority,type,message_id,sent_at,expires_at,delivery_mode,correlation_id,reply_to,jms_type,"
@@ -81,6 +103,42 @@ def _compare(
     return compare("spark-read", samples, jmsql, targets) + compare("spark-read", samples, two, dict.fromkeys(targets))
 
 
+def read_history(setting: Setting) -> list[BenchmarkResult]:
+    """Archive the history, and read it with Spark."""
+    count = setting.effort.backlog
+    setting.tell(f"filling the history with {count:,} messages")
+    setting.database.execute("select jmsql_internal.make_history_partition(current_date)")
+    setting.database.execute(_FILL_HISTORY.format(properties=_PROPERTIES, body=BODY, count=count))
+    setting.database.execute("vacuum (analyze) jmsql_internal.message_history")
+    found: list[BenchmarkResult] = []
+    with spark_session(setting) as spark, tempfile.TemporaryDirectory(prefix="jmsql-benchmarks-") as directory:
+        path = Path(directory, "history.parquet")
+        options = {**jmsql_options(setting), "history": "true"}
+        columns = {**HISTORY_COLUMNS, "properties": "string"}
+        reader = spark.read.schema(", ".join(f"{name} {kind}" for name, kind in columns.items()))
+        reach = jdbc_options(setting)
+        for into, what in ((path, "into Parquet"), (None, "into nothing")):
+            adbc, jdbc = f"ADBC, 1 connection, {what}", f"JDBC, {what}"
+            subject = f"jmsql, history {what}"
+            contenders = [
+                Contender(subject, partial(_spark, into, _load(reader, "jmsql", options))),
+                Contender(adbc, partial(_adbc, into, setting.database, _SELECT_HISTORY)),
+            ]
+            subjects: dict[str, dict[str, Target | None]] = {subject: {adbc: at_least(0.9), jdbc: None}}
+            if into is not None:
+                for number in (1, 2):
+                    name = f"jmsql archive, {number} connection{'s' * (number > 1)}"
+                    contenders.append(Contender(name, partial(_archive, into, options["url"], number)))
+                    subjects[name] = {adbc: at_least(0.9), jdbc: at_least(2)}
+            if reach is not None:
+                source = {**reach, "query": _SELECT_HISTORY, "fetchsize": "10000"}
+                contenders.append(Contender(jdbc, partial(_spark, into, _load(spark.read, "jdbc", source))))
+            samples = setting.measure(contenders, count, rounds=setting.effort.jobs)
+            for name, targets in subjects.items():
+                found += compare("spark-history", samples, name, targets)
+    return found
+
+
 def _load(reader: DataFrameReader, source: str, options: dict[str, str]) -> DataFrame:
     return reader.format(source).options(**options).load()
 
@@ -95,6 +153,15 @@ def _spark(path: Path | None, rows: DataFrame) -> Iterator[Work]:
         else:
             rows.write.mode("overwrite").parquet(str(path))
             _check(_rows_in(path), count)
+
+    yield work
+
+
+@contextmanager
+def _archive(path: Path, url: str, partitions: int) -> Iterator[Work]:
+    def work(count: int) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        _check(archive(str(path), url=url, partitions=partitions).messages, count)
 
     yield work
 

@@ -38,7 +38,7 @@ def compute_delays(spark: SparkSession, target: Path) -> tuple[Delay, ...]:
     scheduled = F.from_utc_timestamp(F.to_timestamp(F.col("body.scheduled_departure")), _TIME_ZONE)
     rows = (
         spark.read.parquet(str(target))
-        .select(body.alias("body"), F.col("properties")["origin"]["string"].alias("origin"))
+        .select(body.alias("body"), F.get_json_object("properties", "$.origin").alias("origin"))
         .groupBy("origin", F.hour(scheduled).alias("hour"))
         .agg(
             F.count("*").alias("flights"),

@@ -82,7 +82,7 @@ def pipe(
     _clear(target)
     with step("Starting Spark ..."), open_spark() as spark:
         with step("Archiving the flights to Parquet ..."):
-            archive(spark, str(target), destinations=[FLIGHTS], schema=database.schema)
+            archive(str(target), destinations=[FLIGHTS], schema=database.schema)
         with step("Computing the delays ..."):
             delays = compute_delays(spark, target)
     with step("Plotting them ..."):

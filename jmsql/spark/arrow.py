@@ -1,4 +1,4 @@
-"""Rows as PostgreSQL hands them out, made into the Arrow columns that Spark expects."""
+"""Rows as PostgreSQL hands them out, made into the Arrow columns that Spark, or an archive, expects."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from jmsql.postgresql_text import ESCAPE, from_postgresql
 from jmsql.spark.properties import PropertyShaper
-from jmsql.spark.schema import BODY
 from jmsql.spark.text_columns import occurs
 
-__all__ = ["Shaper"]
+__all__ = ["BODY", "Shaper"]
+
+BODY = "body"
+"""The column with the parsed JSON body, which is there if its schema is given."""
 
 _TEXTS = {
     "properties",
+    "property_types",
     "correlation_id",
     "reply_to",
     "jms_type",
@@ -36,12 +37,12 @@ class Shaper:
     """Makes batches of one schema.
 
     Args:
-        schema: The schema that Spark expects.
+        schema: The columns that are expected.
     """
 
-    def __init__(self, schema: StructType) -> None:
-        self._schema = to_arrow_schema(schema, timezone="UTC")
-        names = schema.fieldNames()
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        names = schema.names
         has_maps = any(field.name == "properties" and pa.types.is_map(field.type) for field in self._schema)
         self._properties = PropertyShaper()
         self.columns = (*names, *(("property_types",) if has_maps else ()))

@@ -27,7 +27,7 @@ from jmsql.timings import Timings
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection as ArrowConnection
 
-__all__ = ["DEFAULT_VARIABLE", "DatabaseReference", "inlined"]
+__all__ = ["DEFAULT_VARIABLE", "DatabaseReference", "default_database", "inlined"]
 
 DEFAULT_VARIABLE = "JMSQL_URL"
 """The environment variable with the URL of the database that is used where no option names one."""
@@ -168,6 +168,25 @@ class DatabaseReference:
                 f"Option 'connection': {self.connection!r} is neither a variable {_variable(self.connection)}, nor a "
                 "service of PostgreSQL's service file (PGSERVICEFILE)."
             ) from error
+
+
+@contextmanager
+def default_database(url: str | None) -> Iterator[None]:
+    """Name the database that is used where no option names one, here and in processes that are started meanwhile.
+
+    Args:
+        url: Its URL; None: what the environment says.
+    """
+    before = os.environ.get(DEFAULT_VARIABLE)
+    if url is not None:
+        os.environ[DEFAULT_VARIABLE] = url
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(DEFAULT_VARIABLE, None)
+        else:
+            os.environ[DEFAULT_VARIABLE] = before
 
 
 def inlined(connection: psycopg.Connection[Any], schema: str, query: Query[Any]) -> str:

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-__all__ = ["hadoop_configuration", "java_of", "stop_with_java"]
-
-
-def java_of(spark: SparkSession) -> Any:
-    """Return the way to the Java classes of a session that runs in this process, which is not one of Spark Connect."""
-    return spark._jvm
-
-
-def hadoop_configuration(spark: SparkSession) -> Any:
-    """Return the settings with which a session opens file systems."""
-    context: Any = spark._jsc
-    return context.hadoopConfiguration()
+__all__ = ["stop_with_java"]
 
 
 def stop_with_java(spark: SparkSession) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import MapType, StringType, StructType
 
 from jmsql.exceptions import JMSException
+from jmsql.spark.arrow import BODY
 from jmsql.spark.options import Options, Use
 
 __all__ = [
-    "BODY",
     "COLUMNS",
     "HISTORY_COLUMNS",
     "WRITTEN_COLUMNS",
+    "arrow_schema",
     "check_read_schema",
     "check_written_schema",
     "read_schema",
@@ -56,9 +59,6 @@ HISTORY_COLUMNS = {
 }
 """The columns of a message in the history, which also say how it left its destination."""
 
-BODY = "body"
-"""The column with the parsed JSON body, which is there if its schema is given."""
-
 WRITTEN_COLUMNS = tuple(name for name in COLUMNS if name not in {"sequence", "message_id", "sent_at", "delivery_count"})
 """The columns that a write takes. Those that the provider sets are ignored, so that what was read can be written."""
 
@@ -80,6 +80,11 @@ def read_schema(options: Options) -> str:
     if len(set(names)) < len(names):
         raise JMSException("Option 'columns' names a column twice.")
     return ", ".join(f"{name} {known[name]}" for name in names)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return a schema of Spark's as Arrow has it."""
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 def check_read_schema(schema: StructType, options: Options) -> None:

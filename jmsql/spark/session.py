@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from jmsql.exceptions import JMSException, ResourceAllocationException
-from jmsql.spark.connection import DEFAULT_VARIABLE
+from jmsql.spark.connection import default_database
 from jmsql.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -70,13 +70,13 @@ def spark_session(
         raise ResourceAllocationException(f'{error.name} is missing: pip install "jmsql[spark]".') from error
     running = SparkSession.getActiveSession()
     if running is not None:
-        with _environment(url):
+        with default_database(url):
             yield running
         return
     from jmsql.spark.jvm import stop_with_java
 
     find_java()
-    with tempfile.TemporaryDirectory(prefix="jmsql-spark-") as directory, _environment(url):
+    with tempfile.TemporaryDirectory(prefix="jmsql-spark-") as directory, default_database(url):
         session = _start(name, settings or {}, Path(directory), verbose=verbose)
         try:
             yield session
@@ -123,21 +123,6 @@ def _interruption_as_before() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _environment(url: str | None) -> Iterator[None]:
-    """Name the database to the processes that are started meanwhile."""
-    before = os.environ.get(DEFAULT_VARIABLE)
-    if url is not None:
-        os.environ[DEFAULT_VARIABLE] = url
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(DEFAULT_VARIABLE, None)
-        else:
-            os.environ[DEFAULT_VARIABLE] = before
 
 
 @contextmanager

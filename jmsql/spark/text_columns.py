@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 
 __all__ = ["occurs"]
@@ -16,6 +15,5 @@ def occurs(text: str, column: pa.Array) -> bool:
     _, offsets, data = column.buffers()
     if data is None or not len(column):
         return False
-    width = np.int64 if pa.types.is_large_string(column.type) else np.int32
-    bounds = np.frombuffer(offsets, width)[[column.offset, column.offset + len(column)]]
-    return text.encode() in data[bounds[0] : bounds[1]].to_pybytes()
+    bounds = memoryview(offsets).cast("b").cast("q" if pa.types.is_large_string(column.type) else "i")
+    return text.encode() in data[bounds[column.offset] : bounds[column.offset + len(column)]].to_pybytes()

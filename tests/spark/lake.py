@@ -12,7 +12,7 @@ from tests.integration.client.server import Server
 __all__ = ["assert_archived_once", "in_archive", "in_history", "waiting"]
 
 _FILES = "destination=*/day=*/batch=*/*.parquet"
-_LIVE_FILES = "_live/destination=*/*.parquet"
+_LIVE_FILES = "_live/destination=*/batch=*/*.parquet"
 
 
 def _rows(target: Path, files: str, columns: str) -> list[tuple[Any, ...]]:

@@ -1,55 +1,21 @@
-"""A past: messages that real consumers have received, let fail, and not received in time, and an archive of it."""
+"""A past: messages that real consumers have received, let fail, or not received in time."""
 
 from __future__ import annotations
 
-import urllib.parse
-from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
-import pyarrow as pa
-import pyarrow.parquet
 
 import jmsql
 from jmsql.testing import wait_for
 
-__all__ = ["MARKUP", "archive_history", "make_past"]
+__all__ = ["MARKUP", "make_past"]
 
 MARKUP = "<b>&'\"$x$"
 """The name of a queue that means something in HTML, and to who sets mathematics."""
 
-_PROPERTY = pa.struct(
-    [
-        ("type", pa.string()),
-        ("boolean", pa.bool_()),
-        ("long", pa.int64()),
-        ("double", pa.float64()),
-        ("string", pa.string()),
-    ]
-)
 _DEAD: LiteralString = "select count(*) from jmsql.dead_letters"
 _EXPIRED: LiteralString = "select count(*) from jmsql.history where outcome = 'expired'"
-_TIME = pa.timestamp("us", tz="UTC")
-_SCHEMA = pa.schema(
-    [
-        ("sequence", pa.int64()),
-        ("message_id", pa.string()),
-        ("sent_at", _TIME),
-        ("delivery_time", _TIME),
-        ("properties", pa.map_(pa.string(), _PROPERTY)),
-        ("text_body", pa.string()),
-        ("json_body", pa.string()),
-        ("bytes_body", pa.binary()),
-        ("delivery_count", pa.int32()),
-        ("acknowledged_at", _TIME),
-        ("outcome", pa.string()),
-        ("subscription", pa.string()),
-        ("subscription_client_id", pa.string()),
-        ("connection_id", pa.int64()),
-        ("client_id", pa.string()),
-        ("transaction_id", pa.int64()),
-    ]
-)
 
 
 def make_past(factory: jmsql.ConnectionFactory, database: psycopg.Connection[Any]) -> None:
@@ -146,31 +112,3 @@ def _spread(database: psycopg.Connection[Any]) -> None:
         where number = sequence and outcome = 'acknowledged' and destination <> 'DLQ'""",
         [],
     )
-
-
-def archive_history(database: psycopg.Connection[Any], directory: Path, condition: LiteralString) -> int:
-    """Write a part of the history to an archive, and return how many messages that are."""
-    found = database.execute(
-        f"""
-        select destination_type || '://' || destination as uri, (acknowledged_at at time zone 'UTC')::date as day,
-               sequence, message_id, sent_at, delivery_time, properties, text_body, json_body::text as json_body,
-               bytes_body, delivery_count, acknowledged_at, outcome, subscription, subscription_client_id,
-               consumed_by as connection_id, client_id, transaction_id::text::bigint as transaction_id
-        from jmsql.history where {condition}"""
-    )
-    assert found.description is not None
-    names = [column.name for column in found.description]
-    parts: dict[Path, list[dict[str, Any]]] = {}
-    for values in found.fetchall():
-        row = dict(zip(names, values, strict=True))
-        name = urllib.parse.quote(row.pop("uri"), safe=" <>&$")
-        row["properties"] = {key: _typed(value) for key, value in row["properties"].items()}
-        parts.setdefault(directory / f"destination={name}" / f"day={row.pop('day')}" / "batch=0", []).append(row)
-    for place, rows in parts.items():
-        place.mkdir(parents=True)
-        pyarrow.parquet.write_table(pa.Table.from_pylist(rows, _SCHEMA), place / "part-0.parquet")
-    return sum(map(len, parts.values()))
-
-
-def _typed(value: object) -> dict[str, object]:
-    return {"type": "string", "string": value} if isinstance(value, str) else {"type": "long", "long": value}

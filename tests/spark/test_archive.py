@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import psycopg
@@ -21,6 +20,7 @@ from jmsql.spark import ArchivedDay, archive
 from tests.documentation import blocks, programs, run
 from tests.integration.client.server import Server
 from tests.integration.history.conftest import SetClock, database, dequeue, send, set_clock  # noqa: F401 - fixtures
+from tests.integration.pooler.pgbouncer import PgBouncer
 from tests.spark.conftest import SECRET
 from tests.spark.lake import assert_archived_once, in_archive, in_history, waiting
 
@@ -58,7 +58,6 @@ def publish(factory: jmsql.ConnectionFactory, body: str) -> None:
 
 
 def test_each_run_adds_what_is_new_and_drops_what_is_safe(
-    spark: SparkSession,
     jmsql_factory: jmsql.ConnectionFactory,
     keep: Callable[..., None],
     server: Server,
@@ -69,8 +68,8 @@ def test_each_run_adds_what_is_new_and_drops_what_is_safe(
     set_clock(NOON)
     keep("a", "b", "c")
     publish(jmsql_factory, "price")
-    report = archive(spark, str(target), max_messages_per_batch=2)
-    assert (report.target, report.messages) == (target.as_uri().replace("///", "/"), 5)
+    report = archive(str(target), max_messages_per_batch=2)
+    assert (report.target, report.messages) == (str(target), 5)
     first = [("queue://orders", str(FIRST), body) for body in "abc"] + [("topic://prices", str(FIRST), "price")] * 2
     assert in_history(server) == first
     assert_archived_once(target, first)
@@ -79,7 +78,7 @@ def test_each_run_adds_what_is_new_and_drops_what_is_safe(
 
     set_clock(NOON + timedelta(days=1))
     keep("d")
-    report = archive(spark, str(target), drop=True)
+    report = archive(str(target), drop=True)
     assert (report.batches, report.messages) == (1, 1)
     # The second day is today.
     assert report.days == (ArchivedDay(FIRST, 5, 5, 0, 0, settled=True, dropped=True),)
@@ -93,7 +92,7 @@ def test_each_run_adds_what_is_new_and_drops_what_is_safe(
     set_clock(NOON + timedelta(days=4))
     (lost,) = target.glob(f"*/day={SECOND}/*/*.parquet")
     lost.rename(tmp_path / "lost")
-    report = archive(spark, str(target), drop=True)
+    report = archive(str(target), drop=True)
     reason = "the archive lacks 1 of its messages"
     assert report.days == (ArchivedDay(SECOND, 1, 0, 1, 0, settled=True, kept_because=reason),)
     assert not report.is_safe
@@ -103,18 +102,17 @@ def test_each_run_adds_what_is_new_and_drops_what_is_safe(
     (tmp_path / "lost").rename(lost)
     copy = lost.with_name("copy.parquet")
     copy.write_bytes(lost.read_bytes())
-    report = archive(spark, str(target), drop=True)
+    report = archive(str(target), drop=True)
     assert [day.kept_because for day in report.days] == ["the archive has 1 of its messages too often"]
     copy.unlink()
 
-    report = archive(spark, str(target), drop=True, keep_days=2)
+    report = archive(str(target), drop=True, keep_days=2)
     assert [(day.day, day.dropped) for day in report.days] == [(SECOND, True)]
     assert in_history(server) == [("queue://orders", str(FIRST + timedelta(days=2)), "e")]
     assert len(in_archive(target)) == 7
 
 
 def test_command_archives_a_destination_and_what_waits(
-    spark: SparkSession,
     jmsql_factory: jmsql.ConnectionFactory,
     keep: Callable[..., None],
     server: Server,
@@ -152,10 +150,10 @@ def test_command_archives_a_destination_and_what_waits(
     assert (code, document["messages"], document["live_messages"], document["days"]) == (0, 3, 1, days)
     assert not target.exists()
 
-    code, output, _ = run("--drop", "--live", "--partitions", "2", "--spark-conf", "spark.sql.shuffle.partitions=2")
+    code, output, _ = run("--drop", "--live", "--partitions", "2")
     assert code == 0
-    assert "Archived 3 messages in 1 batch to file:" in output
-    assert "Wrote 1 waiting message to file:" in output
+    assert f"Archived 3 messages in 2 batches to {target}." in output
+    assert f"Wrote 1 waiting message to {target}/_live." in output
     assert re.search(rf"{FIRST} +3 +3 +0 +0 +yes", output)
     assert len(in_archive(target)) == 3
     assert waiting(target) == [("queue://orders", "waits")]
@@ -174,62 +172,79 @@ def test_command_archives_a_destination_and_what_waits(
 
 
 def test_what_cannot_be_archived_is_refused_in_a_sentence(
-    spark: SparkSession, keep: Callable[..., None], server: Server, jmsql_clean_url: str, tmp_path: Path
+    keep: Callable[..., None], jmsql_clean_url: str, tmp_path: Path
 ) -> None:
     keep("a")
     target = tmp_path / "lake"
     for words, options in (
         ("there is no queue 'nowhere'", {"destinations": ["nowhere"]}),
-        ("bring its jars along", {"format": "delta"}),
-        ("bring its jar along", {"format": "iceberg"}),
-        ("no format 'csv'", {"format": "csv"}),
+        ("stored as json or as map, not as 'csv'", {"properties": "csv"}),
         ("partitions is a whole number from 1 on", {"partitions": 0}),
     ):
         with pytest.raises(jmsql.JMSException, match=words) as raised:
-            archive(spark, str(target), **options)
+            archive(str(target), **options)
         assert "\n" not in str(raised.value)
-    with pytest.raises(jmsql.JMSException, match=r"no file system for abfss://.*org.apache.hadoop:hadoop-azure"):
-        archive(spark, "abfss://lake@account/archive")
+    with pytest.raises(jmsql.JMSException, match="opening nowhere://lake"):
+        archive("nowhere://lake/archive")
+    with pytest.raises(jmsql.JMSException, match="holds a password") as raised:
+        archive(f"s3://key:{SECRET}@lake/archive")
+    assert SECRET not in str(raised.value)
     with pytest.raises(jmsql.JMSException, match="do not belong in its name"):
-        archive(spark, f"{tmp_path}/day=*")
+        archive(f"{tmp_path}/day=*")
 
     (tmp_path / "else" / "family photos").mkdir(parents=True)
     with pytest.raises(jmsql.IllegalStateException, match="holds something else"):
-        archive(spark, str(tmp_path / "else"))
+        archive(str(tmp_path / "else"))
 
     # An archive that has begun stays what it is, and belongs to one run at a time.
     target = tmp_path / "archive"
-    assert archive(spark, str(target), destinations=["orders"]).messages == 1
+    assert archive(str(target), destinations=["orders"]).messages == 1
     with pytest.raises(jmsql.IllegalStateException, match="with destinations queue://orders, not all"):
-        archive(spark, str(target))
+        archive(str(target))
     with psycopg.connect(jmsql_clean_url, autocommit=True) as other:
-        other.execute("select pg_advisory_lock(hashtextextended(%s, 0))", [f"jmsql archive file:{target}"])
+        other.execute("select pg_advisory_lock(hashtextextended(%s, 0))", [f"jmsql archive {target}"])
         with pytest.raises(jmsql.IllegalStateException, match="Another run writes"):
-            archive(spark, str(target), destinations=["orders"])
-    (target / "_checkpoint").rename(tmp_path / "checkpoint")
-    with pytest.raises(jmsql.IllegalStateException, match=r"checkpoint .* is gone"):
-        archive(spark, str(target), destinations=["orders"])
+            archive(str(target), destinations=["orders"])
+    (target / "_archive.json").rename(tmp_path / "manifest")
+    with pytest.raises(jmsql.IllegalStateException, match="holds something else"):
+        archive(str(target), destinations=["orders"])
     assert len(in_archive(target)) == 1
 
 
-def test_target_is_where_its_url_says(spark: SparkSession, keep: Callable[..., None], tmp_path: Path) -> None:
-    # What Hadoop has for tests: the scheme of an object store, over a local directory.
-    context: Any = spark._jsc
-    for name, value in {
-        "fs.s3a.impl": "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme",
-        "fs.viewfs.overload.scheme.target.s3a.impl": "org.apache.hadoop.fs.LocalFileSystem",
-        "fs.viewfs.mounttable.bucket.link./lake": tmp_path.as_uri(),
-    }.items():
-        context.hadoopConfiguration().set(name, value)
-    keep("a", "b")
-    checkpoint = str(tmp_path / "checkpoint")
-    report = archive(spark, "s3a://bucket/lake/archive/", checkpoint=checkpoint)
-    assert (report.target, report.messages) == ("s3a://bucket/lake/archive", 2)
-    assert [body for *_, body in in_archive(tmp_path / "archive")] == ["a", "b"]
-    with pytest.raises(jmsql.IllegalStateException, match="with checkpoint file:"):
-        archive(spark, "s3a://bucket/lake/archive")
-    with pytest.raises(jmsql.IllegalStateException, match="belongs to an archive that is not in"):
-        archive(spark, str(tmp_path / "other"), checkpoint=checkpoint)
+def test_one_run_at_a_time_writes_also_through_a_pooler(
+    keep: Callable[..., None],
+    jmsql_clean_url: str,
+    pooler: PgBouncer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keep("a", "b", "c")
+    monkeypatch.setenv("JMSQL_URL", pooler.url(jmsql_clean_url))
+    target = str(tmp_path / "lake")
+    refused = []
+
+    def run_beside(_: str, messages: int) -> None:
+        if messages:
+            with pytest.raises(jmsql.IllegalStateException, match="Another run writes"):
+                archive(target)
+            refused.append(messages)
+
+    assert archive(target, max_messages_per_batch=1, progress=run_beside).messages == 3
+    assert refused == [1, 2, 3]
+    assert archive(target).messages == 0
+    pooler.forget(jmsql_clean_url)
+
+
+def test_tasks_of_spark_write_the_files_of_a_large_batch(
+    spark: SparkSession, keep: Callable[..., None], server: Server, tmp_path: Path
+) -> None:
+    bodies = [f"{number:03}" for number in range(40)]
+    keep(*bodies)
+    assert archive(str(tmp_path), spark=spark, partitions=2, live=True).messages == 40
+    assert_archived_once(tmp_path, in_history(server))
+    assert [body for *_, body in in_archive(tmp_path)] == bodies
+    assert len([*tmp_path.glob("destination=*/*/*/*.parquet")]) == 2
+    assert not list(tmp_path.glob("_new/*"))
 
 
 def test_queries_of_the_documentation_run(
@@ -237,7 +252,7 @@ def test_queries_of_the_documentation_run(
 ) -> None:
     send(jmsql_factory, "waits", destination=jmsql.Queue("other"))
     keep("a", "b")
-    archive(spark, str(tmp_path), live=True)
+    archive(str(tmp_path), live=True)
     with duckdb.connect() as duck:
         shown = [
             duck.execute(query.text.replace("/srv/archive", str(tmp_path))).fetchall()

@@ -1,19 +1,17 @@
-"""An archive is killed while it writes, and when what it has written is not noted; DuckDB and PostgreSQL count."""
+"""An archive is killed while it reads, and at each step of what follows; DuckDB and PostgreSQL count."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
 
 import jmsql
 from jmsql.spark import archive
@@ -49,20 +47,9 @@ def killed(errors: Path, url: str, *command: str) -> Iterator[subprocess.Popen[b
         process.stdout.close()
 
 
-def numbers(target: Path, log: str) -> list[int]:
-    """The batches in a log of the checkpoint."""
-    return sorted(int(file.name) for file in (target / "_checkpoint" / log).iterdir() if file.name.isdigit())
-
-
-def test_archive_that_is_killed_twice_has_each_message_once(
-    spark: SparkSession,
-    jmsql_factory: jmsql.ConnectionFactory,
-    server: Server,
-    jmsql_clean_url: str,
-    set_clock: SetClock,  # noqa: F811
-    tmp_path: Path,
-) -> None:
-    target, errors = tmp_path / "lake", tmp_path / "errors"
+@pytest.fixture
+def keep(jmsql_factory: jmsql.ConnectionFactory, set_clock: SetClock) -> Callable[[int, int], None]:  # noqa: F811
+    """Lets messages leave a queue on their days."""
     with jmsql.admin.Administration(jmsql_factory) as administration:
         administration.create_queue("orders", history=True)
 
@@ -71,41 +58,38 @@ def test_archive_that_is_killed_twice_has_each_message_once(
         send(jmsql_factory, *(body for *_, body in ALL[first:end]), destination=ORDERS)
         dequeue(jmsql_factory, ORDERS, end - first)
 
+    return keep
+
+
+def test_archive_that_is_killed_while_it_reads_has_each_message_once(
+    keep: Callable[[int, int], None],
+    server: Server,
+    jmsql_clean_url: str,
+    set_clock: SetClock,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    target, errors = tmp_path / "lake", tmp_path / "errors"
     keep(0, 20)
-    assert archive(spark, str(target)).messages == 20
+    assert archive(str(target)).messages == 20
     keep(20, 30)
     keep(30, 60)
     assert in_history(server) == ALL
 
-    # While the second batch is written. It has messages of both days.
+    # While the second batch is read. It has messages of both days.
     command = ("jmsql.cli", "archive", str(target), "--max-messages-per-batch", "20")
-    settings = ("--spark-conf", "spark.driver.memory=1g", "--spark-conf", "spark.sql.shuffle.partitions=2")
     with psycopg.connect(jmsql_clean_url) as gate:
         gate.execute(STOP)
-        with killed(errors, jmsql_clean_url, *command, *settings) as process:
+        with killed(errors, jmsql_clean_url, *command) as process:
             wait_for(lambda: server.rows(WAITING) != [(0,)] or process.poll() is not None, timeout=300)
             assert process.poll() is None, errors.read_text()
-    assert list(target.glob(".spark-staging-*"))
-    assert (numbers(target, "offsets"), numbers(target, "commits")) == ([0, 1], [0])
     assert in_archive(target) == ALL[:20]
     wait_for(lambda: server.connections("jmsql-spark-archiving") == 0)
 
-    # When it is durable, and Spark has not noted that.
-    with killed(errors, jmsql_clean_url, "tests.spark.archive_driver", str(target)) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"durable\n", errors.read_text()
-    assert (numbers(target, "offsets"), numbers(target, "commits")) == ([0, 1], [0])
-    assert in_archive(target) == ALL[:40]
-    wait_for(lambda: server.connections("jmsql-spark-archiving") == 0)
-
-    # As if it had been killed when one of the two directories was at its place.
-    (halfway,) = target.glob(f"*/day={DAYS[1]}/batch=1")
-    shutil.rmtree(halfway)
     set_clock(NOON + timedelta(days=1, hours=12, seconds=30))
-    report = archive(spark, str(target), max_messages_per_batch=20, drop=True)
+    report = archive(str(target), max_messages_per_batch=20, drop=True)
     assert (report.batches, report.messages) == (2, 40)
     assert_archived_once(target, ALL)
-    assert not list(target.glob(".spark-staging-*"))
+    assert not list(target.glob("_new/*"))
 
     # The second day is not over for a minute yet.
     assert [(day.day, day.in_archive, day.dropped) for day in report.days] == [
@@ -114,7 +98,29 @@ def test_archive_that_is_killed_twice_has_each_message_once(
     ]
     assert in_history(server) == ALL[30:]
     set_clock(NOON + timedelta(days=2))
-    report = archive(spark, str(target), drop=True)
+    report = archive(str(target), drop=True)
     assert (report.messages, [(day.day, day.dropped) for day in report.days]) == (0, [(DAYS[1], True)])
     assert in_history(server) == []
     assert_archived_once(target, ALL)
+
+
+def test_archive_and_merging_that_are_killed_at_any_step_have_each_message_once(
+    keep: Callable[[int, int], None],
+    jmsql_clean_url: str,
+    set_clock: SetClock,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    keep(0, 30)
+    keep(30, 40)
+    set_clock(NOON + timedelta(days=5))
+    targets, errors = tmp_path / "targets", tmp_path / "errors"
+    with errors.open("w") as log:
+        surroundings = environment(jmsql_clean_url)
+        process = start_module("tests.spark.archive_driver", str(targets), environment=surroundings, log=log)
+        assert process.wait() == 0, errors.read_text()
+    found = [*targets.iterdir()]
+    assert len(found) > 20
+    for target in found:
+        assert_archived_once(target, ALL[:40])
+        # The first day had files of two batches.
+        assert len([*target.glob("destination=*/*/*/*.parquet")]) == 2

@@ -18,10 +18,12 @@ from typer.testing import CliRunner, Result
 
 import jmsql
 from jmsql.cli.application import app
+from jmsql.spark import archive as write_archive
 from jmsql.spark.statistics import Results, Source, compute_statistics, write_statistics
+from jmsql.spark.statistics.reading import read_messages
 from jmsql.testing.database import SessionDatabase
 from tests.documentation import programs, run
-from tests.spark.past import MARKUP, archive_history, make_past
+from tests.spark.past import MARKUP, make_past
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -87,7 +89,7 @@ def database(_jmsql_database: SessionDatabase) -> Iterator[psycopg.Connection[An
 def archive(database: psycopg.Connection[Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An archive of all of it."""
     directory = tmp_path_factory.mktemp("archive")
-    assert archive_history(database, directory, "true") > 70
+    assert write_archive(str(directory)).messages > 70
     return directory
 
 
@@ -105,6 +107,17 @@ def results(spark: SparkSession, archive: Path, directory: Path) -> Results:
         [program] = programs("docs/statistics.md")
         found: Results = run(program, {"/srv/archive": str(archive)})["results"]
     return found
+
+
+def test_properties_say_the_same_as_text_and_as_maps(spark: SparkSession, archive: Path, tmp_path: Path) -> None:
+    write_archive(str(tmp_path), properties="map")
+    found = [
+        sorted(map(str, read_messages(spark, Source(history=False, archive=str(place))).collect()))
+        for place in (archive, tmp_path)
+    ]
+    assert found[0] == found[1]
+    assert "group_id='" in str(found)
+    assert 'error="KeyError' in str(found)
 
 
 @pytest.fixture

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jmsql.cli.options import Json, Schema, SparkSettings, Url, open_database, read_destination, spark_settings
+from jmsql.cli.options import Json, Schema, Url, open_database, read_destination
 from jmsql.cli.output import console, counted, print_json, progress, table
-from jmsql.spark.archiving.archive_format import ArchiveFormat
-from jmsql.spark.session import spark_session
+from jmsql.exceptions import ResourceAllocationException
+from jmsql.spark.archiving.property_format import PropertyFormat
+from jmsql.spark.connection import default_database
 
 if TYPE_CHECKING:
     from jmsql.spark.archiving.report import ArchiveReport
@@ -22,9 +22,8 @@ NOT_SAFE = 1
 
 
 def archive(
-    context: typer.Context,
     target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="A directory: a path, or a URL such as s3a://bucket/archive.")
+        str, typer.Argument(metavar="TARGET", help="A directory: a path, or a URL such as s3://bucket/archive.")
     ],
     destinations: Annotated[
         list[str] | None,
@@ -37,9 +36,6 @@ def archive(
     live: Annotated[
         bool, typer.Option("--live", help="Also write what waits now, to TARGET/_live; nothing is consumed.")
     ] = False,
-    format: Annotated[  # noqa: A002 - the name of the option
-        ArchiveFormat, typer.Option("--format", help="How it is stored; delta and iceberg need their jars.")
-    ] = ArchiveFormat.parquet,
     drop: Annotated[
         bool, typer.Option("--drop", help="Remove settled days from the history of which the archive has all.")
     ] = False,
@@ -50,18 +46,21 @@ def archive(
         bool, typer.Option("--dry-run", help="Only tell, day by day, what would be archived and removed.")
     ] = False,
     partitions: Annotated[
-        int, typer.Option("--partitions", metavar="N", min=1, help="In how many tasks a batch is read.")
+        int, typer.Option("--partitions", metavar="N", min=1, help="Over how many connections a batch is read.")
     ] = 1,
     max_messages: Annotated[
         int, typer.Option("--max-messages-per-batch", metavar="N", min=1, help="The most messages in a batch.")
-    ] = 500_000,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            "--checkpoint", metavar="DIRECTORY", help="Where Spark keeps the progress; TARGET/_checkpoint without."
-        ),
-    ] = None,
-    spark_conf: SparkSettings = None,
+    ] = 1_000_000,
+    properties: Annotated[
+        PropertyFormat,
+        typer.Option("--properties", help="How properties are stored: as JSON text, or as a map of typed values."),
+    ] = PropertyFormat.json,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Merge the small files of each destination and day before today.")
+    ] = False,
+    file_size: Annotated[
+        int, typer.Option("--file-size", metavar="MIB", min=1, help="The size from which on a new file is begun.")
+    ] = 256,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,
@@ -69,7 +68,7 @@ def archive(
     """Write the history to Parquet files, by destination and day: what was added since the last run, each message once.
 
     A run may be killed at any moment; the next one goes on from there. One run at a time writes to a target. It takes
-    Java, and the extra `spark`.
+    the extra `archive`.
 
     With --drop, a day is removed from the history when it is settled, and the archive has each of its messages. Exits
     with 1 if a day was kept because the archive does not.
@@ -79,50 +78,36 @@ def archive(
     chosen = [read_destination(name) for name in destinations or ()]
     if keep_days and not drop:
         raise typer.BadParameter("--keep-days goes together with --drop.")
-    settings = spark_settings(spark_conf)
-    verbose: bool = context.find_root().params["verbose"]
     database = open_database(url, schema)
-    with database.administration():
-        pass  # Spark takes its time to start; what is wrong with the database shows before.
-    with progress() as display:
-        task = display.add_task("Starting Spark", total=None)
-        with spark_session("jmsql archive", database.url, _with_format(format, settings), verbose=verbose) as spark:
-            from jmsql.spark import archive as run
+    try:
+        import adbc_driver_postgresql  # noqa: F401 - loaded when it is needed
 
-            report = run(
-                spark,
-                target,
-                destinations=chosen,
-                schema=schema,
-                format=format,
-                live=live,
-                drop=drop,
-                keep_days=keep_days,
-                dry_run=dry_run,
-                partitions=partitions,
-                max_messages_per_batch=max_messages,
-                checkpoint=checkpoint,
-                progress=lambda doing, messages: display.update(task, description=doing, completed=messages),
-            )
-            display.update(task, description="Stopping Spark")
+        from jmsql.spark import archive as run
+    except ImportError as error:
+        raise ResourceAllocationException(f'{error.name} is missing: pip install "jmsql[archive]".') from error
+    with progress() as display, default_database(database.url):
+        task = display.add_task("Archiving", total=None)
+        report = run(
+            target,
+            destinations=chosen,
+            schema=schema,
+            properties=properties,
+            live=live,
+            drop=drop,
+            keep_days=keep_days,
+            merge=merge,
+            dry_run=dry_run,
+            partitions=partitions,
+            max_messages_per_batch=max_messages,
+            file_size=file_size * 2**20,
+            progress=lambda doing, messages: display.update(task, description=doing, completed=messages),
+        )
     if as_json:
         print_json(_document(report))
     else:
         _show(report, drop=drop)
     if not report.is_safe:
         raise typer.Exit(NOT_SAFE)
-
-
-_DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
-
-
-def _with_format(kind: ArchiveFormat, settings: Mapping[str, str]) -> dict[str, str]:
-    """Add what Spark has to be told before it starts."""
-    brings_jars = not settings.keys().isdisjoint({"spark.jars", "spark.jars.packages"})
-    return {**_DELTA, **settings} if kind is ArchiveFormat.delta and brings_jars else dict(settings)
 
 
 def _document(report: ArchiveReport) -> dict[str, Any]:
@@ -142,6 +127,8 @@ def _show(report: ArchiveReport, *, drop: bool) -> None:
         words = "Would write" if report.dry_run else "Wrote"
         waiting = counted(report.live_messages, "waiting message")
         screen.print(f"{words} {waiting} to {report.target}/_live.", markup=False)
+    if report.merged_files:
+        screen.print(f"Merged {counted(report.merged_files, 'small file')}.")
     if report.days:
         listing = table(
             *("day", "in history", "in archive", "missing", "doubled", "removed", "why not"),

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
-from functools import reduce
-
-from pyspark.sql import DataFrame, SparkSession
 
 from jmsql.client._sync.administration.administration import Administration
-from jmsql.spark.archiving.comparison import ArchiveComparison, compare
-from jmsql.spark.archiving.formats import KEY, Sink
+from jmsql.spark.archiving.comparison import ArchiveComparison, archived_keys, compare
+from jmsql.spark.archiving.manifest import Manifest
+from jmsql.spark.archiving.parquet_files import KEY
 from jmsql.spark.archiving.report import ArchivedDay
 from jmsql.spark.archiving.settings import ArchiveSettings
-from jmsql.spark.session import spark_errors
+from jmsql.spark.archiving.target import Target
+from jmsql.spark.arrow import Shaper
+from jmsql.spark.connection import inlined
+from jmsql.spark.reading.columns import HISTORY_EXPRESSIONS, select_list
 from jmsql.store.history_partitions import HistoryDay
+from jmsql.store.statement import SqlFile, rows
 
 __all__ = ["Days"]
 
-_SNAPSHOT_TIMEOUT = "10"
-"""Seconds. What reads the history, for that long after its last task, is what its removal waits for."""
+_COMPARING = "comparing the history with the archive"
+
+_keys = SqlFile("archive", "jmsql.spark").statement(
+    "keys", _COMPARING, rows, {"columns": select_list(HISTORY_EXPRESSIONS, KEY.names)}
+)
 
 _ONE_DAY = timedelta(days=1)
 
@@ -28,19 +33,19 @@ class Days:
     """The days of the history that is archived.
 
     Args:
-        spark: The session.
         administration: Where to ask of the history.
         settings: What is archived.
-        sink: Where to.
+        target: Where the archive is.
+        manifest: What says of which files it is.
     """
 
     def __init__(
-        self, spark: SparkSession, administration: Administration, settings: ArchiveSettings, sink: Sink
+        self, administration: Administration, settings: ArchiveSettings, target: Target, manifest: Manifest
     ) -> None:
-        self._spark = spark
         self._history = administration.history
         self._settings = settings
-        self._sink = sink
+        self._target = target
+        self._manifest = manifest
 
     def plan(self, *, drop: bool, progress: Callable[[date], None]) -> list[ArchivedDay]:
         """Compare all days, and tell which would be dropped once the archive has them."""
@@ -91,29 +96,18 @@ class Days:
         return f"streaming reads of Spark have not passed it: {', '.join(readers)}" if readers else None
 
     def _compare(self, day: HistoryDay) -> ArchiveComparison:
-        next_day = day.day + _ONE_DAY
-        count = sum(
-            self._history.count(destination, since=_midnight(day.day), until=_midnight(next_day))
-            for destination in self._settings.destinations or (None,)
-        )
-        if not count:
-            return ArchiveComparison()
-        with spark_errors(f"comparing {day.day} with the archive"):
-            reads = [
-                self._spark.read.format("jmsql")
-                .options(
-                    **options,
-                    columns=",".join(KEY),
-                    snapshotTimeout=_SNAPSHOT_TIMEOUT,
-                    startingOffsets=_midnight(day.day).isoformat(),
-                    endingOffsets=_midnight(next_day).isoformat(),
-                )
-                .load()
-                for options in self._settings.reads()
-            ]
-            compared = compare(reduce(DataFrame.unionAll, reads), self._sink.read(day.day))
-        # Spark has read as many as PostgreSQL counts.
-        return compared._replace(in_history=count, missing=compared.missing + max(0, count - compared.in_history))
+        bounds = {"since": _midnight(day.day), "until": _midnight(day.day + _ONE_DAY)}
+        archive = archived_keys(self._target, (file for file in self._manifest.files() if file.day == day.day))
+        with self._settings.database.connect(_COMPARING) as connection:
+            query = _keys.bind(bounds, destinations=self._settings.uris)
+            statement = inlined(connection, self._settings.schema, query)
+        with (
+            self._target.errors(f"comparing {day.day}"),
+            self._settings.database.connect_arrow(_COMPARING) as reader,
+            reader.cursor() as cursor,
+        ):
+            cursor.execute(statement)
+            return compare(Shaper(KEY).shape(cursor.fetch_record_batch()), archive)
 
     def _remove(self, day: date) -> None:
         # None of the days before is there any more, unless for other destinations.

@@ -5,114 +5,132 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from jmsql.client._sync.administration.administration import Administration
 from jmsql.destinations import Destination
 from jmsql.exceptions import IllegalStateException
-from jmsql.spark.archiving.archive_format import ArchiveFormat
-from jmsql.spark.archiving.archive_stream import ArchiveStream
+from jmsql.spark.archiving.compaction import compact
 from jmsql.spark.archiving.days import Days
-from jmsql.spark.archiving.formats import open_sink
+from jmsql.spark.archiving.history_archiver import HistoryArchiver
 from jmsql.spark.archiving.live import count_live, write_live
 from jmsql.spark.archiving.lock import ArchiveLock
 from jmsql.spark.archiving.manifest import Manifest
+from jmsql.spark.archiving.property_format import PropertyFormat
 from jmsql.spark.archiving.report import ArchiveReport
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
+from jmsql.spark.archiving.unloading import Unloading
 from jmsql.spark.connection import DatabaseReference
 from jmsql.store._sync.runner import PsycopgRunner
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 __all__ = ["archive"]
+
+_FILE_SIZE = 256 * 2**20
 
 
 def archive(
-    spark: SparkSession,
     target: str,
     *,
     destinations: Sequence[Destination | str] = (),
     connection: str | None = None,
     url: str | None = None,
     schema: str = "jmsql",
-    format: ArchiveFormat | str = ArchiveFormat.parquet,  # noqa: A002 - as Spark calls it
+    properties: PropertyFormat | str = PropertyFormat.json,
     live: bool = False,
     drop: bool = False,
     keep_days: int = 0,
+    merge: bool = False,
     dry_run: bool = False,
     partitions: int = 1,
-    max_messages_per_batch: int = 500_000,
-    checkpoint: str | None = None,
+    max_messages_per_batch: int = 1_000_000,
+    file_size: int = _FILE_SIZE,
+    spark: SparkSession | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> ArchiveReport:
     """Write what has been added to the history since the last run to a directory of Parquet files, each message once.
 
     Whatever ends a run, at any moment: what it has left is put right by the next one. The database is found as the
-    data source finds it.
+    data source finds it. It takes no Spark.
 
     Args:
-        spark: The session; not one of Spark Connect.
-        target: The directory: a local path, or a URL such as ``s3a://bucket/archive``.
+        target: The directory: a local path, or a URL such as ``s3://bucket/archive``.
         destinations: Whose history; none named: that of all. It stays the same for a target.
         connection: The name of a connection.
         url: The URL of the database, without a password.
         schema: The PostgreSQL schema of jmsql.
-        format: "parquet"; or "delta" or "iceberg", if their jars are there.
+        properties: How the properties of messages are stored: "json", as text, or "map", as typed values. It stays
+            the same for a target.
         live: Whether to write, too, what waits in the queues and subscriptions now, to ``_live`` in the target.
         drop: Whether to remove settled days from the history of which the archive has all messages.
         keep_days: How many days before today are not removed.
+        merge: Whether to merge the small files of each destination and day, of the days before today.
         dry_run: Whether only to tell what would be archived and removed.
-        partitions: In how many tasks each batch is read.
+        partitions: Over how many connections each batch is read at the same time.
         max_messages_per_batch: The most messages in a batch. A run that is killed repeats one batch at most.
-        checkpoint: Where Spark keeps how far the archive goes; None: ``_checkpoint`` in the target.
+        file_size: The bytes from which on a file takes no more messages.
+        spark: The session whose tasks read and write, not one of Spark Connect; None: this process does.
         progress: Called with what is being done, and with how many messages were archived.
 
     Raises:
         IllegalStateException: Another run writes to the target, or something else is in it.
         InvalidDestinationException: One of them is not a destination.
-        JMSException: Spark, Java or PostgreSQL has failed, or an argument makes no sense.
+        JMSException: PostgreSQL, the file system or Spark has failed, or an argument makes no sense.
     """
     database = DatabaseReference(connection, url)
     settings = ArchiveSettings.check(
-        database, schema, destinations, format, partitions, max_messages_per_batch, keep_days
+        database, schema, destinations, properties, partitions, max_messages_per_batch, keep_days, file_size
     )
     tell = progress or _ignore
-    place = Target(spark, target)
-    sink = open_sink(spark, place, settings.format)
-    manifest = Manifest(spark, place, settings, checkpoint)
-    address = database.resolve().text()
-    with Administration(address, schema=schema) as administration:
-        days = Days(spark, administration, settings, sink)
+    place = Target(target)
+    manifest = Manifest(place, schema, settings.uris, settings.properties)
+    with Administration(database.resolve().text(), schema=schema) as administration:
+        days = Days(administration, settings, place, manifest)
         if dry_run:
-            manifest.check()
+            manifest.read()
             planned = days.plan(drop=drop, progress=lambda day: tell(f"Comparing {day}", 0))
             waiting = count_live(administration, settings) if live else None
             lacking = sum(day.missing for day in planned)
-            return ArchiveReport(place.url, 0, lacking, waiting, tuple(planned), dry_run=True)
+            return ArchiveReport(place.url, 0, lacking, waiting, 0, tuple(planned), dry_run=True)
         with _locked(database, schema, place) as lock:
-            manifest.check()
-            manifest.write()
-            sink.clean()
+            unloading = Unloading(database, place.url, file_size, partitions, spark)
+            manifest.read()
+            manifest.finish()
+            manifest.close()
             tell("Archiving", 0)
-            stream = ArchiveStream(
-                spark, settings, sink, manifest.checkpoint, lock, lambda messages: tell("Archiving", messages)
-            )
-            stream.run()
+            archiver = HistoryArchiver(settings, manifest, lock, unloading, lambda count: tell("Archiving", count))
+            archiver.run()
             waiting = None
             if live:
-                tell("Archiving what waits", stream.messages)
-                waiting = write_live(spark, administration, settings, place)
+                tell("Archiving what waits", archiver.messages)
+                waiting = write_live(administration, settings, place, manifest, unloading)
+            merged = 0
+            if merge:
+                merged = compact(
+                    place,
+                    manifest,
+                    lock,
+                    before=administration.history.today(),
+                    file_size=file_size,
+                    progress=lambda directory: tell(f"Merging {directory}", archiver.messages),
+                )
 
             def tell_day(day: date) -> None:
-                tell(f"Comparing {day}", stream.messages)
+                tell(f"Comparing {day}", archiver.messages)
 
             dropped = days.drop(tell_day) if drop else []
-        return ArchiveReport(place.url, stream.batches, stream.messages, waiting, tuple(dropped), dry_run=False)
+            manifest.close()
+        return ArchiveReport(
+            place.url, archiver.batches, archiver.messages, waiting, merged, tuple(dropped), dry_run=False
+        )
 
 
 @contextmanager
 def _locked(database: DatabaseReference, schema: str, target: Target) -> Iterator[ArchiveLock]:
-    with database.connect("archiving", autocommit=True) as connection:
+    with database.connect("archiving") as connection:
         lock = ArchiveLock(PsycopgRunner(connection, schema), target.url)
         if not lock.acquire():
             raise IllegalStateException(f"Another run writes to the archive in {target.url}: wait until it has ended.")

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as all who use Spark know it
+import psycopg
 
 from jmsql.client._sync.administration.administration import Administration
 from jmsql.destinations import Queue, Topic
+from jmsql.postgresql_text import optional_to_postgresql
+from jmsql.spark.archiving.manifest import Manifest
+from jmsql.spark.archiving.parquet_files import waiting_schema
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
-from jmsql.spark.session import spark_errors
+from jmsql.spark.archiving.unloading import Unloading
+from jmsql.spark.arrow import Shaper
+from jmsql.spark.connection import inlined
+from jmsql.spark.options import Options
+from jmsql.spark.reading.browse import find_queue, read_queue, source_of
+from jmsql.store._sync.runner import PsycopgRunner
+from jmsql.store.statement import SqlFile, Statement, fill, rows
 
 __all__ = ["LIVE", "count_live", "write_live"]
 
 LIVE = "_live"
 """The directory of what waits, within the target. Spark does not look into it when it reads the target."""
 
-_NEW = "_live.new"
+_DOING = "archiving what waits"
+_EVERYTHING = {"first": 0, "last": 2**63 - 1}
+_sql = SqlFile("archive", "jmsql.spark")
 
 
-def _sources(administration: Administration, settings: ArchiveSettings) -> list[tuple[dict[str, str], int]]:
+def _sources(administration: Administration, settings: ArchiveSettings) -> list[tuple[Options, int]]:
     """Return the options that tell each queue and subscription where something waits, and how much about."""
     wanted = settings.uris
     found = [
-        ({"queue": each.queue}, each.ready + each.waiting + each.delayed)
+        (settings.source(Queue(each.queue)), each.ready + each.waiting + each.delayed)
         for each in administration.queues()
         if wanted is None or Queue(each.queue).uri in wanted
     ]
     for each in administration.subscriptions():
         if each.subscription is not None and (wanted is None or Topic(each.topic).uri in wanted):
-            client = {} if each.client_id is None else {"clientId": each.client_id}
-            options = {"topic": each.topic, "subscription": each.subscription, **client}
-            found.append((options, each.ready + each.waiting))
+            source = settings.source(Topic(each.topic), subscription=each.subscription, client_id=each.client_id)
+            found.append((source, each.ready + each.waiting))
     return [(options, count) for options, count in found if count]
 
 
@@ -42,31 +53,36 @@ def count_live(administration: Administration, settings: ArchiveSettings) -> int
     return sum(count for _, count in _sources(administration, settings))
 
 
-def write_live(spark: SparkSession, administration: Administration, settings: ArchiveSettings, target: Target) -> int:
+def write_live(
+    administration: Administration,
+    settings: ArchiveSettings,
+    target: Target,
+    manifest: Manifest,
+    unloading: Unloading,
+) -> int:
     """Write what waits to a directory of its own, in the place of what an earlier run has written there.
 
     Returns:
         How many messages they are.
     """
-    sources = _sources(administration, settings)
-    with spark_errors("archiving what waits"):
-        if not sources:
-            target.delete(LIVE)
-            return 0
-        rows = reduce(DataFrame.unionAll, [_read(spark, settings, options) for options, _ in sources])
-        written = Observation()
-        rows = rows.observe(written, F.count(F.lit(1)).alias("messages"))
-        target.delete(_NEW)
-        rows.write.partitionBy("destination").option("compression", "zstd").parquet(target / _NEW)
-        target.replace(_NEW, LIVE)
-        return int(written.get["messages"])
+    schema = waiting_schema(settings.properties)
+    with settings.database.connect(_DOING) as connection:
+        statements = [
+            _statement(connection, options, Shaper(schema).columns) for options, _ in _sources(administration, settings)
+        ]
+    files = unloading.run(statements, schema)
+    placed = [replace(file, directory=f"{LIVE}/{file.directory}") for file in files]
+    manifest.commit(placed, [name for name, _ in target.files(LIVE)])
+    return sum(file.messages for file in files)
 
 
-def _read(spark: SparkSession, settings: ArchiveSettings, options: dict[str, str]) -> DataFrame:
-    rows = spark.read.format("jmsql").options(**settings.connection_options(), **options).load()
-    return rows.withColumns(
-        {
-            "subscription": F.lit(options.get("subscription")).cast("string"),
-            "subscription_client_id": F.lit(options.get("clientId")).cast("string"),
-        }
-    )
+def _statement(connection: psycopg.Connection[Any], options: Options, columns: Sequence[str]) -> str:
+    queue_id = find_queue(PsycopgRunner(connection, options.schema), options)
+    subscription = {
+        "subscription": optional_to_postgresql(options.subscription),
+        "client_id": optional_to_postgresql(options.client_id),
+    }
+    read = read_queue([name for name in columns if not name.startswith("subscription")], None, ())
+    waiting = Statement("waiting", fill(_sql["waiting"], read=read.text), _DOING, rows)
+    parameters = {"queue_id": queue_id, "destination": source_of(options).uri, **_EVERYTHING, **subscription}
+    return inlined(connection, options.schema, waiting.bind(parameters))

@@ -9,15 +9,19 @@ __all__ = ["ArchiveLock"]
 
 _sql = SqlFile("archive", "jmsql.spark")
 _DOING = "making sure that nobody else writes to the archive"
+_begin = _sql.statement("begin", _DOING, nothing)
+_unlimited_idleness = _sql.statement("unlimited_idleness", _DOING, nothing)
 _lock = _sql.statement("lock", _DOING, value(bool))
 _check = _sql.statement("check", _DOING, nothing)
 
 
 class ArchiveLock:
-    """An advisory lock, which PostgreSQL holds for as long as the connection lives.
+    """An advisory lock of a transaction, which also a pooler in transaction mode leaves on its connection.
+
+    The transaction reads nothing meanwhile, so that it holds up neither vacuum nor those who follow the history.
 
     Args:
-        runner: Runs statements on a connection of the archive's own, in autocommit mode.
+        runner: Runs statements in a transaction of the archive's own.
         target: Where the archive is.
     """
 
@@ -26,11 +30,13 @@ class ArchiveLock:
         self._name = f"jmsql archive {target}"
 
     def acquire(self) -> bool:
-        """Take the lock, and tell whether it was free."""
+        """Take the lock until the transaction ends, and tell whether it was free."""
+        self._runner.run(_begin.bind())
+        self._runner.run(_unlimited_idleness.bind())
         return self._runner.run(_lock.bind(name=self._name))
 
     def check(self) -> None:
-        """Make sure that the connection still lives, and with it the lock.
+        """Make sure that the transaction still lives, and with it the lock.
 
         Raises:
             JMSException: It does not: somebody else may have the lock by now.

@@ -1,67 +1,140 @@
-"""What a target says of the archive in it, so that nothing else is ever written there."""
+"""What a target says of the archive in it: what it is of, how far it goes, and the change that is being made to it.
+
+All changes of an archive's files are made by `Manifest.commit`. The new files are written under hidden names first.
+Then the manifest, which is replaced as a whole, says where they belong, what they replace, and how far the archive goes
+with them: from then on they are part of it. A run that finds a change that was not carried out carries it out. No file
+is visible beside those that it replaces.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any
-
-from pyspark.sql import SparkSession
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from jmsql.exceptions import IllegalStateException
-from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
 
-__all__ = ["MANIFEST", "Manifest"]
+__all__ = ["MANIFEST", "NEW", "ArchivedFile", "Change", "Manifest", "NewFile", "Progress"]
 
 MANIFEST = "_archive.json"
-_LAYOUT = 1
+NEW = "_new"
+"""The directory of files that are not part of the archive yet."""
+
+_LAYOUT = 2
+_PLACE = re.compile(r"destination=(?P<destination>[^/]+)/day=(?P<day>[^/]+)/batch=(?P<batch>\d+)/[^/]+\.parquet")
+
+
+@dataclass
+class Progress:
+    """How far an archive goes in the history of a destination.
+
+    Args:
+        source: The number under which the database knows its reader.
+        destination: Whose history; None: that of all.
+        transaction: With the sequence, the first place that was not archived.
+        sequence: The place within the transaction.
+    """
+
+    source: str
+    destination: str | None
+    transaction: int = 0
+    sequence: int = 0
+
+
+@dataclass
+class Change:
+    """A change of the files of an archive.
+
+    Args:
+        remove: Files that are no longer part of it.
+        move: Files that become part of it: where they are, and where they belong.
+    """
+
+    remove: list[str] = field(default_factory=list)
+    move: list[list[str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A file that is complete, and not part of the archive yet.
+
+    Args:
+        name: Where it is in the target.
+        directory: The directory to which it belongs: ``destination=…``, with ``/day=…`` if it is of the history.
+        messages: How many messages are in it.
+    """
+
+    name: str
+    directory: str
+    messages: int
+
+
+class ArchivedFile(NamedTuple):
+    """A file that is part of an archive.
+
+    Args:
+        destination: The destination of its messages, as a URI.
+        day: On which they left it.
+        batch: The number of the change that has added it.
+        place: Where it belongs.
+        name: Where it is: there, or still under its hidden name.
+        size: Its bytes.
+    """
+
+    destination: str
+    day: date
+    batch: int
+    place: str
+    name: str
+    size: int
+
+    @property
+    def directory(self) -> str:
+        """The directory of its destination and day."""
+        return self.place.partition("/batch=")[0]
 
 
 class Manifest:
     """The file `MANIFEST` of a target.
 
     Args:
-        spark: The session.
         target: The target.
-        settings: What is to be archived.
-        checkpoint: Where the progress of the archive is kept; None: within the target.
+        schema: The PostgreSQL schema whose history is archived.
+        destinations: Whose history, as URIs; None: that of all.
+        properties: How properties are stored, "json" or "map".
     """
 
-    def __init__(
-        self, spark: SparkSession, target: Target, settings: ArchiveSettings, checkpoint: str | None = None
-    ) -> None:
+    def __init__(self, target: Target, schema: str, destinations: list[str] | None, properties: str) -> None:
         self._target = target
-        place = Target(spark, target / "_checkpoint" if checkpoint is None else checkpoint)
         self._wanted: dict[str, Any] = {
             "layout": _LAYOUT,
-            "format": str(settings.format),
-            "schema": settings.schema,
-            "destinations": settings.uris,
-            "checkpoint": place.url,
+            "schema": schema,
+            "destinations": destinations,
+            "properties": properties,
         }
-        self._has_begun = place.exists("offsets")
-        self.checkpoint = place.url
-        """Where the progress of the archive is kept."""
+        self.progress: list[Progress] = []
+        """How far it goes; empty if there is no archive yet."""
+        self.batch = 0
+        """The number of the last batch."""
+        self.change = Change()
+        """What was decided last, and perhaps not carried out."""
 
-    def check(self) -> None:
-        """Make sure that the target has this archive, or nothing.
-
-        A batch has a number, and takes the place of what has the same number. So numbers must not start again beside
-        batches that are there.
+    def read(self) -> None:
+        """Find out what the target has: this archive, or nothing.
 
         Raises:
-            IllegalStateException: It has something else, or a part of it is gone.
+            IllegalStateException: It has something else.
         """
         url = self._target.url
         found = self._target.read(MANIFEST)
-        has_batches = any(not name.startswith(("_", ".")) for name in self._target.names())
         if found is None:
-            if has_batches:
+            if any(not name.startswith(("_", ".")) for name in self._target.names()):
                 raise IllegalStateException(f"{url} holds something else: name a directory that is empty or not there.")
-            if self._has_begun:
-                raise IllegalStateException(
-                    f"The checkpoint {self.checkpoint} belongs to an archive that is not in {url}: name another."
-                )
             return
         there = json.loads(found)
         for name, value in self._wanted.items():
@@ -70,16 +143,71 @@ class Manifest:
                     f"{url} is an archive with {name} {_shown(there.get(name))}, not {_shown(value)}. An archive stays "
                     "what it is: name another target."
                 )
-        if has_batches and not self._has_begun:
-            raise IllegalStateException(
-                f"The checkpoint {self.checkpoint} is gone, which says how far the archive in {url} goes. Bring it "
-                "back, or name another target for what follows."
-            )
+        self.progress = [Progress(**progress) for progress in there["progress"]]
+        self.batch = there["batch"]
+        self.change = Change(**there["change"])
 
-    def write(self) -> None:
-        """Say what the target has, if it does not yet."""
-        if not self._target.exists(MANIFEST):
-            self._target.write(MANIFEST, json.dumps(self._wanted, indent=2, ensure_ascii=False) + "\n")
+    def begin(self, progress: Iterable[Progress]) -> None:
+        """Say what the target will have."""
+        self.progress = list(progress)
+        self._write()
+
+    def commit(self, files: Sequence[NewFile], remove: Iterable[str] = ()) -> None:
+        """Make files part of the archive, in the place of others, together with the progress that was made.
+
+        Args:
+            files: The new files, in the order of their messages.
+            remove: The files that they replace.
+        """
+        self._target.make_durable(file.name for file in files)
+        self.batch += 1
+        move = [
+            [file.name, f"{file.directory}/batch={self.batch}/part-{number:05}.parquet"]
+            for number, file in enumerate(files)
+        ]
+        self.change = Change(list(remove), move)
+        self._write()
+        self.finish()
+
+    def finish(self) -> None:
+        """Carry out what was decided last, as far as that was not done."""
+        for name in self.change.remove:
+            self._target.delete(name)
+        for name, place in self.change.move:
+            if self._target.exists(name):
+                self._target.move(name, place)
+            elif not self._target.exists(place):
+                raise IllegalStateException(f"The archive in {self._target.url} has lost a file: {place}.")
+
+    def close(self) -> None:
+        """Note that all is carried out, and remove what was written for nothing."""
+        if self.change != Change():
+            self.change = Change()
+            self._write()
+        for name, _ in self._target.files(NEW):
+            self._target.delete(name)
+
+    def files(self) -> list[ArchivedFile]:
+        """Return the files of the archive, in the order of their batches."""
+        sizes = dict(self._target.files())
+        places = {name: name for name in sizes} | {place: name for name, place in self.change.move if name in sizes}
+        found = [
+            ArchivedFile(
+                unquote(at["destination"]), date.fromisoformat(at["day"]), int(at["batch"]), place, name, sizes[name]
+            )
+            for place, name in places.items()
+            if place not in self.change.remove and (at := _PLACE.fullmatch(place))
+        ]
+        return sorted(found)
+
+    def _write(self) -> None:
+        document = {
+            **self._wanted,
+            "batch": self.batch,
+            "progress": [asdict(progress) for progress in self.progress],
+            "change": asdict(self.change),
+        }
+        self._target.write(MANIFEST, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
 def _shown(value: Any) -> str:

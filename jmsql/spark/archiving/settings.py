@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from jmsql.destinations import Destination, Queue, named_destination
+from jmsql.destinations import Destination, Queue, Topic, named_destination
 from jmsql.exceptions import JMSException
-from jmsql.spark.archiving.archive_format import ArchiveFormat
+from jmsql.spark.archiving.property_format import PropertyFormat
 from jmsql.spark.connection import DatabaseReference
+from jmsql.spark.options import Options
 
 __all__ = ["ArchiveSettings"]
 
@@ -21,19 +23,21 @@ class ArchiveSettings:
         database: Where the history is.
         schema: The PostgreSQL schema of jmsql.
         destinations: Whose history; none named: that of all.
-        format: How the archive is stored.
-        partitions: In how many tasks each batch is read.
+        properties: How the properties of messages are stored.
+        partitions: Over how many connections each batch is read.
         max_messages_per_batch: The most messages in a batch.
         keep_days: How many days, before today, stay in the history.
+        file_size: The bytes from which on a file takes no more messages.
     """
 
     database: DatabaseReference
     schema: str
     destinations: tuple[Destination, ...]
-    format: ArchiveFormat
+    properties: PropertyFormat
     partitions: int
     max_messages_per_batch: int
     keep_days: int
+    file_size: int
 
     @classmethod
     def check(
@@ -41,35 +45,38 @@ class ArchiveSettings:
         database: DatabaseReference,
         schema: str,
         destinations: Sequence[Destination | str],
-        kind: ArchiveFormat | str,
+        properties: PropertyFormat | str,
         partitions: int,
         max_messages_per_batch: int,
         keep_days: int,
+        file_size: int,
     ) -> ArchiveSettings:
         """Check the settings.
 
         Raises:
             InvalidDestinationException: One of them is not a destination.
-            JMSException: A number is too small, or there is no such format.
+            JMSException: A number is too small, or properties are not stored so.
         """
         for name, number, least in (
             ("partitions", partitions, 1),
             ("max_messages_per_batch", max_messages_per_batch, 1),
             ("keep_days", keep_days, 0),
+            ("file_size", file_size, 1),
         ):
             if number < least:
                 raise JMSException(f"{name} is a whole number from {least} on, not {number}.")
-        if kind not in list(ArchiveFormat):
-            raise JMSException(f"There is no format {kind!r}; there are {', '.join(ArchiveFormat)}.")
+        if properties not in list(PropertyFormat):
+            raise JMSException(f"Properties are stored as {' or as '.join(PropertyFormat)}, not as {properties!r}.")
         chosen = {named.uri: named for named in map(named_destination, destinations)}
         return cls(
             database,
             schema,
             tuple(chosen[uri] for uri in sorted(chosen)),
-            ArchiveFormat(kind),
+            PropertyFormat(properties),
             partitions,
             max_messages_per_batch,
             keep_days,
+            file_size,
         )
 
     @property
@@ -77,16 +84,12 @@ class ArchiveSettings:
         """The destinations as text; None: all."""
         return [destination.uri for destination in self.destinations] or None
 
-    def reads(self) -> list[dict[str, str]]:
+    def origins(self) -> list[Options]:
         """Return the options of the reads that together bring the history."""
-        options = {**self.connection_options(), "history": "true", "partitions": str(self.partitions)}
-        return [options | _choice(destination) for destination in self.destinations] or [options]
+        return [self.source(destination) for destination in self.destinations] or [self.source(None)]
 
-    def connection_options(self) -> dict[str, str]:
-        """Return the options that name the database."""
-        named = {"connection": self.database.connection, "url": self.database.url, "jmsqlSchema": self.schema}
-        return {name: value for name, value in named.items() if value is not None}
-
-
-def _choice(destination: Destination) -> dict[str, str]:
-    return {"queue" if isinstance(destination, Queue) else "topic": destination.name}
+    def source(self, destination: Destination | None, **more: Any) -> Options:
+        """Return the options of a read."""
+        queue = destination if isinstance(destination, Queue) else None
+        topic = destination if isinstance(destination, Topic) else None
+        return Options(self.database, self.schema, queue=queue, topic=topic, **more)

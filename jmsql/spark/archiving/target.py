@@ -1,91 +1,152 @@
-"""The directory of an archive, on whatever file system Spark can reach."""
+"""The directory of an archive, on this machine or in an object store."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 
 from jmsql.exceptions import JMSException
-from jmsql.spark.jvm import hadoop_configuration, java_of
-from jmsql.spark.session import spark_errors
 
 __all__ = ["Target"]
 
-_OVERWRITE = _RECURSIVELY = True
-_PATTERN_CHARACTERS = frozenset("{}[]*?")
+_PATTERN_CHARACTERS = frozenset("{}[]*")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class Target:
-    """A directory, which need not be there yet.
+    """A directory, which need not be there yet. Names of files are within it.
 
     Args:
-        spark: The session, which knows the file systems.
-        location: A local path, or a URL such as ``s3a://bucket/archive``.
+        location: A local path, or a URL as `pyarrow.fs` reads it, such as ``s3://bucket/archive?region=eu-central-1``;
+            ``s3a://`` is the same as ``s3://``.
 
     Raises:
-        JMSException: The session has no such file system, or runs elsewhere (Spark Connect).
+        JMSException: There is no such file system here, or the URL holds a password.
     """
 
-    def __init__(self, spark: SparkSession, location: str) -> None:
+    def __init__(self, location: str) -> None:
         if not location or not _PATTERN_CHARACTERS.isdisjoint(location):
-            raise JMSException(f"The target {location!r} is no directory; {{}}[]*? do not belong in its name.")
-        if type(spark).__module__.startswith("pyspark.sql.connect"):
-            raise JMSException("An archive needs a session of its own, not one of Spark Connect.")
-        self._java = java_of(spark)
-        with spark_errors(f"opening {location}"):
-            path = self._java.org.apache.hadoop.fs.Path(location)
-            self._files = path.getFileSystem(hadoop_configuration(spark))
-            self._path = self._files.makeQualified(path)
-        self.url = str(self._path.toString())
-        """Where it is, with its scheme."""
+            raise JMSException(f"The target {location!r} is no directory; {{}}[]* do not belong in its name.")
+        if _SCHEME.match(location):
+            if urlsplit(location).password is not None:
+                raise JMSException("The target's URL holds a password, which logs would show: leave it out.")
+            self.url = re.sub("^s3[an]://", "s3://", location)
+            with _file_errors(f"opening {self.url}"):
+                self.file_system, self._path = FileSystem.from_uri(self.url)
+        else:
+            self.url = os.path.realpath(location)
+            self.file_system, self._path = LocalFileSystem(), self.url
+        self._path = self._path.rstrip("/")
+        self._is_local = isinstance(self.file_system, LocalFileSystem)
 
     def __truediv__(self, name: str) -> str:
-        return f"{self.url}/{name}"
+        return f"{self._path}/{name}"
 
-    def exists(self, name: str) -> bool:
-        """Tell whether there is something of that name in the directory."""
-        with spark_errors(f"looking at {self / name}"):
-            return bool(self._files.exists(self._child(name)))
+    @contextmanager
+    def create(self, name: str) -> Iterator[pa.NativeFile]:
+        """Open a new file for writing, in the place of one of that name."""
+        with self.errors(f"writing {name}"):
+            if self._is_local:
+                self.file_system.create_dir(str(PurePosixPath(self / name).parent))
+            with self.file_system.open_output_stream(self / name) as stream:
+                yield stream
 
-    def names(self, name: str = "") -> list[str]:
-        """Return the names of what is in the directory, or in one that is in it."""
-        with spark_errors(f"listing {self.url}"):
-            path = self._child(name) if name else self._path
-            if not self._files.exists(path):
-                return []
-            return sorted(str(status.getPath().getName()) for status in self._files.listStatus(path))
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a file for reading."""
+        with self.errors(f"reading {name}"):
+            return self.file_system.open_input_file(self / name)
 
     def read(self, name: str) -> str | None:
         """Return the text of a file, or None if it is not there."""
-        if not self.exists(name):
-            return None
-        with spark_errors(f"reading {self / name}"):
-            stream = self._files.open(self._child(name))
+        with self.errors(f"reading {name}"):
             try:
-                return str(self._java.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-            finally:
-                stream.close()
+                with self.file_system.open_input_stream(self / name) as stream:
+                    return bytes(stream.read()).decode()
+            except FileNotFoundError:
+                return None
 
     def write(self, name: str, text: str) -> None:
-        """Write a file; it is there as a whole or not at all."""
-        with spark_errors(f"writing {self / name}"):
-            stream = self._files.create(self._child(f"{name}.new"), _OVERWRITE)
-            stream.write(bytearray(text.encode()))
-            stream.close()
-        self.replace(f"{name}.new", name)
+        """Write a file, which is there as a whole or not at all, and stays."""
+        # What an object store is given is there when it is all there.
+        written = f"{name}.new" if self._is_local else name
+        with self.create(written) as stream:
+            stream.write(text.encode())
+        if self._is_local:
+            self.make_durable([written])
+            self.move(written, name)
 
-    def replace(self, name: str, other: str) -> None:
-        """Put what has a name in the place of what has another."""
-        self.delete(other)
-        with spark_errors(f"renaming {self / name}"):
-            if not self._files.rename(self._child(name), self._child(other)):
-                raise JMSException(f"{self / name} could not be renamed to {other}.")
+    def files(self, directory: str = "") -> list[tuple[str, int]]:
+        """Return the names of all files in a directory and below, in order, and how many bytes each has."""
+        found = self._list(directory, recursive=True)
+        names = ((info.path.removeprefix(f"{self._path}/"), info.size) for info in found if info.type is FileType.File)
+        return sorted((name, size or 0) for name, size in names)
+
+    def names(self) -> list[str]:
+        """Return the names of the files and directories in the target."""
+        return [info.base_name for info in self._list("", recursive=False)]
+
+    def exists(self, name: str) -> bool:
+        """Tell whether there is a file of that name."""
+        with self.errors(f"looking at {name}"):
+            return bool(self.file_system.get_file_info(self / name).type is FileType.File)
+
+    def make_durable(self, names: Iterable[str]) -> None:
+        """Make sure that files outlive the end of the machine. Those of an object store do."""
+        if not self._is_local:
+            return
+        files = [PurePosixPath(name) for name in names]
+        directories = dict.fromkeys(directory for file in files for directory in file.parents)
+        with self.errors("writing"):
+            for path in (self / str(name) for name in (*files, *directories)):
+                descriptor = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+
+    def move(self, name: str, other: str) -> None:
+        """Put a file in the place of another, or of none."""
+        with self.errors(f"moving {name} to {other}"):
+            if self._is_local:
+                place = Path(self / other)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                Path(self / name).replace(place)
+                self.make_durable([other])
+            else:
+                self.file_system.move(self / name, self / other)
 
     def delete(self, name: str) -> None:
-        """Remove something with all that is in it, if it is there."""
-        with spark_errors(f"deleting {self / name}"):
-            self._files.delete(self._child(name), _RECURSIVELY)
+        """Remove a file, if it is there, and the directories that it leaves empty."""
+        with self.errors(f"removing {name}"):
+            with suppress(FileNotFoundError):
+                self.file_system.delete_file(self / name)
+            if self._is_local:
+                with suppress(OSError):  # one is not empty
+                    for parent in PurePosixPath(name).parents[:-1]:
+                        Path(self / str(parent)).rmdir()
 
-    def _child(self, name: str) -> Any:
-        return self._java.org.apache.hadoop.fs.Path(self / name)
+    def _list(self, directory: str, *, recursive: bool) -> list[FileInfo]:
+        with self.errors("listing it"):
+            path = self / directory if directory else self._path
+            return list(self.file_system.get_file_info(FileSelector(path, allow_not_found=True, recursive=recursive)))
+
+    @contextmanager
+    def errors(self, doing: str) -> Iterator[None]:
+        """Turn the errors of files into those of jmsql."""
+        with _file_errors(f"{doing} in the archive {self.url}"):
+            yield
+
+
+@contextmanager
+def _file_errors(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise JMSException(f"Failed while {doing}: {str(error).strip().splitlines()[0]}") from error

@@ -20,6 +20,7 @@ from jmsql.spark.options import Options
 from jmsql.spark.reading.browse import find_queue, read_queue, sequence_range, source_of
 from jmsql.spark.reading.columns import ColumnComparison
 from jmsql.spark.reading.snapshot import BEGIN_SNAPSHOT, keep_snapshot, reader_name
+from jmsql.spark.schema import arrow_schema
 from jmsql.store._sync.runner import PsycopgRunner
 
 __all__ = ["BatchReader"]
@@ -76,7 +77,7 @@ class BatchReader(DataSourceReader):
         bounds = [first + (last - first + 1) * number // count for number in range(count + 1)]
         # Sequences at the ends may become visible until the snapshot is taken.
         bounds[0], bounds[-1] = 0, 2**63 - 1
-        read = read_queue(Shaper(self._schema).columns, options.selector, self.filters)
+        read = read_queue(Shaper(arrow_schema(self._schema)).columns, options.selector, self.filters)
         parameters = {"queue_id": queue_id, "destination": source_of(options).uri}
         return [
             inlined(connection, options.schema, read.bind(parameters, first=start, last=max(end - 1, start)))
@@ -99,4 +100,4 @@ class BatchReader(DataSourceReader):
                         "'snapshotTimeout'."
                     ) from error
             cursor.execute(partition.statement)
-            yield from Shaper(self._schema).shape(cursor.fetch_record_batch())
+            yield from Shaper(arrow_schema(self._schema)).shape(cursor.fetch_record_batch())

@@ -15,6 +15,7 @@ from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader
 from jmsql.spark.reading.columns import Condition
 from jmsql.spark.reading.history import HistorySpan, divide_history, find_origin, read_history
+from jmsql.spark.schema import arrow_schema
 from jmsql.store._sync.runner import PsycopgRunner
 
 __all__ = ["HistoryReader"]
@@ -46,7 +47,7 @@ class HistoryReader(BatchReader):
         planning = PsycopgRunner(connection, options.schema)
         origin = find_origin(planning, options)
         span = HistorySpan(read_timestamp(options.starting_offsets), read_timestamp(options.ending_offsets))
-        columns = Shaper(self._schema).columns
+        columns = Shaper(arrow_schema(self._schema)).columns
 
         def text(part: Condition) -> str:
             read = read_history(columns, origin, options.selector, part, self.filters)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from typing import NamedTuple
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import MapType
 
 from jmsql.destinations import Destination, Queue
 from jmsql.exceptions import JMSException
@@ -23,10 +25,11 @@ _COLUMNS = {
     **{
         name: COLUMNS[name]
         for name in (
-            *("destination", "sequence", "message_id", "sent_at", "delivery_time", "properties"),
+            *("destination", "sequence", "message_id", "sent_at", "delivery_time"),
             *("text_body", "json_body", "bytes_body", "delivery_count"),
         )
     },
+    "properties": "string",
     "acknowledged_at": "timestamp",
     "outcome": "string",
     "subscription": "string",
@@ -35,6 +38,10 @@ _COLUMNS = {
     "client_id": "string",
     "transaction_id": "bigint",
 }
+_PROPERTIES = (
+    *("JMSXGroupID", "JMS_jmsql_OriginalDestination", "JMS_jmsql_OriginalSubscription"),
+    *("JMS_jmsql_DeadLetterReason", "JMS_jmsql_DeadLetterTime", "JMS_jmsql_LastError"),
+)
 _IDENTITY = ("acknowledged_at", "transaction_id", "sequence")
 _HOUR = 3_600_000_000
 _LONGEST_ERROR = 200
@@ -90,13 +97,16 @@ def _parts(spark: SparkSession, source: Source) -> list[DataFrame]:
 
 
 def _past(spark: SparkSession, source: Source, destination: Destination | None) -> DataFrame:
-    reader = spark.read.format("jmsql").options(
-        history="true",
-        columns=",".join(_COLUMNS),
-        partitions=str(spark.sparkContext.defaultParallelism),
-        jmsqlSchema=source.schema,
-        startingOffsets="earliest" if source.since is None else source.since.astimezone(UTC).isoformat(),
-        endingOffsets="latest" if source.until is None else source.until.astimezone(UTC).isoformat(),
+    reader = (
+        spark.read.schema(_ddl(_COLUMNS))
+        .format("jmsql")
+        .options(
+            history="true",
+            partitions=str(spark.sparkContext.defaultParallelism),
+            jmsqlSchema=source.schema,
+            startingOffsets="earliest" if source.since is None else source.since.astimezone(UTC).isoformat(),
+            endingOffsets="latest" if source.until is None else source.until.astimezone(UTC).isoformat(),
+        )
     )
     if destination is not None:
         reader = reader.option("queue" if isinstance(destination, Queue) else "topic", destination.name)
@@ -105,8 +115,9 @@ def _past(spark: SparkSession, source: Source, destination: Destination | None) 
 
 def _archived(spark: SparkSession, source: Source) -> DataFrame:
     assert source.archive is not None
-    schema = ", ".join(f"{name} {kind}" for name, kind in (_COLUMNS | {"day": "date"}).items())
-    rows = spark.read.schema(schema).parquet(source.archive).where("destination is not null and outcome is not null")
+    columns = _COLUMNS | {"day": "date"} | _typed_properties(spark, source.archive)
+    rows = spark.read.schema(_ddl(columns)).parquet(source.archive)
+    rows = rows.where("destination is not null and outcome is not null")
     if source.destinations:
         rows = rows.where(F.col("destination").isin([destination.uri for destination in source.destinations]))
     if source.since is not None:
@@ -118,11 +129,24 @@ def _archived(spark: SparkSession, source: Source) -> DataFrame:
     return rows
 
 
+def _typed_properties(spark: SparkSession, archive: str) -> dict[str, str]:
+    """Return the type of the column of properties in an archive that has them as maps."""
+    try:
+        found = spark.read.parquet(archive).schema["properties"].dataType
+    except (AnalysisException, KeyError):  # there is no file, or it has no such column
+        return {}
+    return {"properties": COLUMNS["properties"]} if isinstance(found, MapType) else {}
+
+
+def _ddl(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+
 def _measure(rows: DataFrame, time_zone: str) -> DataFrame:
     """Leave of each message what the statistics need, which is much less than the message."""
     ready_at = F.greatest("sent_at", "delivery_time")  # of what is there
     sizes = [F.coalesce(F.octet_length(name), F.lit(0)) for name in ("text_body", "json_body", "bytes_body")]
-    return rows.select(
+    return _read_properties(rows).select(
         *_IDENTITY,
         "destination",
         "subscription",
@@ -134,7 +158,7 @@ def _measure(rows: DataFrame, time_zone: str) -> DataFrame:
         reduce(Column.__add__, sizes).cast("bigint").alias("bytes"),
         ((F.unix_micros("acknowledged_at") - F.unix_micros(ready_at)) / 1e6).alias("seconds"),
         F.coalesce("client_id", F.concat(F.lit("connection "), F.col("connection_id"))).alias("consumer"),
-        _text_property("JMSXGroupID").alias("group_id"),
+        F.col("properties.JMSXGroupID").alias("group_id"),
         *_death(),
     )
 
@@ -145,19 +169,27 @@ def _hour(timestamp: Column, time_zone: str) -> Column:
     return F.timestamp_micros(micros - F.pmod(F.unix_micros(F.from_utc_timestamp(timestamp, time_zone)), F.lit(_HOUR)))
 
 
-def _text_property(name: str) -> Column:
-    return F.col("properties")[name]["string"]
+def _read_properties(rows: DataFrame) -> DataFrame:
+    """Leave of the properties those that count, as texts."""
+    properties = F.col("properties")
+    if isinstance(rows.schema["properties"].dataType, MapType):
+        values = [properties[name] for name in _PROPERTIES]
+        texts = [F.coalesce(value["string"], value["long"].cast("string")) for value in values]
+        found = F.struct(*(text.alias(name) for name, text in zip(_PROPERTIES, texts, strict=True)))
+    else:
+        found = F.from_json(properties, _ddl(dict.fromkeys(_PROPERTIES, "string")))
+    return rows.withColumn("properties", found)
 
 
 def _death() -> list[Column]:
     """What a dead letter says of how it became one."""
-    last_line = F.regexp_extract(_text_property("JMS_jmsql_LastError"), r"([^\n]*)\s*$", 1)
+    last_line = F.regexp_extract("properties.JMS_jmsql_LastError", r"([^\n]*)\s*$", 1)
     return [
-        _text_property("JMS_jmsql_OriginalDestination").alias("original_destination"),
-        _text_property("JMS_jmsql_OriginalSubscription").alias("original_subscription"),
-        _text_property("JMS_jmsql_DeadLetterReason").alias("reason"),
+        F.col("properties.JMS_jmsql_OriginalDestination").alias("original_destination"),
+        F.col("properties.JMS_jmsql_OriginalSubscription").alias("original_subscription"),
+        F.col("properties.JMS_jmsql_DeadLetterReason").alias("reason"),
         F.substring(last_line, 1, _LONGEST_ERROR).alias("error"),
-        F.timestamp_millis(F.col("properties")["JMS_jmsql_DeadLetterTime"]["long"]).alias("died_at"),
+        F.timestamp_millis(F.col("properties.JMS_jmsql_DeadLetterTime").cast("bigint")).alias("died_at"),
     ]
 
 
@@ -165,8 +197,8 @@ def read_dead_letters(spark: SparkSession, schema: str) -> DataFrame | None:
     """Return what the dead letters say of themselves that still wait in their queues; None if there are none."""
     with DatabaseReference().connect("looking for dead letters") as connection:
         queues = PsycopgRunner(connection, schema).run(dead_letter_queues())
-    reader = spark.read.format("jmsql").options(
-        columns="message_id,properties", selector="JMS_jmsql_DeadLetterReason IS NOT NULL", jmsqlSchema=schema
-    )
-    parts = [reader.option("queue", queue).load().select("message_id", *_death()) for queue in queues]
+    reader = spark.read.schema("message_id string, properties string").format("jmsql")
+    reader = reader.options(selector="JMS_jmsql_DeadLetterReason IS NOT NULL", jmsqlSchema=schema)
+    rows = [_read_properties(reader.option("queue", queue).load()) for queue in queues]
+    parts = [part.select("message_id", *_death()) for part in rows]
     return reduce(DataFrame.unionByName, parts) if parts else None

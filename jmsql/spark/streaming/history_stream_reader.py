@@ -21,6 +21,7 @@ from jmsql.spark.database import check_rights
 from jmsql.spark.offset_options import read_timestamp
 from jmsql.spark.options import Options
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
+from jmsql.spark.schema import arrow_schema
 from jmsql.spark.streaming.history_stream import HistoryPosition, HistoryStream, Lost, create_cursor, end_of_history
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader
 from jmsql.store._sync.runner import PsycopgRunner, Runner
@@ -153,7 +154,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
         if missing:
             self._lose(f"{missing} of the {end['messages']} rows of a batch are gone from the history")
         opened = self._open(end)
-        columns = Shaper(self._schema).columns
+        columns = Shaper(arrow_schema(self._schema)).columns
         read = [(opened.stream.read(part, columns, options.selector), part.messages) for part in parts]
         return [
             HistoryPartition(
@@ -234,7 +235,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
             connection.cursor() as cursor,
         ):
             cursor.execute(partition.statement)
-            for batch in Shaper(self._schema).shape(cursor.fetch_record_batch()):
+            for batch in Shaper(arrow_schema(self._schema)).shape(cursor.fetch_record_batch()):
                 messages += batch.num_rows
                 yield batch
         if partition.messages is not None and messages < partition.messages:

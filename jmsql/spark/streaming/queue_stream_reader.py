@@ -20,6 +20,7 @@ from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
 from jmsql.spark.options import Options
 from jmsql.spark.reading.browse import find_queue, source_of
+from jmsql.spark.schema import arrow_schema
 from jmsql.spark.streaming.queue_stream import (
     SparkStream,
     create_source,
@@ -236,7 +237,7 @@ class StreamReader(ReconnectingReader[_Driver]):
                 )
         if frozen is None:
             return []
-        read = read_claim(Shaper(self._schema).columns)
+        read = read_claim(Shaper(arrow_schema(self._schema)).columns)
         connection = self._open(end).connection
         assert connection is not None
         destination = source_of(options).uri
@@ -288,7 +289,7 @@ class StreamReader(ReconnectingReader[_Driver]):
         messages = 0
         with database.connect_arrow("reading a batch") as connection, connection.cursor() as cursor:
             cursor.execute(partition.statement)
-            for batch in Shaper(self._schema).shape(cursor.fetch_record_batch()):
+            for batch in Shaper(arrow_schema(self._schema)).shape(cursor.fetch_record_batch()):
                 messages += batch.num_rows
                 yield batch
         if messages < partition.messages and self._options.fail_on_data_loss:

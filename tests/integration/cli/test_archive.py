@@ -1,8 +1,10 @@
-"""`jmsql archive`, as far as it comes without Spark; the rest is in the tests of Spark."""
+"""`jmsql archive`, as far as it comes without a database; the rest is in the tests of Spark."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,9 @@ from tests.integration.cli.conftest import Command
     ("arguments", "words"),
     [
         ((), "Missing argument 'TARGET'"),
-        (("--format", "csv"), "'csv' is not one of 'parquet', 'delta', 'iceberg'"),
+        (("--properties", "csv"), "'csv' is not one of 'json', 'map'"),
         (("--destination", "temp://orders"), "no destination"),
         (("--keep-days", "3"), "--keep-days goes together with --drop"),
-        (("--spark-conf", "spark.master"), "write KEY=VALUE"),
         (("--partitions", "0"), "greater than or equal to 1"),
     ],
 )
@@ -29,20 +30,15 @@ def test_wrong_usage_is_refused_before_anything_starts(
     assert words in re.sub(r"[\s│]+", " ", outcome.errors)
 
 
-def test_without_java_it_says_how_to_get_it(
-    jmsql_process: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_its_packages_it_says_how_to_get_them(
+    jmsql: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A process of its own, since this one may have a session.
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    outcome = jmsql_process("archive", str(tmp_path / "lake"))
-    assert (outcome.exit_code, outcome.output) == (3, b"")
-    assert "install it (Debian, Ubuntu: apt-get install default-jre-headless" in outcome.errors
-    assert outcome.errors.count("\n") == 1
-    assert not (tmp_path / "lake").exists()
-
-
-def test_without_pyspark_it_says_how_to_get_it(jmsql: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pyspark.sql", None)
+    monkeypatch.setitem(__import__("sys").modules, "adbc_driver_postgresql", None)
     outcome = jmsql("archive", str(tmp_path / "lake"))
     assert (outcome.exit_code, outcome.output) == (3, b"")
-    assert outcome.errors == 'jmsql: pyspark.sql is missing: pip install "jmsql[spark]".\n'
+    assert outcome.errors == 'jmsql: adbc_driver_postgresql is missing: pip install "jmsql[archive]".\n'
+
+
+def test_archive_loads_neither_spark_nor_java() -> None:
+    program = "import sys, jmsql.spark; jmsql.spark.archive; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

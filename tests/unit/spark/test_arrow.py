@@ -11,6 +11,7 @@ from pyspark.sql.types import IntegerType, MapType, StringType, StructField, Str
 from jmsql.messages import Byte, Float, Long, Value
 from jmsql.messages.typed_json import write_object
 from jmsql.spark.arrow import Shaper
+from jmsql.spark.schema import arrow_schema
 from jmsql.spark.writing.outgoing import Staging
 from tests.unit.messages.rows import as_jsonb_prints
 from tests.unit.spark.test_outgoing import PROPERTY
@@ -45,7 +46,7 @@ PROPERTIES = StructType(
 def read(*rows: tuple[str | None, str | None]) -> list[dict[str, Any]]:
     schema = pa.schema([("properties", pa.string()), ("property_types", pa.string())])
     batch = pa.RecordBatch.from_pylist([{"properties": text, "property_types": types} for text, types in rows], schema)
-    (shaped,) = Shaper(PROPERTIES).shape([batch])
+    (shaped,) = Shaper(arrow_schema(PROPERTIES)).shape([batch])
     return [dict(row["properties"]) for row in shaped.to_pylist()]
 
 
@@ -124,7 +125,7 @@ def test_texts_that_look_like_times_stay_as_they_are_in_every_slice() -> None:
 
 
 def test_properties_may_stay_the_json_that_they_are() -> None:
-    shaper = Shaper(StructType([StructField("properties", StringType())]))
+    shaper = Shaper(arrow_schema(StructType([StructField("properties", StringType())])))
     batch = pa.RecordBatch.from_pydict({"properties": ['{"n": 1, "t": "a NUL: \ufffe0"}', None]})
     (shaped,) = shaper.shape([batch])
     assert shaper.columns == ("properties",)
@@ -134,7 +135,7 @@ def test_properties_may_stay_the_json_that_they_are() -> None:
 def test_milliseconds_become_times_and_those_that_spark_does_not_have_its_last() -> None:
     schema = StructType([StructField("expires_at", TimestampType())])
     batch = pa.RecordBatch.from_pydict({"expires_at": pa.array([0, 1_893_456_000_001, None, 2**62], pa.int64())})
-    (shaped,) = Shaper(schema).shape([batch])
+    (shaped,) = Shaper(arrow_schema(schema)).shape([batch])
     microseconds = shaped.column("expires_at").cast(pa.int64()).to_pylist()
     assert microseconds == [0, 1_893_456_000_001_000, None, (2**63 - 1) // 1000 * 1000]
 
@@ -143,7 +144,7 @@ def test_bodies_are_parsed_though_some_are_no_objects() -> None:
     schema = StructType([StructField("body", StructType([StructField("n", IntegerType())]))])
     bodies = ['{"n": 1}', "no", None, '{"n": "x"}', '{"m": 2}', "{} {}", "", '{"n":\n3}']
     batch = pa.RecordBatch.from_pylist([{"body": body} for body in bodies], pa.schema([("body", pa.string())]))
-    (shaped,) = Shaper(schema).shape([batch])
+    (shaped,) = Shaper(arrow_schema(schema)).shape([batch])
     found = [row["body"] for row in shaped.to_pylist()]
     assert found == [{"n": 1}, None, None, None, {"n": None}, None, None, {"n": 3}]
 

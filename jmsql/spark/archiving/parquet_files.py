@@ -1,0 +1,212 @@
+"""The Parquet files of an archive: their columns, and how rows become files in directories by destination and day."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jmsql.spark.archiving.manifest import NEW, NewFile
+from jmsql.spark.archiving.property_format import PropertyFormat
+from jmsql.spark.archiving.target import Target
+
+__all__ = ["KEY", "ParquetFiles", "history_schema", "waiting_schema"]
+
+_TIMESTAMP = pa.timestamp("us", "UTC")
+_MAP = pa.map_(
+    pa.string(),
+    pa.struct(
+        [
+            ("type", pa.string()),
+            ("boolean", pa.bool_()),
+            ("long", pa.int64()),
+            ("double", pa.float64()),
+            ("string", pa.string()),
+        ]
+    ),
+)
+KEY = pa.schema(
+    {
+        "destination": pa.string(),
+        "subscription": pa.string(),
+        "subscription_client_id": pa.string(),
+        "transaction_id": pa.int64(),
+        "sequence": pa.int64(),
+    }
+)
+"""The columns that tell a row of history from all others."""
+
+_MESSAGE = {
+    "destination": pa.string(),
+    "sequence": pa.int64(),
+    "priority": pa.int32(),
+    "type": pa.string(),
+    "message_id": pa.string(),
+    "sent_at": _TIMESTAMP,
+    "expires_at": _TIMESTAMP,
+    "delivery_time": _TIMESTAMP,
+    "delivery_mode": pa.string(),
+    "correlation_id": pa.string(),
+    "reply_to": pa.string(),
+    "jms_type": pa.string(),
+    "properties": pa.string(),
+    "property_types": pa.string(),
+    "text_body": pa.string(),
+    "json_body": pa.string(),
+    "body_types": pa.string(),
+    "bytes_body": pa.binary(),
+    "delivery_count": pa.int32(),
+}
+_SUBSCRIPTION = {"subscription": pa.string(), "subscription_client_id": pa.string()}
+_HISTORY = {
+    "acknowledged_at": _TIMESTAMP,
+    "outcome": pa.string(),
+    **_SUBSCRIPTION,
+    "connection_id": pa.int64(),
+    "client_id": pa.string(),
+    "user_name": pa.string(),
+    "transaction_id": pa.int64(),
+}
+_OF_FEW_VALUES = (
+    *("priority", "type", "delivery_mode", "reply_to", "jms_type", "properties", "property_types", "body_types"),
+    *("delivery_count", "outcome", "subscription", "subscription_client_id", "connection_id", "client_id", "user_name"),
+)
+"""Columns in which values are repeated, so that a dictionary of them makes files smaller and is made quickly."""
+
+_ROW_GROUP = 64 * 2**20
+_MEMORY = 256 * 2**20
+
+# As Spark writes it and reads it, and all others read it.
+_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
+
+
+def history_schema(properties: PropertyFormat) -> pa.Schema:
+    """Return the columns of the history, the destination included, which is in the names of directories."""
+    return _schema({**_MESSAGE, **_HISTORY}, properties)
+
+
+def waiting_schema(properties: PropertyFormat) -> pa.Schema:
+    """Return the columns of what waits, likewise."""
+    return _schema({**_MESSAGE, **_SUBSCRIPTION}, properties)
+
+
+def _schema(columns: dict[str, pa.DataType], properties: PropertyFormat) -> pa.Schema:
+    if properties is PropertyFormat.map:
+        columns = {**columns, "properties": _MAP}
+        del columns["property_types"]
+    return pa.schema(columns)
+
+
+class _File:
+    """A file that is being written."""
+
+    def __init__(self, target: Target, directory: str, schema: pa.Schema) -> None:
+        self.directory = directory
+        self._target = target
+        self._name = f"{NEW}/{uuid.uuid4().hex}.parquet"
+        self._messages = 0
+        dictionaries = [name for name in _OF_FEW_VALUES if name in schema.names and schema.field(name).type != _MAP]
+        with ExitStack() as resources:
+            self._stream = resources.enter_context(target.create(self._name))
+            self._writer = resources.enter_context(
+                pq.ParquetWriter(self._stream, schema, compression="zstd", use_dictionary=dictionaries)
+            )
+            self._resources = resources.pop_all()
+
+    def write(self, rows: pa.Table) -> int:
+        """Add a row group, and return how many bytes the file has now."""
+        with self._target.errors(f"writing {self._name}"):
+            self._writer.write_table(rows, row_group_size=rows.num_rows)
+            self._messages += rows.num_rows
+            return int(self._stream.tell())
+
+    def close(self) -> NewFile:
+        """Complete the file."""
+        self._resources.close()
+        return NewFile(self._name, self.directory, self._messages)
+
+
+class ParquetFiles:
+    """Writes rows to files, each with the rows of one directory, in the order in which they come.
+
+    Args:
+        target: Where they go.
+        schema: The columns of the rows.
+        file_size: The bytes from which on a file takes no more rows.
+    """
+
+    def __init__(self, target: Target, schema: pa.Schema, file_size: int) -> None:
+        self._target = target
+        self._schema = pa.schema([field for field in schema if field.name != "destination"])
+        self._file_size = file_size
+        self._waiting: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
+        self._sizes: dict[str, int] = {}
+        self._open: dict[str, _File] = {}
+        self._closed: list[NewFile] = []
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add rows, whose columns say to which directories they belong."""
+        for directory, part in _by_directory(rows):
+            self.add_to(directory, part)
+
+    def add_to(self, directory: str, rows: pa.RecordBatch) -> None:
+        """Add rows of one directory, without the columns that its name says."""
+        self._waiting[directory].append(rows)
+        self._sizes[directory] = self._sizes.get(directory, 0) + rows.nbytes
+        if self._sizes[directory] >= _ROW_GROUP:
+            self._write(directory)
+        elif sum(self._sizes.values()) >= _MEMORY:
+            self._write(max(self._sizes, key=self._sizes.__getitem__))
+
+    def finish(self) -> list[NewFile]:
+        """Write what is left, and return all files, in the order of their directories and rows."""
+        for directory in sorted({*self._waiting, *self._open}):
+            if directory in self._waiting:
+                self._write(directory)
+            self._close(directory)
+        return sorted(self._closed, key=lambda file: file.directory)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._open.values():
+            file.close()
+
+    def _write(self, directory: str) -> None:
+        rows = pa.Table.from_batches(self._waiting.pop(directory), self._schema)
+        del self._sizes[directory]
+        if directory not in self._open:
+            self._open[directory] = _File(self._target, directory, self._schema)
+        if self._open[directory].write(rows) >= self._file_size:
+            self._close(directory)
+
+    def _close(self, directory: str) -> None:
+        if directory in self._open:
+            self._closed.append(self._open.pop(directory).close())
+
+
+def _by_directory(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    keys = {"destination": rows.column("destination")}
+    if "acknowledged_at" in rows.schema.names:
+        keys["day"] = rows.column("acknowledged_at").cast(pa.date32())
+    rest = rows.drop_columns(["destination"])
+    found = pa.table(keys).group_by([*keys]).aggregate([]).to_pylist()
+    for values in found:
+        directory = "/".join(f"{name}={_ESCAPED.sub(_escape, str(value))}" for name, value in values.items())
+        if len(found) == 1:
+            yield directory, rest
+            return
+        wanted = [pc.equal(keys[name], pa.scalar(value, keys[name].type)) for name, value in values.items()]
+        yield directory, rest.filter(wanted[0] if len(wanted) == 1 else pc.and_(*wanted))
+
+
+def _escape(match: re.Match[str]) -> str:
+    return f"%{ord(match[0]):02X}"

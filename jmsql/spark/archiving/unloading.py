@@ -1,0 +1,110 @@
+"""Rows of PostgreSQL become Parquet files, without a JVM: in this process, or in tasks of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from jmsql.exceptions import JMSException
+from jmsql.spark.archiving.manifest import NewFile
+from jmsql.spark.archiving.parquet_files import ParquetFiles
+from jmsql.spark.archiving.target import Target
+from jmsql.spark.arrow import Shaper
+from jmsql.spark.connection import DatabaseReference
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Unloading"]
+
+_DOING = "archiving"
+
+
+@dataclass(frozen=True)
+class Unloading:
+    """Who reads, and where it goes.
+
+    Args:
+        database: Where it is read.
+        target: Where the archive is.
+        file_size: The bytes from which on a file takes no more rows.
+        connections: How many threads of this process read at the same time, each over a connection of its own.
+        spark: Whose tasks read instead of threads.
+    """
+
+    database: DatabaseReference
+    target: str
+    file_size: int
+    connections: int = 1
+    spark: SparkSession | None = None
+
+    def run(self, statements: Sequence[str], schema: pa.Schema) -> list[NewFile]:
+        """Write what statements return to files that are not part of the archive yet.
+
+        Args:
+            statements: The statements, complete with their values.
+            schema: The columns that they return, as they are to be stored.
+
+        Returns:
+            The files, in the order of the statements.
+
+        Raises:
+            JMSException: It failed. What was written stays, under hidden names.
+        """
+        task = partial(_unload, self.database, self.target, self.file_size, schema)
+        if self.spark is not None and statements:
+            from jmsql.spark.session import spark_errors
+
+            with spark_errors(_DOING):
+                found = self.spark.sparkContext.parallelize(statements, len(statements)).map(task).collect()
+        elif len(statements) == 1:
+            found = [task(statements[0])]
+        else:
+            stopped = Event()
+            with ThreadPoolExecutor(self.connections) as threads:
+                try:
+                    found = [*threads.map(partial(task, stopped=stopped), statements)]
+                finally:
+                    stopped.set()
+        return [file for files in found for file in files]
+
+
+def _unload(
+    database: DatabaseReference,
+    target: str,
+    file_size: int,
+    schema: pa.Schema,
+    statement: str,
+    stopped: Event | None = None,
+) -> list[NewFile]:
+    with (
+        ParquetFiles(Target(target), schema, file_size) as files,
+        database.connect_arrow(_DOING) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(statement)
+        with closing(_ahead(Shaper(schema).shape(cursor.fetch_record_batch()))) as batches:
+            for batch in batches:
+                if stopped is not None and stopped.is_set():
+                    break
+                files.add(batch)
+        return files.finish()
+
+
+def _ahead(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
+    """Read each batch while the one before is written."""
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            coming = thread.submit(next, batches, None)
+            while (batch := coming.result()) is not None:
+                coming = thread.submit(next, batches, None)
+                yield batch
+        except (OSError, pa.ArrowException) as error:
+            raise JMSException(f"PostgreSQL has failed while {_DOING}: {str(error).strip().splitlines()[0]}") from error
