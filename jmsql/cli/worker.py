@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +20,7 @@ from jmsql.worker.metrics import are_available, exposition
 from jmsql.worker.settings import Settings
 from jmsql.worker.source_files import SourceFiles
 from jmsql.worker.supervisor import Supervisor
+from jmsql.worker.timings import WorkerTimings
 
 __all__ = ["worker"]
 
@@ -67,6 +70,10 @@ def worker(
             "or drop that."
         ),
     ] = SubscriptionChange.REFUSE,
+    timing: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SECONDS", help="One of the fields of jmsql.worker.WorkerTimings; may be repeated."),
+    ] = None,
     url: Url = None,
     schema: Annotated[
         str | None,
@@ -98,6 +105,7 @@ def worker(
         log_level,
         has_metrics,
         changed_subscriptions,
+        _timings(timing or []),
     )
     supervisor = Supervisor(
         settings, processes, url, SourceFiles(Path.cwd(), settings.timings.reload_interval) if reload else None
@@ -115,3 +123,15 @@ def worker(
             logger.info("Health is told on http://%s:%d/health.", health_host, port)
         exit_code = supervisor.run()
     raise typer.Exit(exit_code)
+
+
+def _timings(given: Sequence[str]) -> WorkerTimings:
+    pairs = [text.partition("=") for text in given]
+    known = {field.name for field in fields(WorkerTimings)}
+    for name, _, _ in pairs:
+        if name not in known:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(sorted(known))}.", param_hint="--timing")
+    try:
+        return WorkerTimings(**{name: float(seconds) for name, _, seconds in pairs})
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--timing") from error

@@ -36,6 +36,7 @@ __all__ = [
     "in_thread",
     "interruptible",
     "is_cancelled",
+    "nobody_cancels",
     "opened_in_thread",
     "opens",
     "sleep",
@@ -223,6 +224,11 @@ async def _finished(work: Coroutine[Any, Any, T], on_cancelled: Callable[[], Non
             raise asyncio.CancelledError(*cancelled)
         _note_cancellation(task, cancelled)
     return running.result()
+
+
+def nobody_cancels() -> None:
+    """Note that nobody cancels the caller's task but who ends the event loop: what it does needs no task to finish."""
+    _finishing.add(_this_task())
 
 
 async def detached(work: Coroutine[Any, Any, T]) -> T:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jmsql.worker.timings import WorkerTimings
+
 if TYPE_CHECKING:
     from jmsql.worker.application import Application
 
-__all__ = ["Application"]
+__all__ = ["Application", "WorkerTimings"]
 
 if not TYPE_CHECKING:  # else a type checker would take each misspelt name for a value
 

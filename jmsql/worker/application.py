@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,8 +18,11 @@ from jmsql.selectors import Selector
 from jmsql.store.subscription_change import SubscriptionChange
 from jmsql.worker.listener import Listener
 from jmsql.worker.parameters import read_parameters
+from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from jmsql import asyncio as jmsql_asyncio
 
 __all__ = ["Application"]
@@ -123,12 +126,15 @@ class Application:
         drain_timeout: float | timedelta = 30.0,
         long_transaction: float | timedelta = 10.0,
         changed_subscriptions: SubscriptionChange = SubscriptionChange.REFUSE,
+        timings: WorkerTimings = WorkerTimings(),
+        registry: CollectorRegistry | None = None,
     ) -> AsyncIterator[None]:
         """Handle messages in this process for as long as an ``async with`` block lasts.
 
         Coroutine functions run in the event loop of the block, other handlers in threads. At the end of the block no
         more messages are taken, and handlers that run are waited for; after `drain_timeout` they are cancelled, and
-        what they did in their transactions is rolled back.
+        what they did in their transactions is rolled back. If something goes wrong by which a listener takes no more
+        messages (a handler that fails is not), the task of the block is cancelled, and the error raised at its end.
 
         Args:
             concurrency: How many messages of each listener are handled at a time, unless it says so itself.
@@ -136,20 +142,26 @@ class Application:
             long_transaction: After how many seconds (or a `timedelta`) a handler that holds a transaction open is named
                 in the log.
             changed_subscriptions: What happens to a durable subscription that a listener wants with another selector.
+            timings: The intervals and time-outs.
+            registry: Shows the handlers' [metrics](metrics.md#a-worker) while the block lasts, such as
+                `prometheus_client.REGISTRY`; None: nobody does. `jmsql.metrics.register` adds those of the connections.
 
         Raises:
             ValueError: The concurrency is less than 1, or a time is negative.
             ResourceAllocationException: The server cannot be reached.
-            JMSException: It refuses, or a durable subscription has another topic or selector, and is not changed.
+            JMSException: It refuses; or a durable subscription has another topic or selector, and is not changed; or a
+                listener takes no more messages.
         """
         from jmsql.worker.running import Running
 
         if concurrency < 1:
             raise ValueError(f"The concurrency is at least 1, not {concurrency}.")
         times = seconds(drain_timeout, "drain_timeout"), seconds(long_transaction, "long_transaction")
-        running = await Running.open(self.factory, self.listeners, concurrency, *times, changed_subscriptions)
+        running = await Running.open(self.factory, self.listeners, concurrency, *times, changed_subscriptions, timings)
         try:
-            yield
+            with nullcontext() if registry is None else running.measured(registry):
+                async with running.watching():
+                    yield
         finally:
             await running.end()
 
@@ -160,6 +172,8 @@ class Application:
         drain_timeout: float | timedelta = 30.0,
         long_transaction: float | timedelta = 10.0,
         changed_subscriptions: SubscriptionChange = SubscriptionChange.REFUSE,
+        timings: WorkerTimings = WorkerTimings(),
+        registry: CollectorRegistry | None = None,
     ) -> None:
         """Handle messages in this process until the task is cancelled, as Ctrl-C does under `asyncio.run`.
 
@@ -171,6 +185,8 @@ class Application:
             long_transaction: After how many seconds (or a `timedelta`) a handler that holds a transaction open is named
                 in the log.
             changed_subscriptions: What happens to a durable subscription that a listener wants with another selector.
+            timings: The intervals and time-outs.
+            registry: Shows the handlers' metrics; None: nobody does.
 
         Raises:
             ValueError: As for `running`.
@@ -181,6 +197,8 @@ class Application:
             drain_timeout=drain_timeout,
             long_transaction=long_transaction,
             changed_subscriptions=changed_subscriptions,
+            timings=timings,
+            registry=registry,
         ):
             await asyncio.get_running_loop().create_future()
 

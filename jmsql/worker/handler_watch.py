@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from jmsql.exceptions import JMSException
 from jmsql.store.counts import Counts
 from jmsql.worker.handler_counters import HandlerCounters
 from jmsql.worker.listener import Listener
@@ -32,6 +33,8 @@ class WatchedTask(Protocol):
     counters: HandlerCounters
     handling: Handling | None
     has_ended: bool
+    failure: Exception | None
+    """Why it takes no more messages, if that was not wanted."""
 
 
 class HandlerWatch:
@@ -51,6 +54,16 @@ class HandlerWatch:
     def is_whole(self) -> bool:
         """Whether all of them run."""
         return not any(task.has_ended for task in self._tasks)
+
+    @property
+    def failure(self) -> JMSException | None:
+        """What to raise because one of them takes no more messages, which nobody has wanted; None: all do."""
+        for task in self._tasks:
+            if task.failure is not None:
+                error = JMSException(f"{task.listener} takes no more messages: {task.failure!r}")
+                error.__cause__ = task.failure
+                return error
+        return None
 
     def look(self) -> None:
         """Warn of handlers that hold a transaction for long, once of each call."""

@@ -15,8 +15,9 @@ from jmsql.worker.reports import Progress
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import Collector
 
-__all__ = ["Totals", "WorkerMetrics", "are_available", "exposition"]
+__all__ = ["Totals", "WorkerMetrics", "are_available", "exposition", "handler_collector"]
 
 
 @dataclass
@@ -86,10 +87,26 @@ def _is_filled(file: Path) -> bool:
         return False
 
 
-def _families(metrics: WorkerMetrics) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+def handler_collector(progress: Callable[[], Progress]) -> Collector:
+    """Return what shows the metrics of the handlers of one process in a registry of Prometheus's.
 
-    from jmsql.metrics.client_collector import client_metrics
+    Args:
+        progress: Returns what they have done.
+    """
+    from prometheus_client.registry import Collector
+
+    class HandlerCollector(Collector):
+        def collect(self) -> Iterator[Metric]:
+            made = progress()
+            return _of_handlers(made.handler_counters, made.running, made.longest_transaction)
+
+    return HandlerCollector()
+
+
+def _of_handlers(
+    handler_counters: Mapping[str, HandlerCounters], running: int, longest_transaction: float
+) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     messages = CounterMetricFamily(
         "jmsql_worker_messages",
@@ -104,11 +121,27 @@ def _families(metrics: WorkerMetrics) -> Iterator[Metric]:
         "Calls that held a transaction for longer than --long-transaction-seconds.",
         labels=["listener"],
     )
-    for name, counters in sorted(metrics.totals.handler_counters.items()):
+    for name, counters in sorted(handler_counters.items()):
         messages.add_metric([name, "handled"], counters.handled)
         messages.add_metric([name, "failed"], counters.failed)
         seconds.add_metric([name], _buckets(counters), counters.seconds)
         long_transactions.add_metric([name], counters.long_transactions)
+    calls = GaugeMetricFamily("jmsql_worker_running_handlers", "Calls of handlers that have not ended.")
+    calls.add_metric([], running)
+    longest = GaugeMetricFamily(
+        "jmsql_worker_longest_transaction_seconds",
+        "For how long a handler holds a transaction by now, at the most.",
+    )
+    longest.add_metric([], longest_transaction)
+    yield from (messages, seconds, long_transactions, calls, longest)
+
+
+def _families(metrics: WorkerMetrics) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    from jmsql.metrics.client_collector import client_metrics
+
+    yield from _of_handlers(metrics.totals.handler_counters, metrics.running, metrics.longest_transaction)
     processes = GaugeMetricFamily(
         "jmsql_worker_processes", "Processes of the worker, by state: starting, ready, draining.", labels=["state"]
     )
@@ -116,14 +149,7 @@ def _families(metrics: WorkerMetrics) -> Iterator[Metric]:
         processes.add_metric([state], number)
     restarts = CounterMetricFamily("jmsql_worker_restarts", "Processes that died and were started again.")
     restarts.add_metric([], metrics.restarts)
-    running = GaugeMetricFamily("jmsql_worker_running_handlers", "Calls of handlers that have not ended.")
-    running.add_metric([], metrics.running)
-    longest = GaugeMetricFamily(
-        "jmsql_worker_longest_transaction_seconds",
-        "For how long a handler holds a transaction by now, at the most.",
-    )
-    longest.add_metric([], metrics.longest_transaction)
-    yield from (messages, seconds, long_transactions, processes, restarts, running, longest)
+    yield from (processes, restarts)
     yield from client_metrics(metrics.totals.destination_counters)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Self
 
 from jmsql.store.subscription_change import SubscriptionChange
@@ -12,9 +13,12 @@ from jmsql.worker._async.handlers import Handlers
 from jmsql.worker.handler_groups import HandlersInThreads, asynchronous, synchronous
 from jmsql.worker.handler_watch import HandlerWatch
 from jmsql.worker.listener import Listener
+from jmsql.worker.metrics import handler_collector
 from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from jmsql.client._async.connection.factory import ConnectionFactory as AsyncConnectionFactory
     from jmsql.client._sync.connection.factory import ConnectionFactory
 
@@ -58,7 +62,7 @@ class Running:
         drain_timeout: float,
         long_transaction: float,
         changed_subscriptions: SubscriptionChange,
-        timings: WorkerTimings = WorkerTimings(),
+        timings: WorkerTimings,
     ) -> Self:
         """Connect, and begin.
 
@@ -93,16 +97,53 @@ class Running:
         return running
 
     async def _start(self) -> None:
-        self._watching = asyncio.create_task(self._look_after_handlers(), name="jmsql worker")
         if self._handlers is not None:
             await self._handlers.start()
         if self._in_threads is not None:
             await asyncio.to_thread(self._in_threads.start)
 
+    @contextmanager
+    def measured(self, registry: CollectorRegistry) -> Iterator[None]:
+        """Show what the handlers do in a registry while a block runs."""
+        collector = handler_collector(lambda: self._watch.progress({}))
+        registry.register(collector)
+        try:
+            yield
+        finally:
+            registry.unregister(collector)
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Look after the handlers while a block runs, and cancel it if one of them takes no more messages.
+
+        Raises:
+            JMSException: That has happened.
+        """
+        block = asyncio.current_task()
+        assert block is not None
+        cancelled_before = block.cancelling()
+        watching = asyncio.create_task(self._look_after_handlers(), name="jmsql worker")
+
+        def cancel(_: object) -> None:
+            block.cancel()
+
+        watching.add_done_callback(cancel)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not watching.done() or watching.cancelled() or block.uncancel() > cancelled_before:
+                raise
+        finally:
+            watching.remove_done_callback(cancel)
+            watching.cancel()
+        if (failure := self._watch.failure) is not None:
+            raise failure
+
     async def _look_after_handlers(self) -> None:
-        while True:
+        """Return when one of them takes no more messages."""
+        while self._watch.failure is None:
             self._watch.look()
-            await asyncio.sleep(self._timings.report_interval)
+            await asyncio.sleep(self._timings.check_interval)
 
     async def end(self) -> None:
         """Take no more messages, let the handlers that run finish until the deadline, and close the connections."""
@@ -113,7 +154,6 @@ class Running:
             ending.append(asyncio.wrap_future(self._in_threads.end(self._drain_timeout)))
         if ending:
             await asyncio.wait(ending, timeout=self._drain_timeout + self._timings.rollback_timeout)
-        self._watching.cancel()
         for ended in ending:
             if ended.done():
                 ended.result()

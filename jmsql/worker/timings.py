@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from jmsql.public_names import set_module
 from jmsql.timings import check_seconds, require_margin, require_order
 
 __all__ = ["WorkerTimings"]
 
 
+@set_module("jmsql.worker")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerTimings:
     """The intervals and time-outs of a worker; each is a number of seconds.

@@ -81,8 +81,12 @@ def enlist(
 
 def _caller_transaction(transaction: object) -> CallerTransaction:
     if "sqlalchemy.ext.asyncio" in sys.modules:  # it needs greenlet, and who has not imported it, has no object of it
-        from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+        from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
 
+        if isinstance(transaction, AsyncEngine):
+            raise TypeError(
+                "An AsyncEngine has no transaction to join; its connections have: `async with engine.begin() as …`."
+            )
         if isinstance(transaction, async_scoped_session):
             transaction = transaction()
         if isinstance(transaction, AsyncSession):

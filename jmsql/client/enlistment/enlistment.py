@@ -82,6 +82,8 @@ def _caller_transaction(transaction: object) -> CallerTransaction:
         transaction = transaction.connection
     if isinstance(transaction, psycopg.Connection):
         return PsycopgTransaction(transaction)
+    if isinstance(transaction, sqlalchemy.Engine):
+        raise TypeError("An Engine has no transaction to join; its connections have: `with engine.begin() as …`.")
     raise TypeError(
         "jmsql.enlist joins a SQLAlchemy Session or Connection, a psycopg 3 connection, or Django's connection, not "
         f"{type(transaction).__qualname__}. Those that are awaited, use with jmsql.asyncio.enlist."

@@ -14,7 +14,7 @@ from jmsql.client._async.exchange.consumer import MessageConsumer
 from jmsql.client._async.session.handler_session import HandlerSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import BackgroundTask, Lock, Notifications, call, is_cancelled
+from jmsql.concurrency.tasks import BackgroundTask, Lock, Notifications, call, is_cancelled, nobody_cancels
 from jmsql.destinations import Queue
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message
@@ -57,6 +57,8 @@ class HandlerTask:
         self.counters = HandlerCounters()
         self.handling: Handling | None = None
         self.has_ended = False
+        self.failure: Exception | None = None
+        """Why it takes no more messages, if that was not wanted."""
         self._session = session
         self._consumer = consumer
         self._timings = timings
@@ -126,13 +128,16 @@ class HandlerTask:
                     logger.warning("%s: its statement cannot be interrupted: %s", self.listener, error)
 
     async def _run(self) -> None:
+        if ASYNC:
+            nobody_cancels()  # the handler has a task of its own
         try:
             while not self._is_stopping:
                 message = await self._receive()
                 if message is not None:
                     await self._handle(message)
             await self._close()
-        except Exception:
+        except Exception as error:
+            self.failure = error
             logger.exception("%s takes no more messages.", self.listener)
         finally:
             self.has_ended = True

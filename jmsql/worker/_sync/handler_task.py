@@ -56,6 +56,8 @@ class HandlerThread:
         self.counters = HandlerCounters()
         self.handling: Handling | None = None
         self.has_ended = False
+        self.failure: Exception | None = None
+        """Why it takes no more messages, if that was not wanted."""
         self._session = session
         self._consumer = consumer
         self._timings = timings
@@ -125,7 +127,8 @@ class HandlerThread:
                 if message is not None:
                     self._handle(message)
             self._close()
-        except Exception:
+        except Exception as error:
+            self.failure = error
             logger.exception("%s takes no more messages.", self.listener)
         finally:
             self.has_ended = True

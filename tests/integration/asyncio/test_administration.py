@@ -7,9 +7,11 @@ import inspect
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy
 from psycopg import sql
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -247,6 +249,16 @@ async def test_an_engine_is_used(jmsql_clean_url: str, server: Server) -> None:
         assert await jms.lookup("jms/orders", engine) == ORDERS
     finally:
         await engine.dispose()
+
+
+async def test_an_engine_of_the_other_world_is_refused(jmsql_clean_url: str) -> None:
+    url = jmsql_clean_url.replace("postgresql://", "postgresql+psycopg://")
+    blocking: Any = sqlalchemy.create_engine(url)
+    awaited: Any = create_async_engine(url)
+    with pytest.raises(jms.JMSException, match=r"an AsyncEngine of SQLAlchemy, .* not Engine"):
+        await Administration(blocking).queues()
+    with pytest.raises(jms.JMSException, match=r"an Engine of SQLAlchemy, .* not AsyncEngine"):
+        jmsql.admin.Administration(awaited).queues()
 
 
 async def test_it_is_closed_for_good(aio_factory: jms.ConnectionFactory) -> None:

@@ -128,3 +128,7 @@ async def test_each_world_refuses_the_transactions_of_the_other(
             refused = other
             with pytest.raises(TypeError, match=r"use with jmsql\.enlist"):
                 jmsql.asyncio.enlist(refused)
+    given: Any
+    for given, enlist in ((engine, jmsql.enlist), (async_engine, jmsql.asyncio.enlist)):
+        with pytest.raises(TypeError, match=r"with engine\.begin\(\) as"):
+            enlist(given)

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy
+from prometheus_client import CollectorRegistry
 from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
@@ -20,7 +21,7 @@ import jmsql
 from jmsql import ConnectionFactory, Message, Queue, RedeliveryPolicy
 from jmsql import asyncio as jms
 from jmsql.testing import wait_for
-from jmsql.worker import Application
+from jmsql.worker import Application, WorkerTimings
 from tests.integration.worker.conftest import PATIENCE, WorkerDatabase
 from tests.integration.worker.test_handlers import send, texts_in
 
@@ -286,6 +287,61 @@ async def test_run_async_handles_messages_until_it_is_cancelled(
         await working
     assert database.handled() == [("a", 1)]
     assert database.queued() == 0
+
+
+async def test_a_registry_shows_what_the_handlers_do_while_they_run(jmsql_factory: ConnectionFactory) -> None:
+    app, registry = Application(jmsql_factory), CollectorRegistry()
+    happened, leave = Events(), asyncio.Event()
+
+    @app.listener("orders")
+    async def handle(text: str) -> None:
+        happened.tell(text)
+        await leave.wait()
+
+    def shown(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"jmsql_worker_{name}", labels)
+
+    [listener] = app.listeners
+    async with app.running(registry=registry, timings=WorkerTimings(check_interval=0.01)):
+        send(jmsql_factory, "orders", "a")
+        await happened.next()
+        assert shown("running_handlers") == 1
+        leave.set()
+        handled = {"listener": listener.name, "outcome": "handled"}
+        await until(lambda: shown("messages_total", **handled) == 1)
+        assert shown("handler_seconds_count", listener=listener.name) == 1
+    assert list(registry.collect()) == []
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("it has no text")
+
+
+def break_down() -> None:
+    raise UnspeakableError
+
+
+async def break_down_in_event_loop() -> None:
+    raise UnspeakableError
+
+
+@pytest.mark.parametrize("handler", [break_down_in_event_loop, break_down], ids=["async def", "def"])
+async def test_it_ends_with_an_error_if_a_listener_takes_no_more_messages(
+    jmsql_factory: ConnectionFactory, database: WorkerDatabase, handler: Callable[[], object]
+) -> None:
+    app = Application(jmsql_factory)
+    app.listener("orders")(handler)
+    send(jmsql_factory, "orders", "a")
+    with pytest.raises(jmsql.JMSException, match="takes no more messages: RuntimeError") as raised:
+        async with asyncio.timeout(PATIENCE):
+            await app.run_async()
+    assert isinstance(raised.value.__cause__, RuntimeError)
+    assert database.queued() == 1
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    await asyncio.sleep(0)
 
 
 async def test_a_transaction_that_is_held_for_long_is_named(

@@ -7,7 +7,9 @@ import math
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from jmsql.cli.application import app
 from jmsql.worker.timings import WorkerTimings
 
 FIELDS = [field.name for field in dataclasses.fields(WorkerTimings)]
@@ -47,3 +49,17 @@ def test_values_that_contradict_each_other_are_refused(values: dict[str, Any], a
 def test_short_ones_are_accepted() -> None:
     timings = WorkerTimings(**dict.fromkeys(set(FIELDS) - {"silence_timeout", "exit_timeout"}, 0.001))
     assert timings.maximum_restart_delay == 0.001
+
+
+@pytest.mark.parametrize(
+    ("timing", "answer"),
+    [
+        ("patience=1", "'patience' is none of cancel_timeout, check_interval,"),
+        ("check_interval=soon", "could not convert string to float: 'soon'"),
+        ("rollback_timeout=20", "rollback_timeout, 20 s, is not less than exit_timeout, 10 s"),
+    ],
+)
+def test_the_command_refuses_others(timing: str, answer: str) -> None:
+    ran = CliRunner().invoke(app, ["worker", "shop:app", "--timing", timing], env={"COLUMNS": "500"})
+    assert ran.exit_code == 2
+    assert answer in ran.output

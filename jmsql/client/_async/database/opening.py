@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 
 from jmsql.client._async.database.pool import synchronous
+from jmsql.concurrency import ASYNC
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store._async.autocommit import AutocommitRunner
 from jmsql.store._async.runner import Runner
@@ -24,6 +25,11 @@ if TYPE_CHECKING:  # with a URL, all is done without SQLAlchemy
 __all__ = ["LazyRunner", "open_runner"]
 
 T = TypeVar("T")
+
+if ASYNC:
+    _EXPECTED = "an AsyncEngine of SQLAlchemy, as sqlalchemy.ext.asyncio.create_async_engine returns it"
+else:
+    _EXPECTED = "an Engine of SQLAlchemy, as sqlalchemy.create_engine returns it"
 
 _limit_statements = SqlFile("administration").statement("limit_statements", "connecting", nothing)
 
@@ -103,8 +109,8 @@ async def open_runner(
             it through a pooler, where the limit would be for others, too.
 
     Raises:
-        JMSException: The database cannot be reached, the engine does not use psycopg, or the schema is missing or of
-            another version.
+        JMSException: The database cannot be reached, is no URL and no engine of the right kind, the engine does not use
+            psycopg, or the schema is missing or of another version.
     """
     if isinstance(database, str):
         database = Endpoint(parse_url(database), timings)
@@ -128,6 +134,10 @@ async def _directly(endpoint: Endpoint, schema: str) -> AutocommitRunner:
 
 
 async def _of_engine(engine: AsyncEngine, schema: str) -> AutocommitRunner:
+    from sqlalchemy.ext.asyncio import AsyncEngine as Expected
+
+    if not isinstance(engine, Expected):
+        raise JMSException(f"The database is a URL or {_EXPECTED}, not {type(engine).__qualname__}.")
     with jms_errors(f"connecting to {engine.url.render_as_string(hide_password=True)}"):
         connection = await (await engine.connect()).execution_options(isolation_level="AUTOCOMMIT")
     return await _of_sqlalchemy(connection, schema, another=lambda: _of_engine(engine, schema))

@@ -26,6 +26,8 @@ __all__ = ["LazyRunner", "open_runner"]
 
 T = TypeVar("T")
 
+_EXPECTED = "an Engine of SQLAlchemy, as sqlalchemy.create_engine returns it"
+
 _limit_statements = SqlFile("administration").statement("limit_statements", "connecting", nothing)
 
 
@@ -104,8 +106,8 @@ def open_runner(
             it through a pooler, where the limit would be for others, too.
 
     Raises:
-        JMSException: The database cannot be reached, the engine does not use psycopg, or the schema is missing or of
-            another version.
+        JMSException: The database cannot be reached, is no URL and no engine of the right kind, the engine does not use
+            psycopg, or the schema is missing or of another version.
     """
     if isinstance(database, str):
         database = Endpoint(parse_url(database), timings)
@@ -129,6 +131,10 @@ def _directly(endpoint: Endpoint, schema: str) -> AutocommitRunner:
 
 
 def _of_engine(engine: Engine, schema: str) -> AutocommitRunner:
+    from sqlalchemy import Engine as Expected
+
+    if not isinstance(engine, Expected):
+        raise JMSException(f"The database is a URL or {_EXPECTED}, not {type(engine).__qualname__}.")
     with jms_errors(f"connecting to {engine.url.render_as_string(hide_password=True)}"):
         connection = (engine.connect()).execution_options(isolation_level="AUTOCOMMIT")
     return _of_sqlalchemy(connection, schema, another=lambda: _of_engine(engine, schema))
