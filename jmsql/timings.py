@@ -30,6 +30,7 @@ _FOR_ALL = (
     "lease_duration",
     "delayed_message_interval",
     "locked_message_interval",
+    "missed_message_interval",
     "orphan_interval",
     "table_check_interval",
     "history_maintenance_interval",
@@ -94,6 +95,10 @@ class Timings:
         locked_message_interval: The pause before it tries again to move messages that are due and locked. At most 0.1.
         minimum_poll_interval: The pause before a consumer that waits looks at its queue again; twice as long each time.
         maximum_poll_interval: The longest such pause.
+        shared_poll_interval: How often a client looks at all queues for which its consumers wait, with one statement,
+            once their own pauses are at their longest. Behind a pooler they go on looking for themselves.
+        missed_message_interval: How often the maintenance looks at all queues with consumers for messages of which
+            nobody has told, and tells the clients. At most 1.
         sweep_interval: How often a busy consumer looks at its queue from the front.
         prefetch_duration: A consumer fetches ahead no more messages than it handles in this time.
         start_reminder_delay: After what time the log says that a consumer waits for a connection that was never
@@ -140,6 +145,8 @@ class Timings:
 
     minimum_poll_interval: float = 0.05
     maximum_poll_interval: float = 1.0
+    shared_poll_interval: float = 5.0
+    missed_message_interval: float = 1.0
     sweep_interval: float = 1.0
     prefetch_duration: float = 0.25
     start_reminder_delay: float = 5.0

@@ -12,6 +12,7 @@ class PollInterval:
 
     Notifications wake a consumer sooner. The polls find what they miss: a notification that was lost with its
     connection or held back because another had just been sent, and messages that a dead client's transaction held.
+    Once the pauses are at their longest, the control connection may look for all consumers together instead.
 
     Args:
         timings: How long they are at the least, and at the most.
@@ -24,6 +25,11 @@ class PollInterval:
     def reset(self) -> None:
         """Begin with short pauses again: something has just happened."""
         self._next = self._timings.minimum_poll_interval
+
+    @property
+    def is_longest(self) -> bool:
+        """Whether the next pause is as long as any after it."""
+        return self._next >= self._timings.maximum_poll_interval
 
     def next(self) -> float:
         """Return how many seconds to wait now."""

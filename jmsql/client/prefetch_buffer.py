@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from jmsql.client.polling import PollInterval
 from jmsql.destinations import Destination, Queue
 from jmsql.store.dequeue import Prefetch
 from jmsql.store.lookup import find_queue
@@ -16,6 +18,7 @@ from jmsql.store.reader import QueueReader
 from jmsql.store.receive import Fetch
 from jmsql.store.rows import MessageRow
 from jmsql.store.statement import Steps
+from jmsql.store.wake_ups import Competition
 
 if TYPE_CHECKING:
     from jmsql.selectors import Selector
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from jmsql.timings import Timings
 
 __all__ = ["ConsumerPolicy", "PrefetchBuffer"]
+
+_MOST_GROUPS = 1000
+"""The most groups of which it is noted that they are free. Others are found by sweeps."""
 
 
 @dataclass
@@ -57,7 +63,6 @@ class PrefetchBuffer:
         queue_id: The queue that they come from.
         selector: Which of the queue's messages are wanted; None: all.
         fetch: How they are fetched from the store.
-        on_notification: Called, from any thread, when it is worth looking at the queue again.
         destination: The queue or topic, by name.
         topic: The number of the topic, if the queue is that of a subscription.
         counters: Where it is counted what became of the messages; None: it is not.
@@ -70,7 +75,6 @@ class PrefetchBuffer:
         queue_id: int,
         selector: Selector | None,
         fetch: Fetch,
-        on_notification: Callable[[], None],
         destination: Destination,
         topic: int | None = None,
         counters: DestinationCounters | None = None,
@@ -92,12 +96,17 @@ class PrefetchBuffer:
         self._moved_to: int | None = None
         self._may_be_removed = False
         self._selector = selector
-        self._on_notification = on_notification
+        self.poll = PollInterval(timings)
+        """How long `receive` waits before it looks again."""
         self.fetch_by(fetch)
         self._changes = QueueChanges()
         self._changes_seen = 0
         self._rows: deque[MessageRow] = deque()
-        self._returned: deque[MessageKey | GroupKey] = deque()
+        # Noted from any thread, for the next fetch: the lowest sequence that was released, by inverse priority, and
+        # the groups that are free.
+        self._lock = threading.Lock()
+        self._returned: dict[int, int] = {}
+        self._freed: set[int] = set()
         self._has_fetched = False
 
     def __len__(self) -> int:
@@ -108,12 +117,11 @@ class PrefetchBuffer:
         self._reader = QueueReader(self.queue_id, self._selector, fetch, self._timings.sweep_interval)
 
     def copy(self, fetch: Fetch) -> PrefetchBuffer:
-        """Make a prefetch buffer for the same messages, which fetches them in another way and is not notified."""
+        """Make a prefetch buffer for the same messages, which fetches them in another way."""
         copy = PrefetchBuffer(
             self.queue_id,
             self._selector,
             fetch,
-            lambda: None,
             self.destination,
             None,
             self._counters,
@@ -134,6 +142,11 @@ class PrefetchBuffer:
         """The queue of the next fetch."""
         return self.queue_id if self._moved_to is None else self._moved_to
 
+    @property
+    def competition(self) -> Competition:
+        """What its consumer receives, for which others of the client may wait, too."""
+        return Competition(self.source, None if self._selector is None else self._selector.text)
+
     def fetch(self, limit: int, own_claims: Collection[int] = ()) -> Steps[list[MessageRow]]:
         """Fetch up to `limit` messages from the store, without keeping them.
 
@@ -147,9 +160,14 @@ class PrefetchBuffer:
         self._begins_anew()
         if self._may_be_removed and not (yield from self._find_queue()):
             return []
-        while self._returned:
-            key = self._returned.popleft()
-            self.returned(key)
+        if self._returned or self._freed:
+            with self._lock:
+                returned, self._returned = self._returned, {}
+                freed, self._freed = self._freed, set()
+            for inverse_priority, sequence in returned.items():
+                self._reader.returned(inverse_priority, sequence)
+            for group in freed:
+                self._reader.freed(group)
         rows = yield from self._reader.read(limit, own_claims)
         self.prefetch.fetched(len(rows), sum(row.size for row in rows))
         self._has_fetched |= bool(rows)
@@ -262,9 +280,13 @@ class PrefetchBuffer:
         """
         if isinstance(key, MessageKey) and key.sequence == 0:
             self._changes.count += 1
-        elif key is not None:
-            self._returned.append(key)
-        self._on_notification()
+        elif isinstance(key, MessageKey) and key.group_hash is None:
+            with self._lock:
+                lowest = self._returned.get(key.inverse_priority, key.sequence)
+                self._returned[key.inverse_priority] = min(lowest, key.sequence)
+        elif key is not None and key.group_hash is not None and len(self._freed) < _MOST_GROUPS:
+            with self._lock:
+                self._freed.add(key.group_hash)
 
     def _begins_anew(self) -> bool:
         """Look at the queue from its front if it has changed, and return whether it has."""

@@ -38,6 +38,7 @@ from jmsql.store.redelivery import ExtendedClaim
 from jmsql.store.server import Server, look_at_server
 from jmsql.store.server_clock import ServerClock
 from jmsql.store.statement import SqlFile, nothing
+from jmsql.store.wake_ups import WakeUps
 from jmsql.timings import Timings, jitter
 
 __all__ = ["ControlConnection", "NotificationHandler", "open_control"]
@@ -50,6 +51,9 @@ _disconnect = _sql.statement("disconnect", "closing", nothing)
 
 _LOCK_NOT_AVAILABLE = "55P03"
 _UNIQUE_VIOLATION = "23505"
+
+_ATTENTION = 2.0
+"""Seconds by which a turn of the thread may be late, before it counts as held up."""
 
 NotificationHandler = Callable[[MessageKey | GroupKey | None], None]
 """Called from the control thread when a queue has something new: the message that was released, the group that
@@ -96,7 +100,9 @@ class ControlConnection:
         self._written_consumers: tuple[int, Mapping[Consumption, int]] = (0, {})
         self._next_report = 0.0
         self._clock = clock
-        self._queues_with_history = QueuesWithHistory(timings.history_refresh_interval)
+        self.wake_ups = WakeUps()
+        """Who of the client waits for news of which queue."""
+        self._attentive_until = 0.0
         self._lock = threading.Lock()
         self._handlers: dict[int, set[NotificationHandler]] = {}
         self._announced: set[Notification] = set()
@@ -107,6 +113,7 @@ class ControlConnection:
         self._closed = False
         self._is_lost = False
         self._connection, self._pooled, self._liveness, self.connection_id = link
+        self._queues_with_history = QueuesWithHistory(timings.history_refresh_interval, is_told=not self._pooled)
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for end in (self._wake_receiver, self._wake_sender):
             end.settimeout(0)
@@ -222,6 +229,11 @@ class ControlConnection:
         """Whether the client is sure to live for the others, so that they leave it what it has claimed."""
         return not self._is_lost and time.monotonic() < self._liveness.certain_until
 
+    @property
+    def is_attentive(self) -> bool:
+        """Whether consumers can leave it to this connection to hear of messages, and to look for those not told of."""
+        return not self._pooled and not self._is_lost and time.monotonic() < self._attentive_until
+
     def may_keep_history(self, queue_ids: Collection[int]) -> bool:
         """Tell whether one of the queues keeps history, or did a second ago."""
         return self._queues_with_history.may_include(queue_ids)
@@ -310,6 +322,7 @@ class ControlConnection:
                 except BaseException as error:  # noqa: BLE001 - the client needs this thread for as long as it lives
                     self._is_lost = True
                     self._connection.close()
+                    self._wake_all()  # who waits looks for itself meanwhile
                     if self._closed:
                         break
                     self._fail(error)
@@ -339,7 +352,9 @@ class ControlConnection:
     def _serve_connection(self) -> None:
         control = PsycopgRunner(self._connection, self._schema)
         maintenance = Maintenance(self._timings, pooled=self._pooled)
+        self._queues_with_history.changed()
         while not self._closed:
+            self._attentive_until = time.monotonic() + self._timings.maintenance_interval + _ATTENTION
             self._notify(control, maintenance)
             for received in self._connection.notifies(timeout=0):
                 if (notification := Notification.parse(received.payload)) is not None:
@@ -350,6 +365,7 @@ class ControlConnection:
             if released or moved:
                 continue
             timeout = min(maintenance.seconds_to_next(), self._liveness.seconds_to_next())
+            timeout = min(timeout, self._timings.maintenance_interval)
             if (extension := self._claim_extensions.seconds_to_next()) is not None:
                 timeout = min(timeout, extension)
             if self._announced:
@@ -367,8 +383,9 @@ class ControlConnection:
             self._clock.look(control)
             self._report(control)
             self._claim_extensions.run(control)
+            released = self._lead(control, maintenance)
             self._queues_with_history.run(control)
-            return maintenance.run(control, self.connection_id), maintenance.move_due(control)
+            return released, maintenance.move_due(control)
         except (psycopg.Error, JMSException) as error:
             if is_connection_lost(error):
                 raise
@@ -376,6 +393,21 @@ class ControlConnection:
             self._connection.rollback()  # of what was begun explicitly
             maintenance.postpone()
             return [], []
+
+    def _lead(self, control: Runner, maintenance: Maintenance) -> list[MessageKey]:
+        """Do the maintenance, or ask whether it is this client's; return the messages that were released."""
+        if not maintenance.has_to_ask:
+            return []
+        new = self._queues_with_history.new
+        waited_for = [] if self._pooled else [channel for channel in self.wake_ups.channels() if channel > 0]
+        released = maintenance.run(control, self.connection_id, waited_for)
+        standing = maintenance.take_standing()
+        if standing is not None:
+            self._clock.set(standing.milliseconds)
+            self._queues_with_history.found(standing.queues_with_history, new)
+            for queue_id in standing.queues:
+                self.wake_ups.wake(queue_id)
+        return released
 
     def _heed(self, notification: Notification, maintenance: Maintenance) -> None:
         """Wake whom a notification concerns."""
@@ -385,6 +417,10 @@ class ControlConnection:
             handlers = list(self._handlers.get(notification.channel, ()))
         for handler in handlers:
             handler(notification.key)
+        has_changed = isinstance(notification.key, MessageKey) and notification.key.sequence == 0
+        if has_changed:
+            self._queues_with_history.changed()
+        self.wake_ups.wake(notification.channel, everyone=has_changed)
 
     def _notify(self, control: Runner, maintenance: Maintenance | None = None) -> None:
         now = time.monotonic()
@@ -483,6 +519,11 @@ class ControlConnection:
                 handler(MessageKey(queue_id, 0, 0))
             except Exception:  # the connection is there, and consumers look for themselves before long
                 logger.exception("A consumer could not be told that the control connection is there again.")
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for channel in self.wake_ups.channels():
+            self.wake_ups.wake(channel, everyone=True)
 
 
 def open_control(

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from jmsql.duration import as_setting
 from jmsql.store._sync.runner import Runner
@@ -15,11 +16,11 @@ from jmsql.store.due_messages import DueMessages
 from jmsql.store.due_messages import purge_deleted as purge_deleted_delayed
 from jmsql.store.history_maintenance import HistoryMaintenance
 from jmsql.store.history_statements import RECORDED, history
-from jmsql.store.leadership import LeadershipLostError, Lease, leading
+from jmsql.store.leadership import HAS_MESSAGE, LeadershipLostError, Lease, Standing, leading
 from jmsql.store.maintenance_task import MaintenanceTask, load_task
 from jmsql.store.message_key import MessageKey
 from jmsql.store.redelivery import LostClaim, Release, bury, lost_claims, release
-from jmsql.store.statement import SqlFile, Steps, column, in_transaction, nothing, row_count, rows, value
+from jmsql.store.statement import Result, SqlFile, Steps, column, in_transaction, nothing, row_count, rows, value
 from jmsql.store.subscriptions import end_if_abandoned
 from jmsql.timings import Timings
 from jmsql.timings import jitter as spread
@@ -32,6 +33,7 @@ _REAP_LIMIT = 500
 _PURGE_LIMIT = 5000
 _RELEASE_LIMIT = 1000
 _BODY_LIMIT = 1000
+_LOOK_SHARE = 20.0
 
 _GONE = "the client went away without acknowledging"
 _EXPIRED = "the client held the message for longer than its visibility timeout"
@@ -53,7 +55,40 @@ _parts = {
     ),
     "recorded": RECORDED,
 }
-_forget_dead_connections = _sql.statement("forget_dead_connections", "forgetting dead clients", column)
+
+
+class Work(NamedTuple):
+    """What the maintenance finds to do.
+
+    Args:
+        requested: The tasks that somebody has requested.
+        found_dead: Whether clients have died, so that there may be everything to do.
+        claims: Whether messages are claimed.
+        dead_letters: Whether messages wait for their way to a dead-letter queue.
+        expired: Whether messages have expired.
+        abandoned: Whether subscriptions were left without a consumer.
+        temporary: Whether there are temporary destinations.
+        deleted: Whether there are deleted queues.
+        bodies: Whether there are shared bodies.
+    """
+
+    requested: Sequence[str]
+    found_dead: bool
+    claims: bool
+    dead_letters: bool
+    expired: bool
+    abandoned: bool
+    temporary: bool
+    deleted: bool
+    bodies: bool
+
+
+def _to_work(result: Result) -> Work:
+    return Work(*result.rows[0])
+
+
+_parts["find_abandoned"] = _sql["find_abandoned"]
+_forget_dead_connections = _sql.statement("forget_dead_connections", "forgetting dead clients", _to_work, _parts)
 reap_expired = _sql.statement("reap_expired", "removing what has expired", value(int), _parts)
 _find_abandoned = _sql.statement("find_abandoned", "looking for abandoned subscriptions", column)
 _limit_idleness = _sql.statement("limit_idleness", "ending an abandoned subscription", nothing)
@@ -63,6 +98,9 @@ forget_deleted = _sql.statement("forget_deleted", "removing deleted queues", not
 _forget_bodies = _sql.statement("forget_bodies", "removing shared bodies", rows)
 _forget_orphans = _sql.statement("forget_orphans", "removing orphaned deliveries", nothing)
 _find_lost = _sql.statement("find_lost", "looking for lost messages", nothing)
+_missed_messages = SqlFile("control").statement(
+    "missed_messages", "looking for messages", column, {"has_message": HAS_MESSAGE}
+)
 _restore_pages = _sql.statement("restore_pages", "restoring pages", column)
 
 
@@ -79,14 +117,10 @@ class Maintenance:
 
     def __init__(self, timings: Timings, *, pooled: bool = False) -> None:
         self._timings = timings
+        self._pooled = pooled
         self._due_messages = DueMessages(timings)
         history = HistoryMaintenance(timings, pooled=pooled)
         self._tasks = (
-            MaintenanceTask("expired messages", self._reap_expired),
-            MaintenanceTask("abandoned subscriptions", self._end_abandoned),
-            MaintenanceTask("temporary destinations", self._forget_temporary),
-            MaintenanceTask("deleted queues", self._purge_deleted),
-            MaintenanceTask("bodies", self._forget_bodies),
             MaintenanceTask("orphans", self._forget_orphans, timings.orphan_interval),
             MaintenanceTask("pages", self._restore_pages, timings.table_check_interval),
             MaintenanceTask("history", history.run, timings.history_maintenance_interval),
@@ -94,7 +128,10 @@ class Maintenance:
         self._requested: dict[str, MaintenanceTask | None] = {}
         self._next_runs: dict[str, float] = {}
         self._lease: Lease | None = None
+        self._standing: Standing | None = None
         self._next_run = 0.0
+        self._next_look = 0.0
+        self._next_shared_look = 0.0
         self._last_body = 0
         self._moved: list[int] = []
 
@@ -126,21 +163,38 @@ class Maintenance:
         moved, self._moved = self._moved, []
         return moved
 
-    def run(self, runner: Runner, connection_id: int) -> list[MessageKey]:
+    @property
+    def has_to_ask(self) -> bool:
+        """Whether `run` asks the server something now."""
+        return time.monotonic() >= self._next_run
+
+    def take_standing(self) -> Standing | None:
+        """Return what the client was told when it last asked for the lease; None: it has not asked since."""
+        standing, self._standing = self._standing, None
+        return standing
+
+    def run(self, runner: Runner, connection_id: int, queue_ids: Sequence[int] = ()) -> list[MessageKey]:
         """Do what is due if the client has the lease, and return the messages that dead clients held.
 
         Args:
             runner: The control connection, in autocommit mode.
             connection_id: Its number.
+            queue_ids: The queues for whose messages the client waits.
         """
         now = time.monotonic()
         if now < self._next_run:
             return []
         lease = Lease(connection_id, self._timings)
-        self._lease = lease if lease.renew(runner) else None
+        self._lease = lease if lease.renew(runner, queue_ids if now >= self._next_shared_look else ()) else None
+        self._standing = standing = lease.standing
+        assert standing is not None
+        if queue_ids and now >= self._next_shared_look:
+            pause = self._timings.maximum_poll_interval
+            if standing.leads or standing.seconds is not None:  # who leads looks more often, for all
+                pause = self._timings.shared_poll_interval
+            self._next_shared_look = now + max(pause, _LOOK_SHARE * (time.monotonic() - now))
         if self._lease is None:
-            jitter = spread.uniform(0.8, 1.2)
-            self._next_run = now + self._timings.maintenance_interval * jitter
+            self._next_run = now + self._until_next_question(standing)
             return []
         self._next_run = now + self._timings.maintenance_interval
         released: list[MessageKey] = []
@@ -151,6 +205,18 @@ class Maintenance:
             self._lease = None
             logger.info("Another client does the maintenance now.")
         return released
+
+    def _until_next_question(self, standing: Standing) -> float:
+        """Return after how many seconds to ask for the lease again.
+
+        The next in line asks often. The others ask when the lease that they know of would be over, which it is if
+        both are gone.
+        """
+        interval = self._timings.maintenance_interval * spread.uniform(0.8, 1.2)
+        if standing.seconds is None or standing.is_next or self._pooled:
+            return interval
+        lease_end = min(standing.seconds, self._timings.lease_duration) + spread.uniform(0.0, 0.2) * interval
+        return max(min(lease_end, self._timings.shared_poll_interval), interval)
 
     def do_all(self, runner: Runner, connection_id: int, released: list[MessageKey]) -> bool:
         """Do what is due, in small steps, each of which is right also while another client does the same.
@@ -163,10 +229,22 @@ class Maintenance:
         Returns:
             Whether there is more to do.
         """
-        requested = runner.run(_forget_dead_connections.bind(connection_id=connection_id))
-        self._release_lost_claims(runner, released)
-        self._moved += runner.run(bury())
-        has_more = [self._run_task(task, runner) for task in [*self._tasks, *self._load(requested, runner.schema)]]
+        self._look_for_missed(runner)
+        work = runner.run(_forget_dead_connections.bind(connection_id=connection_id))
+        if work.claims:
+            self._release_lost_claims(runner, released)
+        if work.dead_letters or released:
+            self._moved += runner.run(bury())
+        steps = {
+            self._reap_expired: work.expired,
+            self._end_abandoned: work.abandoned,
+            self._forget_temporary: work.temporary,
+            self._purge_deleted: work.deleted,
+            self._forget_bodies: work.bodies,
+        }
+        has_more = [step(runner) for step, is_due in steps.items() if is_due or work.found_dead]
+        tasks = [*self._tasks, *self._load(work.requested, runner.schema)]
+        has_more += [self._run_task(task, runner) for task in tasks]
         return any(has_more) or len(released) == _RELEASE_LIMIT
 
     def _load(self, names: Sequence[str], schema: str) -> list[MaintenanceTask]:
@@ -191,6 +269,14 @@ class Maintenance:
         lost = runner.run(lost_claims(_RELEASE_LIMIT))
         runner.run(release([_release(claim) for claim in lost]))
         released += [claim.key for claim in lost]
+
+    def _look_for_missed(self, runner: Runner) -> None:
+        """Look for messages of which nobody has told, in all queues that somebody receives from."""
+        started = time.monotonic()
+        if started >= self._next_look:
+            self._moved += runner.run(_missed_messages.bind())
+            duration = time.monotonic() - started
+            self._next_look = started + max(0.9 * self._timings.missed_message_interval, _LOOK_SHARE * duration)
 
     def _reap_expired(self, runner: Runner) -> bool:
         return runner.run(reap_expired.bind(limit=_REAP_LIMIT)) == _REAP_LIMIT

@@ -19,10 +19,13 @@ class QueuesWithHistory:
 
     Args:
         interval: Seconds between two looks.
+        is_told: Whether the client is told of changes, so that it looks only then, and for queues that are new to it.
     """
 
-    def __init__(self, interval: float) -> None:
+    def __init__(self, interval: float, *, is_told: bool) -> None:
         self._interval = interval
+        self._is_told = is_told
+        self._has_changed = True
         self._lock = threading.Lock()
         self._known: frozenset[int] = frozenset()
         self._not_looked_at: set[int] = set()
@@ -37,14 +40,33 @@ class QueuesWithHistory:
         with self._lock:
             self._not_looked_at.add(queue_id)
 
+    def changed(self) -> None:
+        """Note that one of them has changed, or may have."""
+        self._has_changed = True
+        self._next_look = 0.0
+
     def run(self, runner: Runner) -> None:
         """Look again, if it is time to."""
-        if time.monotonic() < self._next_look:
-            return
+        is_due = not self._is_told or self._has_changed or self._not_looked_at
+        if is_due and time.monotonic() >= self._next_look:
+            new = self.new
+            self.found(runner.run(_find.bind()), new)
+
+    @property
+    def new(self) -> Collection[int]:
+        """The queues that no look has been for."""
+        with self._lock:
+            return set(self._not_looked_at)
+
+    def found(self, queue_ids: Collection[int], new: Collection[int]) -> None:
+        """Note what a look has found.
+
+        Args:
+            queue_ids: The queues that keep history.
+            new: The queues that were new before the look.
+        """
         self._next_look = time.monotonic() + self._interval
+        self._has_changed = False
+        self._known = frozenset(queue_ids)
         with self._lock:
-            looked_at = set(self._not_looked_at)
-        found = runner.run(_find.bind())
-        self._known = frozenset(found)
-        with self._lock:
-            self._not_looked_at -= looked_at
+            self._not_looked_at.difference_update(new)

@@ -252,6 +252,8 @@ comment on function jmsql_internal.tell_of_change() is
     'Has consumers let go of the messages that they have fetched and not delivered, and look at their queue again.';
 create trigger consumers_hear_of_a_pause after update of paused on jmsql_internal.queue
     for each row when (old.paused <> new.paused) execute function jmsql_internal.tell_of_change();
+create trigger clients_hear_of_history after update of history on jmsql_internal.queue
+    for each row when (old.history <> new.history) execute function jmsql_internal.tell_of_change();
 create trigger consumers_hear_of_a_removal after update of deleted_at on jmsql_internal.queue
     for each row when (old.deleted_at is null and new.deleted_at is not null)
     execute function jmsql_internal.tell_of_change();

@@ -46,7 +46,44 @@ update jmsql_internal.connection set client_id = %(client_id)s where connection_
 select jmsql_internal.is_connected(%(connection_id)s::bigint);
 
 -- name: lead
-select jmsql_internal.lead(%(connection_id)s, %(duration)s);
+-- Beside the answer, what a client wants to know now and then: for how many seconds another client has the lease, if one
+-- has; whether this one is the next in line, of the clients of its role; the time; the queues that keep history.
+select jmsql_internal.lead(%(connection_id)s, %(duration)s),
+       (select extract(epoch from least(l.expires_at, clock_timestamp() + interval '1 day') - clock_timestamp())::float8
+        from jmsql_internal.leadership l
+        where l.connection_id <> %(connection_id)s and l.expires_at > clock_timestamp()),
+       has_table_privilege('jmsql_internal.leadership'::regclass, 'insert') and not exists (
+           select from jmsql_internal.connection c
+           where c.connection_id < %(connection_id)s
+             and c.connection_id is distinct from (select l.connection_id from jmsql_internal.leadership l)
+             and c.user_name = (select own.user_name from jmsql_internal.connection own
+                                where own.connection_id = %(connection_id)s)),
+       (extract(epoch from clock_timestamp()) * 1000)::bigint,
+       array(select q.queue_id from jmsql_internal.queue q where q.history);
+
+-- name: has_message
+-- Whether the queue `q` has a message that can be received, unless some transaction has locked it.
+not q.paused and q.deleted_at is null and exists (
+    select from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) as p (inverse_priority)
+    cross join lateral (
+        select m.sequence from jmsql_internal.message m
+        left join {delivery_of_m} on true
+        where m.queue_id = q.queue_id and m.inverse_priority = p.inverse_priority
+          and m.sequence between 0 and {last_sequence}
+          and (m.jms_expiration is null or m.jms_expiration > (select jmsql_internal.current_milliseconds()))
+          and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
+        order by m.queue_id, m.inverse_priority, m.sequence
+        limit 1) found
+    offset 0);
+
+-- name: lead_and_look
+{lead}, array(select q.queue_id from jmsql_internal.queue q where q.queue_id = any(%(queue_ids)s::integer[]) and {has_message});
+
+-- name: missed_messages
+select q.queue_id
+from (select distinct c.queue_id from jmsql_internal.consumer c) c
+join jmsql_internal.queue q using (queue_id)
+where {has_message};
 
 -- name: clock
 select (extract(epoch from clock_timestamp()) * 1000)::bigint;

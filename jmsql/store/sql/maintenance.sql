@@ -5,7 +5,9 @@
 select set_config('idle_in_transaction_session_timeout', %(timeout)s, true);
 
 -- name: forget_dead_connections
--- A client's row is seen only once its lock is held. The names of what is to be done besides come along.
+-- A client's row is seen only once its lock is held. Along come the names of what is to be done besides, and whether
+-- each task has anything to do: one statement instead of one for each. What the dead leave behind shows only in the
+-- next statement's snapshot, so if anybody is dead there may be everything to do.
 with forgotten as (
     delete from jmsql_internal.connection c
     where c.connection_id <> %(connection_id)s
@@ -17,8 +19,19 @@ with forgotten as (
           and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
           and l.classid::bigint = (c.lock_key >> 32) & 4294967295
           and l.objid::bigint = c.lock_key & 4294967295
-          and l.pid = c.server_process_id))
-select name from jmsql_internal.maintenance_task order by name;
+          and l.pid = c.server_process_id)
+    returning c.connection_id)
+select array(select name from jmsql_internal.maintenance_task order by name),
+       exists (select from forgotten),
+       exists (select from jmsql_internal.delivery d where d.claim_id is not null),
+       exists (select from jmsql_internal.delivery d where d.dead_letter_queue_id is not null),
+       exists (select from jmsql_internal.message m
+               where m.jms_expiration between 0 and (select jmsql_internal.current_milliseconds())),
+       exists ({find_abandoned}),
+       exists (select from jmsql_internal.topic t where t.connection_id is not null)
+           or exists (select from jmsql_internal.queue q where q.connection_id is not null),
+       exists (select from jmsql_internal.queue q where q.deleted_at is not null),
+       exists (select from jmsql_internal.body);
 
 -- name: forget_orphans
 delete from jmsql_internal.delivery d

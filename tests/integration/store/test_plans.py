@@ -22,6 +22,7 @@ from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.acknowledge import acknowledge, delete_locked, forget_deliveries
 from jmsql.store.candidates import first_of_groups_statement
 from jmsql.store.columns import SEND_COLUMNS
+from jmsql.store.leadership import HAS_MESSAGE
 from jmsql.store.maintenance import Maintenance, reap_expired
 from jmsql.store.message_key import MessageKey
 from jmsql.store.receive import (
@@ -43,7 +44,7 @@ from jmsql.store.redelivery import (
 )
 from jmsql.store.rows import OutgoingMessage
 from jmsql.store.send import insertion, queues_to_copy_to
-from jmsql.store.statement import Query, Statement
+from jmsql.store.statement import Query, Statement, column
 from jmsql.timings import Timings
 from tests.integration.store.plans import Plan, PlannedStatement, bloat_indexes, sql_of
 
@@ -106,6 +107,12 @@ FEW = f"""
         select 2, {PRIORITY}, 2, 'TextMessage', 253402214399999 from generate_series(1, 3) as n;
     """
 
+LOOK = Statement(
+    "look",
+    f"select q.queue_id from jmsql_internal.queue q where q.queue_id = any(%(queue_ids)s::integer[]) and {HAS_MESSAGE}",
+    "looking for messages",
+    column,
+)
 SELECTED = lock_statement(Selector.parse("color = 'blue' and weight > 2500 and size = 'L' and JMSType = 'order'"))
 NEXT: dict[str, object] = {"queue_id": 1, "lowest": [0] * PRIORITY + [LONG // 2 + 1] + [0] * (9 - PRIORITY)}
 # A hundred messages of ten groups that are free, and ten more groups below where the scan begins.
@@ -206,6 +213,7 @@ CASES = {
         {name: [value] * BATCH for name, value in (MESSAGE | {"jms_delivery_time": 1}).items()},
         2000,
     ),
+    "look for messages": Case(text(LOOK), {"queue_ids": [2]}, 60, 10),
     "look for what is due": Case(text(due_messages.milliseconds_to_next), {}, 10, 1),
     "move what is due": Case(text(due_messages.move_due), {"limit": BATCH}, 1500),
 }

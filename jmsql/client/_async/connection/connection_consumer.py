@@ -11,7 +11,9 @@ from jmsql.client._async.connection.server_sessions import ServerSession, Server
 from jmsql.client._async.session.dispatcher import Dispatcher, dispatch
 from jmsql.client._async.session.session import Session
 from jmsql.client._async.session.sessions import Sessions
+from jmsql.client._async.session.watch import Watch
 from jmsql.client.consumer_state import ConsumerState
+from jmsql.client.polling import PollInterval
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency.tasks import BackgroundTask, Lock
 from jmsql.exceptions import IllegalStateException, JMSException
@@ -102,9 +104,12 @@ class ConnectionConsumer:
         return f"<{type(self).__name__} {self._consumer.destination}{' closed' if self._closed else ''}>"
 
     async def _run(self) -> None:
-        await dispatch(self._state, self._dispatch, lambda: self, self._failed)
+        # It may wait for its pool before it looks.
+        watch = Watch(self._state, PollInterval(self._client.timings))
+        buffers = [self._consumer.buffer]
+        await dispatch(self._state, watch, lambda: buffers, lambda: self._dispatch(watch), lambda: self, self._failed)
 
-    async def _dispatch(self) -> bool:
+    async def _dispatch(self, watch: Watch) -> bool:
         """Have a server session deliver what is there, and return whether that was anything."""
         if not self._client.started:
             return False
@@ -124,6 +129,7 @@ class ConnectionConsumer:
             if isinstance(error, JMSException):
                 raise
             raise JMSException(f"The server session pool failed: {error!r}") from error
+        watch.looked(found=loaded > 0)
         return loaded > 0
 
     async def _look(self) -> MessageKey | None:

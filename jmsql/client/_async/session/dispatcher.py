@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from jmsql.client._async.session.session_state import SessionState
 from jmsql.client._async.session.transaction import Transaction
+from jmsql.client._async.session.watch import Watch
 from jmsql.client.failure_text import failure_text
 from jmsql.client.instrumentation import processing
 from jmsql.client.message_listener import MessageListener
 from jmsql.client.polling import PollInterval
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency.tasks import BackgroundTask, Event, call, calling, current
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
 
 if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
-    from jmsql.client.prefetch_buffer import PrefetchBuffer
 
 __all__ = ["Dispatcher", "dispatch"]
 
@@ -27,6 +28,8 @@ logger = logging.getLogger("jmsql")
 
 async def dispatch(
     state: SessionState,
+    watch: Watch,
+    buffers: Callable[[], Sequence[PrefetchBuffer]],
     deliver: Callable[[], Awaitable[bool]],
     waiting: Callable[[], object | None],
     failed: Callable[[JMSException], Awaitable[None]],
@@ -35,26 +38,27 @@ async def dispatch(
 
     Args:
         state: The session's.
+        watch: How it waits.
+        buffers: Returns where messages come to that can be delivered now.
         deliver: Delivers something, if there is something and the connection is started; returns whether it did.
         waiting: Returns what waits for messages, for the reminder that nobody has started the connection.
         failed: Is told of an error between deliveries.
     """
     client = state.client
-    poll = PollInterval(client.timings)
-    while not state.closed:
-        news = state.notifications.count
-        try:
-            delivered = await deliver()
-        except JMSException as error:
-            await failed(error)
-            delivered = False
-        if delivered:
-            poll.reset()
-        elif client.started:
-            await state.notifications.wait(news, poll.next())
-        else:
-            who = waiting()
-            await state.notifications.wait(news, None if who is None else client.start_reminder.look(who))
+    try:
+        while not state.closed:
+            watch.begin(state.notifications.count, buffers() if client.started else [])
+            try:
+                delivered = await deliver()
+            except JMSException as error:
+                await failed(error)
+                delivered = False
+            if delivered:
+                continue
+            who = None if client.started else waiting()
+            await watch.wait(None if who is None else client.start_reminder.look(who))
+    finally:
+        watch.close()
 
 
 async def _nothing() -> None:
@@ -104,10 +108,18 @@ class Dispatcher:
             await then()
 
     async def _run(self) -> None:
-        await dispatch(self.state, self._deliver_round, self._waiting, self._failed)
+        watch = Watch(self.state, PollInterval(self._client.timings), self._acknowledgement)
+        await dispatch(
+            self.state, watch, self._buffers, lambda: self._deliver_round(watch), self._waiting, self._failed
+        )
         await self._at_end()
 
-    async def _deliver_round(self) -> bool:
+    def _buffers(self) -> list[PrefetchBuffer]:
+        if not self._transaction.is_usable:
+            return []
+        return [consumer.buffer for consumer in self.state.listening_consumers]
+
+    async def _deliver_round(self, watch: Watch) -> bool:
         """Deliver one message to each listener that has one, and return whether there was any."""
         delivered = False
         for consumer in self.state.listening_consumers:
@@ -115,7 +127,9 @@ class Dispatcher:
                 listener = consumer.listener  # which may have been unset while this waited, or by another one
                 is_listening = listener is not None and not consumer.closed
                 if is_listening and self._may_deliver and self._transaction.is_usable:
-                    delivered |= await self._deliver(listener, await self._acknowledgement.next(consumer))
+                    message = await self._acknowledgement.next(consumer)
+                    watch.looked(found=message is not None)
+                    delivered |= await self._deliver(listener, message)
         return delivered
 
     @property

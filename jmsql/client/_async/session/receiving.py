@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from jmsql.client._async.exchange.consumer import ReceiveOperations
+from jmsql.client._async.session.watch import Watch
 from jmsql.client.consumer_state import ConsumerState
-from jmsql.client.polling import PollInterval
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency.tasks import uninterrupted
 from jmsql.destinations import TemporaryTopic
@@ -76,7 +76,6 @@ class Receiving(ReceiveOperations):
             queue_id,
             selector,
             fetch,
-            self._state.notifications.notify,
             destination,
             topic_id,
             client.counters,
@@ -129,40 +128,46 @@ class Receiving(ReceiveOperations):
         self._transaction.check_usable()
         state.check_no_message_listener()
         deadline = None if timeout is None else time.monotonic() + timeout
-        poll: PollInterval | None = None
-        while True:
-            news = state.notifications.count
-            async with state.lock:
-                if consumer.closed or (state.closed and not state.is_used_by_listener):
-                    return None
-                started = client.started
-                if started and self._transaction.is_usable:
-                    message = self._acknowledgement.take_held(consumer) if check is None else None
-                    if message is not None:
-                        return message
-                    turn = state.database.turn
-                    if turn is not None:
-                        await turn.acquire()
-                    try:
-                        with uninterrupted():
-                            message = await self._acknowledgement.next(consumer, check)
+        watch: Watch | None = None
+        try:
+            while True:
+                news = state.notifications.count
+                async with state.lock:
+                    if consumer.closed or (state.closed and not state.is_used_by_listener):
+                        return None
+                    started = client.started
+                    looks = started and self._transaction.is_usable
+                    if looks and check is None:
+                        message = self._acknowledgement.take_held(consumer)
                         if message is not None:
                             return message
-                        await state.database.pause()
-                    finally:
+                    if watch is None:
+                        watch = Watch(state, consumer.buffer.poll, self._acknowledgement)
+                    watch.begin(news, [consumer.buffer] if looks else [])
+                    if looks:
+                        turn = state.database.turn
                         if turn is not None:
-                            turn.release()
-            if state.closed or client.closed:
-                return None  # a listener gets what is there, and does not make close() wait for what may come
-            if poll is None:
-                poll = PollInterval(client.timings)
-            pause = poll.next() if started else client.start_reminder.look(consumer)
-            remaining = None if deadline is None else deadline - time.monotonic()
-            if remaining is not None and remaining <= 0:
-                return None
-            await state.notifications.wait(
-                news, remaining if pause is None or (remaining is not None and remaining < pause) else pause
-            )
+                            await turn.acquire()
+                        try:
+                            with uninterrupted():
+                                message = await self._acknowledgement.next(consumer, check)
+                                watch.looked(found=message is not None)
+                            if message is not None:
+                                return message
+                            await state.database.pause()
+                        finally:
+                            if turn is not None:
+                                turn.release()
+                if state.closed or client.closed:
+                    return None  # a listener gets what is there, and does not make close() wait for what may come
+                pause = None if started else client.start_reminder.look(consumer)
+                remaining = None if deadline is None else deadline - time.monotonic()
+                if remaining is not None and remaining <= 0:
+                    return None
+                await watch.wait(remaining if pause is None or (remaining is not None and remaining < pause) else pause)
+        finally:
+            if watch is not None:
+                watch.close()
 
     async def set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
         state, acknowledgement = self._state, self._acknowledgement

@@ -12,7 +12,9 @@ from jmsql.client._sync.connection.server_sessions import ServerSession, ServerS
 from jmsql.client._sync.session.dispatcher import Dispatcher, dispatch
 from jmsql.client._sync.session.session import Session
 from jmsql.client._sync.session.sessions import Sessions
+from jmsql.client._sync.session.watch import Watch
 from jmsql.client.consumer_state import ConsumerState
+from jmsql.client.polling import PollInterval
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency.threads import BackgroundTask, Lock
 from jmsql.exceptions import IllegalStateException, JMSException
@@ -103,9 +105,12 @@ class ConnectionConsumer:
         return f"<{type(self).__name__} {self._consumer.destination}{' closed' if self._closed else ''}>"
 
     def _run(self) -> None:
-        dispatch(self._state, self._dispatch, lambda: self, self._failed)
+        # It may wait for its pool before it looks.
+        watch = Watch(self._state, PollInterval(self._client.timings))
+        buffers = [self._consumer.buffer]
+        dispatch(self._state, watch, lambda: buffers, lambda: self._dispatch(watch), lambda: self, self._failed)
 
-    def _dispatch(self) -> bool:
+    def _dispatch(self, watch: Watch) -> bool:
         """Have a server session deliver what is there, and return whether that was anything."""
         if not self._client.started:
             return False
@@ -125,6 +130,7 @@ class ConnectionConsumer:
             if isinstance(error, JMSException):
                 raise
             raise JMSException(f"The server session pool failed: {error!r}") from error
+        watch.looked(found=loaded > 0)
         return loaded > 0
 
     def _look(self) -> MessageKey | None:

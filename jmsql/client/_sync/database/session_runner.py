@@ -65,7 +65,8 @@ class SessionRunner(Runner):
         self.recipient = Recipient(client, restricted=restricted)
         """Who receives messages through it."""
         self._closed = False
-        self._shares_connections = False
+        self.shares_connections = False
+        """Whether it keeps no connection while it waits for messages."""
         self._connection: Connection | None = None
         self._runner: PsycopgRunner | None = None
         self._driver_connection: psycopg.Connection[Any] | None = None
@@ -124,17 +125,17 @@ class SessionRunner(Runner):
 
         The application gets another connection for each transaction then.
         """
-        self._shares_connections = True
+        self.shares_connections = True
         self._pool.keep_one_more()
 
     @property
     def turn(self) -> Lock | None:
         """What is held during a look for messages, so that sessions which share connections take turns, if it does."""
-        return self._pool.looking if self._shares_connections and self._connection is None else None
+        return self._pool.looking if self.shares_connections and self._connection is None else None
 
     def pause(self) -> None:
         """Release the connection to its pool, if it is one to be shared and no transaction is open."""
-        if not self._shares_connections or self._connection is None or not self.is_idle:
+        if not self.shares_connections or self._connection is None or not self.is_idle:
             return
         connection, driver = self._connection, self._driver_connection
         assert isinstance(driver, WatchedConnection)

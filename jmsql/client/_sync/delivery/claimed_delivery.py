@@ -159,6 +159,11 @@ class ClaimedDelivery:
         return own.difference(*(other.claims for other in self._buffers if other is not buffer))
 
     @property
+    def has_delivered(self) -> bool:
+        """Whether anything was delivered that is not acknowledged."""
+        return bool(self._delivered)
+
+    @property
     def acknowledgement_due(self) -> bool:
         """Whether so many messages wait that even a lazy session should acknowledge them."""
         return len(self._delivered) >= _LAZY_ACKNOWLEDGEMENTS

@@ -255,9 +255,7 @@ class EnlistedSession(AbstractSession):
         return self._buffer(self.queue_id(queue, "receive"), queue, selector)
 
     def _buffer(self, queue_id: int, queue: Queue, selector: Selector | None) -> PrefetchBuffer:
-        return PrefetchBuffer(
-            queue_id, selector, self._dequeue, lambda: None, queue, clock=self.clock, timings=self._timings
-        )
+        return PrefetchBuffer(queue_id, selector, self._dequeue, queue, clock=self.clock, timings=self._timings)
 
     def _dequeue(
         self,

@@ -85,6 +85,11 @@ class Acknowledgement(ABC):
     def flush(self) -> None:  # noqa: B027 - for transactions
         """Bring the store to where the session is, for a look at it."""
 
+    @property
+    @abstractmethod
+    def is_settled(self) -> bool:
+        """Whether nothing that was received is still to be acknowledged or committed."""
+
     @abstractmethod
     def unloaded(self, buffer: PrefetchBuffer) -> None:
         """Release what a prefetch buffer holds that a connection consumer has filled."""
@@ -105,6 +110,10 @@ class ClaimedAcknowledgement(Acknowledgement):
         client = state.client
         self._claimed = ClaimedDelivery(state.database, lambda: client.control, client.redelivery, client.returned)
         super().__init__(state, self._claimed)
+
+    @property
+    def is_settled(self) -> bool:
+        return not self._claimed.has_delivered
 
     def unloaded(self, buffer: PrefetchBuffer) -> None:
         self._client.returned(self._claimed.closed(buffer))

@@ -4,22 +4,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.session.session_state import SessionState
 from jmsql.client._sync.session.transaction import Transaction
+from jmsql.client._sync.session.watch import Watch
 from jmsql.client.failure_text import failure_text
 from jmsql.client.instrumentation import processing
 from jmsql.client.message_listener import MessageListener
 from jmsql.client.polling import PollInterval
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency.threads import BackgroundTask, Event, call, calling, current
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
 
 if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
-    from jmsql.client.prefetch_buffer import PrefetchBuffer
 
 __all__ = ["Dispatcher", "dispatch"]
 
@@ -28,6 +29,8 @@ logger = logging.getLogger("jmsql")
 
 def dispatch(
     state: SessionState,
+    watch: Watch,
+    buffers: Callable[[], Sequence[PrefetchBuffer]],
     deliver: Callable[[], bool],
     waiting: Callable[[], object | None],
     failed: Callable[[JMSException], None],
@@ -36,26 +39,27 @@ def dispatch(
 
     Args:
         state: The session's.
+        watch: How it waits.
+        buffers: Returns where messages come to that can be delivered now.
         deliver: Delivers something, if there is something and the connection is started; returns whether it did.
         waiting: Returns what waits for messages, for the reminder that nobody has started the connection.
         failed: Is told of an error between deliveries.
     """
     client = state.client
-    poll = PollInterval(client.timings)
-    while not state.closed:
-        news = state.notifications.count
-        try:
-            delivered = deliver()
-        except JMSException as error:
-            failed(error)
-            delivered = False
-        if delivered:
-            poll.reset()
-        elif client.started:
-            state.notifications.wait(news, poll.next())
-        else:
-            who = waiting()
-            state.notifications.wait(news, None if who is None else client.start_reminder.look(who))
+    try:
+        while not state.closed:
+            watch.begin(state.notifications.count, buffers() if client.started else [])
+            try:
+                delivered = deliver()
+            except JMSException as error:
+                failed(error)
+                delivered = False
+            if delivered:
+                continue
+            who = None if client.started else waiting()
+            watch.wait(None if who is None else client.start_reminder.look(who))
+    finally:
+        watch.close()
 
 
 def _nothing() -> None:
@@ -105,10 +109,16 @@ class Dispatcher:
             then()
 
     def _run(self) -> None:
-        dispatch(self.state, self._deliver_round, self._waiting, self._failed)
+        watch = Watch(self.state, PollInterval(self._client.timings), self._acknowledgement)
+        dispatch(self.state, watch, self._buffers, lambda: self._deliver_round(watch), self._waiting, self._failed)
         self._at_end()
 
-    def _deliver_round(self) -> bool:
+    def _buffers(self) -> list[PrefetchBuffer]:
+        if not self._transaction.is_usable:
+            return []
+        return [consumer.buffer for consumer in self.state.listening_consumers]
+
+    def _deliver_round(self, watch: Watch) -> bool:
         """Deliver one message to each listener that has one, and return whether there was any."""
         delivered = False
         for consumer in self.state.listening_consumers:
@@ -116,7 +126,9 @@ class Dispatcher:
                 listener = consumer.listener  # which may have been unset while this waited, or by another one
                 is_listening = listener is not None and not consumer.closed
                 if is_listening and self._may_deliver and self._transaction.is_usable:
-                    delivered |= self._deliver(listener, self._acknowledgement.next(consumer))
+                    message = self._acknowledgement.next(consumer)
+                    watch.looked(found=message is not None)
+                    delivered |= self._deliver(listener, message)
         return delivered
 
     @property

@@ -235,6 +235,10 @@ class TransactedAcknowledgement(Acknowledgement):
         self._locked = locked
         self._transaction = transaction
 
+    @property
+    def is_settled(self) -> bool:
+        return not self._locked.has_delivered
+
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         message: Message | None = None
         try:

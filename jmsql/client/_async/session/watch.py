@@ -1,0 +1,122 @@
+"""How sessions wait for messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jmsql.client.polling import PollInterval
+from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.store.wake_ups import Competition, Wait
+from jmsql.timings import jitter
+
+if TYPE_CHECKING:
+    from jmsql.client._async.session.acknowledgement import Acknowledgement
+    from jmsql.client._async.session.session_state import SessionState
+
+__all__ = ["Watch"]
+
+
+class Watch:
+    """The waits of a session between its looks for messages.
+
+    A wait ends when there is news, and now and then for a look of its own, ever more seldom. Then the control
+    connection looks for all consumers together, as long as it can.
+
+    Args:
+        state: The session's.
+        poll: How long the pauses are.
+        acknowledgement: The session's, if it looks at once when it is woken, so that no other one that waits for the
+            same messages needs to.
+    """
+
+    def __init__(self, state: SessionState, poll: PollInterval, acknowledgement: Acknowledgement | None = None) -> None:
+        self._state = state
+        self._acknowledgement = acknowledgement
+        self._poll = poll
+        self._timings = state.client.timings
+        self._control = state.client.control
+        self._wake_ups = self._control.wake_ups
+        self._buffers: Sequence[PrefetchBuffer] = ()
+        self._channels: tuple[int, ...] = ()
+        self._news = self._count = 0
+        self._chosen: Wait | None = None
+        if not self._control.is_attentive:  # nobody looks for it: the pauses begin short
+            poll.reset()
+
+    def begin(self, news: int, buffers: Sequence[PrefetchBuffer]) -> None:
+        """Note how much news there is before a look.
+
+        Args:
+            news: How much there was of the session itself, before anything else about it was asked.
+            buffers: Whose queues are looked at; none: there is no look, since nothing is delivered now.
+        """
+        self._buffers = buffers
+        if len(buffers) == 1:
+            self._channels = buffers[0].channels
+        else:
+            self._channels = tuple({channel for buffer in buffers for channel in buffer.channels})
+        self._count = self._wake_ups.count(self._channels)
+        self._news = news
+
+    def looked(self, *, found: bool) -> None:
+        """Note the end of a look.
+
+        Args:
+            found: Whether there was a message. Then there may be more, for others.
+        """
+        chosen, self._chosen = self._chosen, None
+        if found:
+            self._poll.reset()
+            if chosen is not None and chosen.competition is not None:
+                self._wake_ups.wake_more(chosen.competition)
+
+    async def wait(self, most: float | None = None) -> None:
+        """Wait until it is time to look.
+
+        Args:
+            most: At most how many seconds; None: for ever.
+        """
+        self._pass_on()
+        notifications = self._state.notifications
+        deadline = None if most is None else time.monotonic() + most
+        competition = self._competition()
+        while True:
+            is_replaced = self._poll.is_longest and bool(self._buffers) and self._control.is_attentive
+            # Those that share connections go on, rarely: the pool closes what it has too many when one comes back.
+            looks = not is_replaced or self._state.database.shares_connections
+            pause: float | None = None
+            if is_replaced:
+                pause = self._timings.shared_poll_interval * jitter.uniform(0.8, 1.2)
+            elif self._state.client.started:
+                pause = self._poll.next()
+            if deadline is not None:
+                remaining = max(deadline - time.monotonic(), 0.0)
+                pause = remaining if pause is None else min(pause, remaining)
+            with Wait(self._wake_ups, competition, self._channels, self._count, notifications.notify) as wait:
+                await notifications.wait(self._news, pause)
+            if wait.is_chosen:
+                self._chosen = wait
+            if looks or notifications.count != self._news or (deadline is not None and time.monotonic() >= deadline):
+                return
+
+    def close(self) -> None:
+        """Wait no more."""
+        self._pass_on()
+
+    def _competition(self) -> Competition | None:
+        """Return what it competes for, if any other one that does can look in its place.
+
+        Not a session that holds messages, who may be the only one that gets more of the same groups.
+        """
+        acknowledgement = self._acknowledgement
+        if acknowledgement is not None and acknowledgement.is_settled and len(self._buffers) == 1:
+            return self._buffers[0].competition
+        return None
+
+    def _pass_on(self) -> None:
+        """Have another session look, if this one was woken and does not."""
+        chosen, self._chosen = self._chosen, None
+        if chosen is not None:
+            chosen.pass_on()

@@ -1,0 +1,152 @@
+"""Which of a client's consumers wait for news of which queues, and which of them are woken."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Hashable, Iterable
+from itertools import islice
+from types import TracebackType
+from typing import NamedTuple, Self
+
+__all__ = ["Competition", "Wait", "WakeUps"]
+
+_COUNTERS = 256
+"""Channels share the counters of news, so that those of temporary queues leave nothing behind."""
+
+_MORE = 2
+"""How many consumers one that was woken, and has found a message, wakes in turn: soon all work if there are many."""
+
+
+class Competition(NamedTuple):
+    """What a consumer receives, for which others of the same client may wait, too.
+
+    Args:
+        queue_id: The queue.
+        selector: Which of its messages; None: all.
+    """
+
+    queue_id: int
+    selector: str | None
+
+
+class Wait:
+    """A consumer's wait for news, while a `with` block runs.
+
+    Args:
+        wake_ups: Those of the client.
+        competition: What the consumer receives; None: it is woken in any case.
+        channels: Of what it waits for news.
+        count: How many of these there had been before it looked the last time.
+        wake: Ends the wait; may be called from any thread.
+    """
+
+    __slots__ = ("_count", "_wake_ups", "channels", "competition", "is_chosen", "key", "wake")
+
+    def __init__(
+        self,
+        wake_ups: WakeUps,
+        competition: Competition | None,
+        channels: Collection[int],
+        count: int,
+        wake: Callable[[], None],
+    ) -> None:
+        self._wake_ups = wake_ups
+        self._count = count
+        self.competition = competition
+        self.key: Hashable = self if competition is None else competition
+        self.channels = channels
+        self.wake = wake
+        self.is_chosen = False
+        """Whether it was woken to look, perhaps as the only one of those that wait for the same."""
+
+    def __enter__(self) -> Self:
+        self._wake_ups.enter(self, self._count)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._wake_ups.leave(self)
+        if error is not None:
+            self.pass_on()
+
+    def pass_on(self) -> None:
+        """Have another one look that waits for the same, since this one does not."""
+        if self.is_chosen and self.competition is not None:
+            self._wake_ups.wake_more(self.competition, 1)
+        self.is_chosen = False
+
+
+class WakeUps:
+    """Wakes a client's consumers when there is news of their queues; its methods may be called from any thread.
+
+    Of those that wait for the same messages one is woken. If it finds a message, there may be more, and it wakes
+    others; if it finds none, neither would they. News between a look and the wait after it ends the wait at once.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = [0] * _COUNTERS
+        self._waiting: dict[int, dict[Hashable, dict[Wait, None]]] = {}
+
+    def count(self, channels: Iterable[int]) -> int:
+        """Return how much news there has been of something, to be compared later."""
+        return sum(self._counts[channel % _COUNTERS] for channel in channels)
+
+    def channels(self) -> list[int]:
+        """Return of what somebody waits for news."""
+        with self._lock:
+            return list(self._waiting)
+
+    def wake(self, channel: int, *, everyone: bool = False) -> None:
+        """Tell of news.
+
+        Args:
+            channel: Of what.
+            everyone: Whether all that wait for it are woken; else one of those that wait for the same messages.
+        """
+        with self._lock:
+            self._counts[channel % _COUNTERS] += 1
+            competing = list(self._waiting.get(channel, {}).values())
+            most = None if everyone else 1
+            chosen = [self._choose(wait) for waits in competing for wait in [*islice(waits, most)]]
+        for wait in chosen:
+            wait.wake()
+
+    def wake_more(self, competition: Competition, most: int = _MORE) -> None:
+        """Wake some of those that wait for the same messages."""
+        with self._lock:
+            waits = self._waiting.get(competition.queue_id, {}).get(competition, {})
+            chosen = [self._choose(wait) for wait in [*islice(waits, most)]]
+        for wait in chosen:
+            wait.wake()
+
+    def enter(self, wait: Wait, count: int) -> None:
+        """Let somebody wait, or have it look again if there has been more news than so much."""
+        with self._lock:
+            wait.is_chosen = self.count(wait.channels) != count
+            if not wait.is_chosen:
+                for channel in wait.channels:
+                    self._waiting.setdefault(channel, {}).setdefault(wait.key, {})[wait] = None
+        if wait.is_chosen:
+            wait.wake()
+
+    def leave(self, wait: Wait) -> None:
+        """Let somebody wait no more."""
+        with self._lock:
+            self._remove(wait)
+
+    def _choose(self, wait: Wait) -> Wait:
+        self._remove(wait)
+        wait.is_chosen = True
+        return wait
+
+    def _remove(self, wait: Wait) -> None:
+        for channel in wait.channels:
+            competing = self._waiting.get(channel, {})
+            waits = competing.get(wait.key, {})
+            waits.pop(wait, None)
+            if not waits:
+                competing.pop(wait.key, None)
+                if not competing:
+                    self._waiting.pop(channel, None)

@@ -1,0 +1,121 @@
+"""Who is woken by news: one of those that wait for the same messages, and more as long as there are some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import pytest
+
+from jmsql.store.wake_ups import Competition, Wait, WakeUps
+
+QUEUE = 7
+TOPIC = -3
+ORDERS = Competition(QUEUE, None)
+CHOSEN = Competition(QUEUE, "n = 1")
+
+
+class Waits(NamedTuple):
+    """Waits that go on, and the names of those that were woken, in turn."""
+
+    wake_ups: WakeUps
+    stack: ExitStack
+    woken: list[str]
+
+    def begin(
+        self,
+        name: str,
+        competition: Competition | None = ORDERS,
+        channels: tuple[int, ...] = (QUEUE,),
+        count: int | None = None,
+    ) -> Wait:
+        known = self.wake_ups.count(channels) if count is None else count
+        wait = Wait(self.wake_ups, competition, channels, known, lambda: self.woken.append(name))
+        return self.stack.enter_context(wait)
+
+
+@pytest.fixture
+def waits() -> Iterator[Waits]:
+    with ExitStack() as stack:
+        yield Waits(WakeUps(), stack, [])
+
+
+def test_news_wakes_one_after_the_other_of_those_that_wait_for_the_same(waits: Waits) -> None:
+    for name in ("a", "b", "c"):
+        waits.begin(name)
+    waits.wake_ups.wake(QUEUE)
+    assert waits.woken == ["a"]
+    waits.wake_ups.wake(QUEUE)
+    assert waits.woken == ["a", "b"]
+
+
+def test_news_wakes_one_for_each_selector_and_all_that_cannot_be_replaced(waits: Waits) -> None:
+    for number in range(2):
+        waits.begin(f"all {number}")
+        waits.begin(f"chosen {number}", CHOSEN)
+        waits.begin(f"holder {number}", None)
+    waits.wake_ups.wake(QUEUE)
+    assert set(waits.woken) == {"all 0", "chosen 0", "holder 0", "holder 1"}
+
+
+def test_a_change_wakes_all(waits: Waits) -> None:
+    for name in ("a", "b", "c"):
+        waits.begin(name)
+    waits.wake_ups.wake(QUEUE, everyone=True)
+    assert waits.woken == ["a", "b", "c"]
+
+
+def test_news_of_a_topic_wakes_one_for_each_subscription(waits: Waits) -> None:
+    for queue_id in (8, 9):
+        for number in range(2):
+            waits.begin(f"{queue_id} {number}", Competition(queue_id, None), (queue_id, TOPIC))
+    waits.wake_ups.wake(TOPIC)
+    assert waits.woken == ["8 0", "9 0"]
+    waits.wake_ups.wake(8)
+    assert waits.woken[2:] == ["8 1"]
+
+
+def test_news_since_the_last_look_ends_a_wait_at_once(waits: Waits) -> None:
+    before = waits.wake_ups.count([QUEUE])
+    waits.wake_ups.wake(QUEUE)
+    assert waits.begin("late", count=before).is_chosen
+    assert waits.woken == ["late"]
+
+
+def test_one_that_has_found_a_message_wakes_two_more(waits: Waits) -> None:
+    for name in ("a", "b", "c", "d"):
+        waits.begin(name)
+    waits.wake_ups.wake(QUEUE)
+    waits.wake_ups.wake_more(ORDERS)
+    assert waits.woken == ["a", "b", "c"]
+
+
+def test_one_that_does_not_look_has_another_one_look(waits: Waits) -> None:
+    first = waits.begin("a")
+    waits.begin("b")
+    waits.wake_ups.wake(QUEUE)
+    first.pass_on()
+    first.pass_on()
+    assert waits.woken == ["a", "b"]
+
+
+def test_one_that_is_cancelled_as_it_is_woken_has_another_one_look(waits: Waits) -> None:
+    waits.begin("b")
+
+    def be_cancelled() -> None:
+        with Wait(waits.wake_ups, CHOSEN, (QUEUE,), 0, lambda: waits.woken.append("a")):
+            waits.begin("c", CHOSEN)
+            waits.wake_ups.wake(QUEUE)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        be_cancelled()
+    assert sorted(waits.woken) == ["a", "b", "c"]
+
+
+def test_nothing_is_left_of_waits_that_have_ended() -> None:
+    wake_ups = WakeUps()
+    with Wait(wake_ups, ORDERS, (QUEUE, TOPIC), 0, lambda: None):
+        assert set(wake_ups.channels()) == {QUEUE, TOPIC}
+    assert wake_ups.channels() == []
