@@ -43,8 +43,9 @@ test: packages ## run every check and all tests (ARGS go to pytest)
 	@$(WITH_CHECKS)
 
 check-fast: CHECKS := lint
-check-fast: TESTS := tests/unit tests/compliance tests/integration/store tests/integration/client
-check-fast: $(SETUP) ## check what goes wrong most often: lint, and the tests of units, of JMS and of the core
+# One API and one way to the server: the API for threads is generated from that for asyncio.
+check-fast: TESTS := --route direct -k "not asyncio" tests/unit tests/compliance tests/integration/store
+check-fast: $(SETUP) ## check what goes wrong most often: lint, and the tests of units, of JMS (for threads) and of the store
 	@$(WITH_CHECKS)
 
 pythons: $(SETUP) ## run the core's tests with each Python that is installed (PYTHONS="3.12 …")

@@ -100,6 +100,8 @@ class Timings:
         missed_message_interval: How often the maintenance looks at all queues with consumers for messages of which
             nobody has told, and tells the clients. At most 1.
         sweep_interval: How often a busy consumer looks at its queue from the front.
+        idle_connection_timeout: For how long after sessions have last needed so many connections at once they stay
+            open; at most twice as long.
         prefetch_duration: A consumer fetches ahead no more messages than it handles in this time.
         start_reminder_delay: After what time the log says that a consumer waits for a connection that was never
             started.
@@ -148,6 +150,7 @@ class Timings:
     shared_poll_interval: float = 5.0
     missed_message_interval: float = 1.0
     sweep_interval: float = 1.0
+    idle_connection_timeout: float = 2.0
     prefetch_duration: float = 0.25
     start_reminder_delay: float = 5.0
 

@@ -11,9 +11,6 @@ from jmsql.public_names import set_module
 
 __all__ = ["AsyncDemandPool", "DemandPool"]
 
-_PERIOD = 2.0
-"""Seconds; what was in use at once in this period, or in the one before, may be needed again soon."""
-
 
 @set_module("sqlalchemy.pool")  # whose name the pool's logger has: what it says is none of the `jmsql` logger's
 class DemandPool(QueuePool):
@@ -23,6 +20,8 @@ class DemandPool(QueuePool):
         super().__init__(*arguments, **options)
         self.most_idle = 5
         """How many idle connections it keeps at the most."""
+        self.period = 2.0
+        """Seconds; what was in use at once in this period, or in the one before, may be needed again soon."""
         self._in_use_lately = self._in_use_before = 0
         self._period_ends = 0.0
 
@@ -45,9 +44,9 @@ class DemandPool(QueuePool):
         """Note how many connections are in use."""
         now = time.monotonic()
         if now >= self._period_ends:
-            self._in_use_before = self._in_use_lately if now < self._period_ends + _PERIOD else 0
+            self._in_use_before = self._in_use_lately if now < self._period_ends + self.period else 0
             self._in_use_lately = 0
-            self._period_ends = now + _PERIOD
+            self._period_ends = now + self.period
         self._in_use_lately = max(self._in_use_lately, self.checkedout())
 
 

@@ -24,7 +24,9 @@ from jmsql.timings import Timings
 if TYPE_CHECKING:
     from sqlalchemy import URL, Dialect, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
-    from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
+    from sqlalchemy.pool import ConnectionPoolEntry
+
+    from jmsql.store.connection_pools import DemandPool
 
 __all__ = [
     "LENT",
@@ -175,7 +177,15 @@ class Endpoint:
         return AsyncEngine(self._engine(facts, _open_async_engine, connection_class, AsyncDemandPool))
 
     def _engine(
-        self, facts: Hashable, make: Callable[..., Engine], connection_class: type[Any], pool_class: type[QueuePool]
+        self, facts: Hashable, make: Callable[..., Engine], connection_class: type[Any], pool_class: type[DemandPool]
+    ) -> Engine:
+        engine = self._make(facts, make, connection_class, pool_class)
+        assert isinstance(engine.pool, pool_class)
+        engine.pool.period = self._timings.idle_connection_timeout
+        return engine
+
+    def _make(
+        self, facts: Hashable, make: Callable[..., Engine], connection_class: type[Any], pool_class: type[DemandPool]
     ) -> Engine:
         template = self._templates.get(connection_class)
         if template is not None and template[0] == facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ from tests.leadership import SUSPEND_MAINTENANCE
 
 _SESSIONS = 4
 """How many sessions that use the database at once a shared connection has connections for."""
+
+_KEEPING = dataclasses.replace(FAST_TIMINGS, idle_connection_timeout=3600.0)
+"""Connections that are open when a test begins are there when it needs them, however long the one before took."""
 
 _numbers = itertools.count(1)
 
@@ -117,7 +121,7 @@ def queue(request: pytest.FixtureRequest) -> Queue:
 
 
 def _factory(api: Api, database: SessionDatabase, schema: str) -> ConnectionFactory:
-    return api.factory(ConnectionFactory(database.url, schema=schema, timings=FAST_TIMINGS))
+    return api.factory(ConnectionFactory(database.url, schema=schema, timings=_KEEPING))
 
 
 @contextmanager
