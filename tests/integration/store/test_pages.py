@@ -49,7 +49,7 @@ def maintain(database: psycopg.Connection[Any]) -> None:
 
 
 def mend(database: psycopg.Connection[Any]) -> None:
-    """Do the maintenance until it has mended all: a run takes a second for it, and passes what autovacuum has locked."""
+    """Do the maintenance until all is mended: a run takes a second for it, and passes what autovacuum has locked."""
 
     def is_mended() -> bool:
         maintain(database)
