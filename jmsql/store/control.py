@@ -28,6 +28,7 @@ from jmsql.store.consumers import Consumption, replace_consumers
 from jmsql.store.counters import DestinationCounters, add_counters
 from jmsql.store.engine import Endpoint
 from jmsql.store.errors import is_connection_lost, translate
+from jmsql.store.listening import end_listening, start_listening
 from jmsql.store.liveness import AdvisoryLock, ClientForgottenError, Heartbeats, Liveness
 from jmsql.store.maintenance import Maintenance
 from jmsql.store.message_key import GroupKey, MessageKey
@@ -90,9 +91,10 @@ class ControlConnection:
     ) -> None:
         self.server = server
         """What the client found when it connected first."""
+        self.database: tuple[Any, ...] = server.database
         self._endpoint = endpoint
         self._timings = timings
-        self._schema = schema
+        self.schema = schema
         self._on_failure: Callable[[JMSException], None] = lambda _: None
         self._on_return: Callable[[Sequence[int]], None] = lambda _: None
         self._counters = DestinationCounters()
@@ -171,6 +173,7 @@ class ControlConnection:
             consumers: Returns how many consumers of each kind the client has, to be written down.
         """
         self._on_failure, self._on_return = on_failure, on_return
+        start_listening(self)
         self._counters, self._consumers = counters, consumers
         self._thread.start()
 
@@ -244,7 +247,7 @@ class ControlConnection:
         Raises:
             InvalidClientIDException: Another live connection has it.
         """
-        self._take_client_id(PsycopgRunner(self._connection, self._schema), client_id)
+        self._take_client_id(PsycopgRunner(self._connection, self.schema), client_id)
         self._client_id = client_id
 
     def close(self) -> None:
@@ -252,6 +255,7 @@ class ControlConnection:
         if self._closed:
             return
         self._closed = True
+        end_listening(self)
         self._wake()
         if self._thread.ident is None:
             self._disconnect()
@@ -264,10 +268,11 @@ class ControlConnection:
         """Connect again."""
         connection, is_pooled = self._endpoint.connect()
         try:
-            link = _make_known(connection, self._schema, self._timings, self.connection_id, pooled=is_pooled)
+            self.database = PsycopgRunner(connection, self.schema).run(find_database())
+            link = _make_known(connection, self.schema, self._timings, self.connection_id, pooled=is_pooled)
             self._connection, self._pooled, self._liveness, self.connection_id = link
             if self._client_id is not None:
-                self._take_client_id(PsycopgRunner(connection, self._schema), self._client_id)
+                self._take_client_id(PsycopgRunner(connection, self.schema), self._client_id)
         except BaseException:
             connection.close()
             raise
@@ -350,7 +355,7 @@ class ControlConnection:
             logger.exception("Telling of the lost connection failed.")
 
     def _serve_connection(self) -> None:
-        control = PsycopgRunner(self._connection, self._schema)
+        control = PsycopgRunner(self._connection, self.schema)
         maintenance = Maintenance(self._timings, pooled=self._pooled)
         self._queues_with_history.changed()
         while not self._closed:
@@ -480,7 +485,7 @@ class ControlConnection:
     def _disconnect(self) -> None:
         try:
             if not self._connection.closed:
-                control = PsycopgRunner(self._connection, self._schema)
+                control = PsycopgRunner(self._connection, self.schema)
                 self._next_notification = 0.0
                 self._notify(control)
                 self._write_counters(control)

@@ -29,6 +29,11 @@ class Server(NamedTuple):
     dialect: tuple[Hashable, ...]
     """Which database it is, and what SQLAlchemy's dialect asks there on an engine's first connection."""
 
+    @property
+    def database(self) -> tuple[Hashable, ...]:
+        """Which database it is, by `find_database`."""
+        return self.dialect[:2]
+
 
 def look_at_server(runner: Runner) -> Server:
     """Ask for what a client has to know, and make sure that the schema is there and of the right version.

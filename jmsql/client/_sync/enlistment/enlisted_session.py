@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 from jmsql.client._sync.session.abstract_session import AbstractSession
@@ -16,7 +16,7 @@ from jmsql.client.instrumentation import SessionFacts
 from jmsql.client.message_listener import MessageCheck, MessageListener
 from jmsql.client.polling import PollInterval
 from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.concurrency.threads import sleep
+from jmsql.concurrency.threads import Notifications
 from jmsql.destinations import Destination, Queue, TemporaryQueue, Topic, require_queue
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, TransactionInProgressException
 from jmsql.messages import Message
@@ -24,7 +24,9 @@ from jmsql.selectors import Selector
 from jmsql.store.acknowledge import Recipient
 from jmsql.store.counts import Counts, measure, meters
 from jmsql.store.errors import jms_errors
+from jmsql.store.listening import is_listening, listening_connection
 from jmsql.store.lookup import find_queue, queue_id, require_access
+from jmsql.store.pooler import find_database
 from jmsql.store.receive import browse, require_read_committed
 from jmsql.store.send import Publisher, notify_sent, publish, send
 from jmsql.store.server_clock import ServerClock
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from jmsql.store._sync.runner import Runner
     from jmsql.store.access import Action
     from jmsql.store.dequeue import GroupScan
+    from jmsql.store.message_key import GroupKey, MessageKey
     from jmsql.store.rows import MessageRow, OutgoingMessage
     from jmsql.store.statement import Query, Steps
     from jmsql.store.subscriptions import SubscriptionDefinition
@@ -274,20 +277,44 @@ class EnlistedSession(AbstractSession):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         poll = PollInterval(self._timings)
+        news = Notifications()
         is_first = True
-        while not (self._closed or consumer.closed):
-            row = self._receive(consumer, is_first=is_first)
-            if row is not None:
-                message = row.message(consumer.destination)
-                if check is not None:
-                    check(message)
-                return message
-            is_first = False
-            remaining = None if deadline is None else deadline - time.monotonic()
-            if remaining is not None and remaining <= 0:
-                break
-            sleep(poll.next() if remaining is None else min(poll.next(), remaining))
+        with contextlib.ExitStack() as exits:
+            while not (self._closed or consumer.closed):
+                count = news.count
+                row = self._receive(consumer, is_first=is_first)
+                if row is not None:
+                    message = row.message(consumer.destination)
+                    if check is not None:
+                        check(message)
+                    return message
+                remaining = None if deadline is None else deadline - time.monotonic()
+                if remaining is not None and remaining <= 0:
+                    break
+                has_begun_to_listen = is_first and self._listen(consumer.buffer, news.notify, exits)
+                is_first = False
+                if not has_begun_to_listen:  # else something may have come in between
+                    news.wait(count, poll.next() if remaining is None else min(poll.next(), remaining))
         return None
+
+    def _listen(self, buffer: PrefetchBuffer, wake: Callable[[], None], exits: contextlib.ExitStack) -> bool:
+        """Be woken by a connection of jmsql's that this process has to the same database; return whether it has one.
+
+        In the caller's transaction PostgreSQL notifies of nothing.
+        """
+        if buffer.queue_id == _NO_QUEUE or not is_listening(self._schema):
+            return False
+        connection = listening_connection(self._look(find_database()), self._schema)
+        if connection is None:
+            return False
+
+        def handle(key: MessageKey | GroupKey | None) -> None:
+            buffer.notify(key)
+            wake()
+
+        connection.subscribe(buffer.queue_id, handle)
+        exits.callback(connection.unsubscribe, buffer.queue_id, handle)
+        return True
 
     def _receive(self, consumer: ConsumerState, *, is_first: bool) -> MessageRow | None:
         was_open = self._transaction.is_open
