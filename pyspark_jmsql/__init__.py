@@ -102,17 +102,17 @@ class DefaultSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A writer that sends each row as a message."""
         from jmsql.spark.schema import check_written_schema
-        from jmsql.spark.writing.writer import BatchWriter, check_target, watched_driver
+        from jmsql.spark.writing.writer import BatchWriter, check_target
 
         check_written_schema(schema, self.settings, overwrite=overwrite)
         check_target(self.settings)
-        return BatchWriter(self.settings, watched_driver(self.settings))
+        return BatchWriter(self.settings)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         """A writer that sends each row of each micro-batch as a message."""
         from jmsql.spark.schema import check_written_schema
-        from jmsql.spark.writing.writer import StreamWriter, check_target, watched_driver
+        from jmsql.spark.writing.writer import StreamWriter, check_target
 
         check_written_schema(schema, self.settings, overwrite=overwrite)
         check_target(self.settings)
-        return StreamWriter(self.settings, watched_driver(self.settings))
+        return StreamWriter(self.settings)

@@ -28,7 +28,6 @@ _PLACES = {
 
 # As the entry points of the installed package do, which a copy brought along by ``--py-files`` does not have.
 register_task("spark-attempts", "jmsql.spark.writing.maintenance:attempts_task")
-register_task("spark-prepared", "jmsql.spark.writing.maintenance:prepared_task")
 
 
 def __getattr__(name: str) -> Any:

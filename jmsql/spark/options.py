@@ -34,7 +34,7 @@ OPTIONS = (
     "maxBytesPerTrigger",
     "failOnDataLoss",
     "writeId",
-    "twoPhaseCommit",
+    "writeIdDays",
     "connection",
     "url",
     "jmsqlSchema",
@@ -60,7 +60,7 @@ _USES = {
     "endingOffsets": (Use.HISTORY_READ,),
     "snapshotTimeout": (Use.BATCH_READ, Use.HISTORY_READ),
     "writeId": (Use.WRITE,),
-    "twoPhaseCommit": (Use.WRITE,),
+    "writeIdDays": (Use.WRITE,),
 }
 """What those options are for that are not for everything."""
 
@@ -73,6 +73,8 @@ _OF_OTHERS = dict.fromkeys(
 )
 """What options are called in other data sources, and here."""
 
+
+_WRITE_DAYS = 365
 
 Kind = TypeVar("Kind", Queue, Topic)
 
@@ -101,7 +103,7 @@ class Options:
         maximum_bytes: The bytes from which on a micro-batch takes no more; None: any number.
         fail_on_data_loss: Whether a read fails when messages are gone that it has promised.
         write_id: What makes a batch write the same write when it is run again.
-        two_phase_commit: Whether the tasks of a write insert messages at once, in transactions that they prepare.
+        write_days: For how many days the database knows that a write was done.
         given: The names of the options that were given.
     """
 
@@ -124,7 +126,7 @@ class Options:
     maximum_bytes: int | None = None
     fail_on_data_loss: bool = True
     write_id: str | None = None
-    two_phase_commit: bool = False
+    write_days: int = _WRITE_DAYS
     given: frozenset[str] = frozenset()
 
     @classmethod
@@ -161,7 +163,7 @@ class Options:
             maximum_bytes=_integer("maxBytesPerTrigger", options, 1),
             fail_on_data_loss=_boolean("failOnDataLoss", options, default=True),
             write_id=options.get("writeId"),
-            two_phase_commit=_boolean("twoPhaseCommit", options, default=False),
+            write_days=_integer("writeIdDays", options, 1) or _WRITE_DAYS,
             given=frozenset(options),
         )
         check_offset_options(read.starting_offsets, read.ending_offsets, history=read.history)

@@ -116,7 +116,7 @@ def wanted(selector: Selector | None, condition: str = "") -> SelectorSQL:
     """
     chosen, parameters = and_chosen(selector)
     return SelectorSQL(
-        f"""{has_not_expired("jmsql_internal")}
+        f"""{has_not_expired("jmsql_internal")} and {{is_sent}}
                 and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                 and (select q.deleted_at is null and not q.paused
                             and current_setting('transaction_isolation') = 'read committed'

@@ -372,7 +372,7 @@ def browse_statement(selector: Selector | None) -> Statement[list[MessageRow]]:
                       and m.sequence between
                           case when p.inverse_priority = %(inverse_priority)s::smallint
                                then %(sequence)s::bigint + 1 else 0 end and {LAST_SEQUENCE}
-                      and {has_not_expired("jmsql_internal")}
+                      and {has_not_expired("jmsql_internal")} and {{is_sent}}
                       and d.claim_id is null
                       {_NOT_OWN} {condition}
                     order by m.queue_id, m.inverse_priority, m.sequence

@@ -233,9 +233,11 @@ def publish_statement(
         selectors: The selectors that the statement knows, as the table has them.
         flush: False lets the transaction of this statement alone commit without waiting for the disk.
         delayed: Whether the messages have a delivery time to wait for.
-        source: The messages, as a relation `m` with their columns and `position`; None: the parameters of a send.
+        source: The messages, as a relation `m` with their columns and `position`, which go to the table `message` even
+            if they have a delivery time; None: the parameters of a send.
     """
-    table, columns = ("delayed_message", DELAYED_COLUMNS) if delayed else ("message", SEND_COLUMNS)
+    columns = DELAYED_COLUMNS if delayed else SEND_COLUMNS
+    table = "delayed_message" if delayed and source is None else "message"
     names = [name for name, _ in columns[1:]]
     parameters: dict[str, object] = {"known": list(selectors)}
     conditions = []

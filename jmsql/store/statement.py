@@ -31,6 +31,11 @@ __all__ = [
     "value",
 ]
 
+# The planner takes a row for sent. Of a plain comparison it would conclude, where one transaction has filled the table,
+# that no row is.
+_PENDING = "array(select transaction_id from jmsql_internal.pending_transaction)"
+_IS_SENT = f"nullif(m.transaction_id = any({_PENDING}), true) is not null"
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -54,7 +59,8 @@ class Statement(Generic[T_co]):
     Args:
         name: What it is called where it is written.
         text: The SQL, for the schemas `jmsql` and `jmsql_internal`, with psycopg's placeholders. `{schema}` stands for
-            the name of the schema, and `{channel}` for the same as a literal, which notifications go by.
+            the name of the schema, `{channel}` for the same as a literal, which notifications go by, and `{is_sent}`
+            for the condition that a message `m` is not one that waits for the decision to send it.
         doing: What it does, the first words of an error: "sending". It may contain parameters: "looking up {name!r}".
         decode: Turns the result into what the caller wants.
         parameters: The values that belong to the text, such as the literals of a selector.
@@ -84,7 +90,8 @@ class Statement(Generic[T_co]):
         if found is None:
             written = schema.replace("%", "%%")  # psycopg reads placeholders in it
             channel = "'" + written.replace("'", "''") + "'"
-            text = fill(_INDENTATION.sub("\n", self.text), schema=quote_identifier(written), channel=channel)
+            text = _INDENTATION.sub("\n", self.text)
+            text = fill(text, schema=quote_identifier(written), channel=channel, is_sent=_IS_SENT)
             found = self._encoded[schema] = in_schema(text, written).encode()
         return found
 

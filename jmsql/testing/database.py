@@ -17,9 +17,8 @@ from jmsql.store.identifier import internal_schema
 from jmsql.store.migration import migrate
 from jmsql.testing.waiting import wait_for
 
-__all__ = ["SPARK_DRIVER_LOCK", "OpenConnection", "SessionDatabase", "session_database"]
+__all__ = ["OpenConnection", "SessionDatabase", "session_database"]
 
-SPARK_DRIVER_LOCK = "jmsql-spark-keeping-the-lock-of-a-driver"
 """The name of the connection by which others see that a driver of Spark lives. It outlives the test that made it."""
 
 _GRACE = 2.0  # seconds for PostgreSQL to notice that a client is gone
@@ -88,12 +87,10 @@ class SessionDatabase:
         self.execute(sql.SQL("; ").join(self._deletions))
 
     def connections(self) -> dict[int, OpenConnection]:
-        """The connections of others to the database, by process; not those of drivers of Spark, which outlive tests."""
+        """The connections of others to the database, by process."""
         rows = self.execute(
             "select pid, application_name, state, query from pg_stat_activity where datname = current_database() "
-            "and backend_type = 'client backend' and pid <> pg_backend_pid() "
-            "and application_name <> %s",
-            (SPARK_DRIVER_LOCK,),
+            "and backend_type = 'client backend' and pid <> pg_backend_pid()"
         )
         return {row[0]: OpenConnection(*row) for row in rows}
 

@@ -287,6 +287,7 @@ declare
         'select on'
             ' jmsql.messages, jmsql.queues, jmsql.subscriptions, jmsql.clients, jmsql.destinations, jmsql.counters,'
             ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups',
+        'select (transaction_id) on jmsql_internal.pending_transaction',
         'insert (host, process_id, heartbeat_at, heartbeat_timeout, lock_key, server_process_id), '
             'update (client_id, heartbeat_at, closing) on jmsql_internal.connection'];
     messaging constant text[] := browsing || array[
@@ -323,9 +324,8 @@ declare
         'insert, update, delete on jmsql_internal.binding',
         'update (automatic_creation) on jmsql_internal.configuration',
         'select, insert, update, delete on'
-            ' jmsql_internal.spark_attempt, jmsql_internal.spark_staging, jmsql_internal.spark_write,'
-            ' jmsql_internal.spark_prepared, jmsql_internal.spark_source, jmsql_internal.spark_batch,'
-            ' jmsql_internal.spark_cursor',
+            ' jmsql_internal.pending_transaction, jmsql_internal.spark_staging, jmsql_internal.spark_write,'
+            ' jmsql_internal.spark_source, jmsql_internal.spark_batch, jmsql_internal.spark_cursor',
         'insert, update, delete on jmsql_internal.leadership',
         'select, insert, delete on jmsql_internal.maintenance_task',
         'select on sequence jmsql_internal.message_sequence',

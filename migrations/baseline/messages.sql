@@ -97,6 +97,25 @@ comment on column jmsql_internal.body.transaction_id is
     'Whose messages may refer to it: those of the same transaction.';
 comment on column jmsql_internal.body.position is 'Which message it is of, among those that were published with it.';
 
+create table jmsql_internal.pending_transaction (
+    transaction_id xid8 primary key default pg_current_xact_id(),
+    write_id       text not null,
+    queue_ids      integer[] not null,
+    first_sequence bigint not null,
+    last_sequence  bigint not null,
+    abandoned      boolean not null default false,
+    committed_at   timestamptz not null default now()
+);
+comment on table jmsql_internal.pending_transaction is
+    'Transactions that have committed messages which are not sent yet. They are sent, those of several transactions at '
+    'once, when the rows here are deleted. Until then nobody sees them.';
+comment on column jmsql_internal.pending_transaction.write_id is 'The write that they are of.';
+comment on column jmsql_internal.pending_transaction.queue_ids is
+    'Where their messages are: in these queues, with sequences from the first to the last.';
+comment on column jmsql_internal.pending_transaction.abandoned is
+    'Whether the messages are never sent. Maintenance deletes them, and then the row.';
+create index pending_transaction_write on jmsql_internal.pending_transaction (write_id);
+
 create function jmsql_internal.remove_messages() returns trigger
     language plpgsql
 as $$

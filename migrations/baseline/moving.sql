@@ -33,6 +33,8 @@ begin
                 offset 0) d on true
             where m.queue_id = lock_free_messages.queue and m.sequence <= newest and d.claim_id is null
               and (chosen is null or m.sequence = any(chosen))
+              and nullif(m.transaction_id = any(array(
+                  select p.transaction_id from jmsql_internal.pending_transaction p)), true) is not null
             order by m.queue_id, m.inverse_priority, m.sequence
             limit most
             for update of m skip locked),

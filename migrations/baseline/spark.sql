@@ -1,22 +1,9 @@
--- What Spark needs: where its tasks put what they write, and which writes are done; its streaming reads, and the
--- numbered batches into which they claim messages.
+-- What Spark needs: which of its writes are done; its streaming reads, and the numbered batches into which they claim
+-- messages.
 
-create table jmsql_internal.spark_attempt (
-    attempt_id bigint generated always as identity primary key,
-    started_at timestamptz not null default now(),
-    write_id   text,
-    driver     bigint
-);
-comment on table jmsql_internal.spark_attempt is
-    'An attempt of a Spark task to write, whose messages are staged. Nobody sees them before the whole write commits.';
-comment on column jmsql_internal.spark_attempt.write_id is
-    'The write that the attempt is of, if it prepares a transaction, which is rolled back if it loses this row.';
-comment on column jmsql_internal.spark_attempt.driver is
-    'The driver that the attempt is for, which holds the advisory lock of this number while it lives; null: not known.';
-
--- A crash of the server empties it. The commit counts what it finds, and fails if something is missing.
+-- A task that cannot copy its messages into their queues puts them here first. They are gone when its transaction ends.
 create unlogged table jmsql_internal.spark_staging (
-    attempt_id         bigint not null,
+    transaction_id     xid8 not null default pg_current_xact_id(),
     position           bigint not null,
     jms_expiration     bigint,
     jms_delivery_time  bigint,
@@ -34,29 +21,23 @@ create unlogged table jmsql_internal.spark_staging (
     body_types         jsonb,
     bytes_body         bytea,
     jms_message_id     uuid,
-    primary key (attempt_id, position)
+    primary key (transaction_id, position)
 );
-comment on table jmsql_internal.spark_staging is 'Messages that Spark''s tasks have written, until the write commits.';
-
-create table jmsql_internal.spark_prepared (
-    attempt_id bigint primary key,
-    write_id   text not null,
-    batch_id   bigint not null,
-    decided_at timestamptz not null default now()
-);
-comment on table jmsql_internal.spark_prepared is
-    'Attempts of Spark''s tasks whose prepared transactions are to be committed, since the driver has decided so. The '
-    'rows stay until the transactions are over.';
+comment on table jmsql_internal.spark_staging is
+    'Messages that a task of Spark is about to send with SQL: to topics, or where row security is active.';
 
 create table jmsql_internal.spark_write (
     write_id   text not null,
     batch_id   bigint not null,
     messages   bigint not null,
     written_at timestamptz not null default now(),
+    expires_at timestamptz,
     primary key (write_id, batch_id)
 );
 comment on table jmsql_internal.spark_write is
     'The writes of Spark that are done: a batch of a streaming query, or a batch write with its writeId.';
+comment on column jmsql_internal.spark_write.expires_at is
+    'When the row is removed. A write that comes again after that is done again.';
 
 create table jmsql_internal.spark_source (
     source_id       uuid primary key default gen_random_uuid(),

@@ -33,7 +33,9 @@ cross join lateral (
     select count(*) as all_of_them,
            count(*) filter (where n.jms_expiration <= (select jmsql_internal.current_milliseconds())) as expired,
            min(n.jms_timestamp) as oldest
-    from jmsql_internal.message n where n.queue_id = q.queue_id) present
+    from jmsql_internal.message n
+    where n.queue_id = q.queue_id and nullif(n.transaction_id = any(array(
+          select p.transaction_id from jmsql_internal.pending_transaction p)), true) is not null) present
 cross join lateral (
     select count(*) as all_of_them,
            count(*) filter (where n.jms_expiration <= (select jmsql_internal.current_milliseconds())) as expired,
@@ -71,7 +73,9 @@ cross join lateral (
     select count(*) as all_of_them,
            count(*) filter (where n.jms_expiration <= (select jmsql_internal.current_milliseconds())) as expired,
            min(n.jms_timestamp) as oldest
-    from jmsql_internal.message n where n.queue_id = s.queue_id) present
+    from jmsql_internal.message n
+    where n.queue_id = s.queue_id and nullif(n.transaction_id = any(array(
+          select p.transaction_id from jmsql_internal.pending_transaction p)), true) is not null) present
 cross join lateral (
     select count(*) as all_of_them,
            count(*) filter (where n.jms_expiration <= (select jmsql_internal.current_milliseconds())) as expired,
@@ -129,7 +133,9 @@ cross join lateral (
     select n.queue_id, n.inverse_priority, n.sequence, n.message_type, n.jms_message_id, n.jms_timestamp,
            n.jms_expiration, n.jms_delivery_mode, n.jms_delivery_time, n.jms_correlation_id, n.jms_reply_to, n.jms_type,
            n.properties, n.text_body, n.json_body, n.bytes_body, n.body_id, false as is_delayed
-    from jmsql_internal.message n where n.queue_id = q.queue_id
+    from jmsql_internal.message n
+    where n.queue_id = q.queue_id and nullif(n.transaction_id = any(array(
+          select p.transaction_id from jmsql_internal.pending_transaction p)), true) is not null
     union all
     select n.queue_id, n.inverse_priority, n.sequence, n.message_type, n.jms_message_id, n.jms_timestamp,
            n.jms_expiration, n.jms_delivery_mode, n.jms_delivery_time, n.jms_correlation_id, n.jms_reply_to, n.jms_type,
@@ -172,6 +178,8 @@ cross join lateral (
     offset 0) d on true
     -- As the index of groups has it.
     where m.queue_id::bigint = q.queue_id and m.group_hash is not null
+      and nullif(m.transaction_id = any(array(
+          select p.transaction_id from jmsql_internal.pending_transaction p)), true) is not null
     group by m.properties ->> 'JMSXGroupID') g
 left join jmsql_internal.subscription s using (queue_id)
 left join jmsql_internal.topic t on t.topic_id = s.topic_id

@@ -1,6 +1,6 @@
 """A driver to be killed: streams the queue `orders` to Parquet, or to the queue `copies`.
 
-Its arguments are the directory and the sink: `parquet`, `jmsql`, or `prepared`, which is jmsql with two-phase commit.
+Its arguments are the directory and the sink: `parquet` or `jmsql`.
 `JMSQL_TEST_HOLD` says where it stops.
 """
 
@@ -27,11 +27,8 @@ def main(directory: Path, sink: str) -> None:
         hold("durable")
 
     query = stream(spark, maxMessagesPerTrigger="20", partitions="2", columns="text_body").writeStream
-    if sink == "parquet":
-        query = query.foreachBatch(write)
-    else:
-        query = query.format("jmsql-holding").options(queue="copies", twoPhaseCommit=str(sink == "prepared"))
-    run(query, directory)
+    to_queue = query.format("jmsql-holding").options(queue="copies")
+    run(query.foreachBatch(write) if sink == "parquet" else to_queue, directory)
 
 
 if __name__ == "__main__":

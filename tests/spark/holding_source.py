@@ -1,14 +1,14 @@
 """The data source of the tests, which stops where a test wants to strike; all else is jmsql's own.
 
 The environment variable `JMSQL_TEST_HOLD` names the step, and the directory in which the file `held` is made then. It
-goes on when there is a file `released`. A batch write stops at no step, and leaves the file `staged` there.
+goes on when there is a file `released`. A batch write stops at no step, and leaves the file `written` there.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,8 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from jmsql.spark.options import Options
-from jmsql.spark.writing.staging import Attempt
-from jmsql.spark.writing.writer import BatchWriter, StagedPartition, StreamWriter
+from jmsql.spark.writing.writer import BatchWriter, StreamWriter, WrittenPartition
 from jmsql.testing import wait_for
 from pyspark_jmsql import DefaultSource
 
@@ -42,38 +41,33 @@ def _wanted() -> tuple[str, Path]:
 
 class _HoldingStreamWriter(StreamWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        hold("staged")
+        hold("written")
         super().commit(messages, batchId)
         hold("sent")
 
-    def _finish(self, attempts: Sequence[Attempt]) -> None:
-        hold("decided")
-        super()._finish(attempts)
-
 
 class _StragglingWriter(BatchWriter):
-    """The first attempt of the first task stages its messages, and does not come to an end; then others go on.
+    """The first attempt of the first task commits its messages, and does not come to an end; then others go on.
 
     Args:
         options: The options of the write.
-        driver: The number of the driver.
-        staged: The file that is made when the messages are staged.
+        written: The file that is made when the messages are committed.
     """
 
-    def __init__(self, options: Options, driver: int | None, staged: Path) -> None:
-        super().__init__(options, driver)
-        self._staged = staged
+    def __init__(self, options: Options, written: Path) -> None:
+        super().__init__(options)
+        self._written = written
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPartition:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
         context = TaskContext.get()
         assert context is not None
         if context.partitionId() == 0 and context.attemptNumber() > 0:
-            wait_for(self._staged.exists, timeout=100)
-        staged = super().write(iterator)
+            wait_for(self._written.exists, timeout=100)
+        written = super().write(iterator)
         if context.partitionId() == 0 and context.attemptNumber() == 0:
-            self._staged.touch()
+            self._written.touch()
             time.sleep(600)
-        return staged
+        return written
 
 
 class HoldingSource(DefaultSource):
@@ -82,7 +76,9 @@ class HoldingSource(DefaultSource):
         return "jmsql-holding"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
-        return _HoldingStreamWriter(self.settings, super().streamWriter(schema, overwrite).driver)
+        super().streamWriter(schema, overwrite)
+        return _HoldingStreamWriter(self.settings)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        return _StragglingWriter(self.settings, super().writer(schema, overwrite).driver, _wanted()[1] / "staged")
+        super().writer(schema, overwrite)
+        return _StragglingWriter(self.settings, _wanted()[1] / "written")

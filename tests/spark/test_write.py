@@ -16,8 +16,9 @@ from tests.integration.client.server import Server
 
 pytestmark = pytest.mark.timeout(400)
 
-STAGED = (
-    "select (select count(*) from jmsql_internal.spark_attempt), (select count(*) from jmsql_internal.spark_staging)"
+PENDING = (
+    "select (select count(*) from jmsql_internal.pending_transaction), "
+    "(select count(*) from jmsql_internal.spark_staging)"
 )
 
 
@@ -31,15 +32,15 @@ def numbers(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
     return spark.range(0, count, 1, partitions).selectExpr("cast(id as string) as text_body")
 
 
-def something_is_staged() -> bool:
-    with DatabaseReference().connect("looking at what is staged") as connection:
-        return connection.execute("select exists (select from jmsql_internal.spark_staging)").fetchone() == (True,)
+def something_is_written() -> bool:
+    with DatabaseReference().connect("looking at what is written") as connection:
+        return connection.execute("select from jmsql_internal.pending_transaction").fetchone() is not None
 
 
 def failing(rows: DataFrame, *, always: bool) -> DataFrame:
     """The same rows, of which the second partition breaks after its last one: in its first attempt, or in each.
 
-    In each, it waits for what the first has staged: when Spark gives a write up, it forgets tasks that have not ended.
+    In each, it waits for what the first has written: when Spark gives a write up, it forgets tasks that have not ended.
     """
 
     def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -48,7 +49,7 @@ def failing(rows: DataFrame, *, always: bool) -> DataFrame:
         assert context is not None
         if context.partitionId() == 1 and (always or context.attemptNumber() == 0):
             if always:
-                wait_for(something_is_staged, timeout=100)
+                wait_for(something_is_written, timeout=100)
             raise RuntimeError("the task breaks")
 
     return rows.mapInArrow(pass_on, rows.schema)
@@ -114,14 +115,14 @@ def test_attempt_that_breaks_is_repeated_and_leaves_nothing(
     write = failing(numbers(spark, 100), always=False).write.format("jmsql").option("queue", "orders")
     write.mode("append").save()
     assert messages(server) == [str(number) for number in range(100)]
-    assert server.rows(STAGED) == [(0, 0)]
+    assert server.rows(PENDING) == [(0, 0)]
 
 
 def test_write_that_fails_writes_nothing(spark: SparkSession, jmsql_clean_url: str, server: Server) -> None:
     with pytest.raises(PySparkException, match="the task breaks"):
         failing(numbers(spark, 100), always=True).write.format("jmsql").option("queue", "orders").mode("append").save()
     assert messages(server) == []
-    assert server.rows(STAGED) == [(0, 0)]
+    assert server.rows(PENDING) == [(0, 0)]
 
 
 def test_write_with_an_id_is_done_once(spark: SparkSession, jmsql_clean_url: str, server: Server) -> None:
@@ -132,7 +133,7 @@ def test_write_with_an_id_is_done_once(spark: SparkSession, jmsql_clean_url: str
     assert server.rows("select write_id, batch_id, messages from jmsql_internal.spark_write") == [
         ("import 2026-11-21", 0, 10)
     ]
-    assert server.rows(STAGED) == [(0, 0)]
+    assert server.rows(PENDING) == [(0, 0)]
 
 
 def test_batch_of_a_stream_that_comes_again_is_not_sent_again(
@@ -159,10 +160,10 @@ def test_batch_of_a_stream_that_comes_again_is_not_sent_again(
         (0, 1),
         (1, 1),
     ]
-    assert server.rows(STAGED) == [(0, 0)]
+    assert server.rows(PENDING) == [(0, 0)]
 
 
-def test_tasks_that_prepare_write_as_others_do(
+def test_rows_for_queues_and_topics_are_written_once_though_tasks_break(
     spark: SparkSession, context: jmsql.JMSContext, server: Server, tmp_path: Path
 ) -> None:
     consumer = context.create_shared_durable_consumer(context.create_topic("prices"), "all", "color = 'blue'")
@@ -171,7 +172,7 @@ def test_tasks_that_prepare_write_as_others_do(
         rows.selectExpr("text_body", "'queue://orders'", "null")
     )
     for _ in range(2):
-        write = failing(rows, always=False).write.format("jmsql").options(writeId="w", twoPhaseCommit="true")
+        write = failing(rows, always=False).write.format("jmsql").options(writeId="w")
         write.mode("append").save()
     wanted = sorted(str(number) for number in range(60))
     assert sorted(messages(server)) == wanted
@@ -182,12 +183,11 @@ def test_tasks_that_prepare_write_as_others_do(
     for number in range(2):
         (tmp_path / "in" / f"{number}.json").write_text(f'{{"text_body": "{number}"}}\n')
         read = spark.readStream.schema("text_body string").json(str(tmp_path / "in"))
-        stream = read.writeStream.format("jmsql").options(queue="copies", twoPhaseCommit="true")
+        stream = read.writeStream.format("jmsql").options(queue="copies")
         stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
         stream.trigger(availableNow=True).start().awaitTermination()
     assert messages(server, "copies") == ["0", "1"]
-    assert server.rows(STAGED) == [(0, 0)]
-    assert server.rows("select gid from pg_prepared_xacts where starts_with(gid, 'jmsql-spark-')") == []
+    assert server.rows(PENDING) == [(0, 0)]
 
 
 @pytest.mark.parametrize(

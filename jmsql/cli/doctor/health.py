@@ -11,10 +11,9 @@ from jmsql.cli.doctor.message_health import (
     examine_clock,
     examine_messages,
     finishing_advice,
-    transactions_in_doubt,
 )
 from jmsql.cli.output import counted
-from jmsql.store import diagnosis, inspection
+from jmsql.store import diagnosis, holders, inspection
 from jmsql.store._sync.autocommit import AutocommitRunner
 from jmsql.store.diagnosis import MessageTable, ServerFacts, SnapshotHolder
 from jmsql.store.schema_version import current_version, newest_version
@@ -48,8 +47,8 @@ def examine(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Findin
     yield _pooler(runner.is_pooled)
     yield _notifications(runner)
     yield _autovacuum(server)
-    in_doubt = transactions_in_doubt(runner) if schema.health is not Health.problem else []
-    finishing = {each.identifier: finishing_advice(each, write) for each, write in in_doubt}
+    in_doubt = runner.run(holders.prepared_transactions()) if schema.health is not Health.problem else []
+    finishing = {each.identifier: finishing_advice(each) for each in in_doubt}
     yield from _vacuum(runner, server, thresholds.oldest_snapshot, finishing)
     if schema.health is not Health.problem:
         for table in runner.run(diagnosis.tables()):

@@ -8,13 +8,13 @@ from typing import NamedTuple
 from jmsql.cli.doctor.finding import Finding, Health, shortened
 from jmsql.cli.output import counted
 from jmsql.selectors import Selector
-from jmsql.spark.diagnosis import PreparedWrite, prepared_writes, waiting_streams
+from jmsql.spark.diagnosis import waiting_streams
 from jmsql.store import holders
 from jmsql.store._sync.runner import Runner
 from jmsql.store.holders import PreparedTransaction
 from jmsql.store.selector_indexes import selector_indexes, serving
 
-__all__ = ["Thresholds", "examine_clock", "examine_messages", "finishing_advice", "transactions_in_doubt"]
+__all__ = ["Thresholds", "examine_clock", "examine_messages", "finishing_advice"]
 
 _NOTED_SKEW = 1.0
 _DEEP = 1000
@@ -105,60 +105,24 @@ def _claims(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
         yield Finding("claims", Health.ok, f"{counted(claimed, 'message')} held by {counted(len(claims), 'client')}")
 
 
-def transactions_in_doubt(runner: Runner) -> list[tuple[PreparedTransaction, PreparedWrite | None]]:
-    """Return the transactions that wait for their second phase, and what becomes of those of Spark's tasks.
-
-    Args:
-        runner: Asks for the facts.
-    """
-    prepared = runner.run(holders.prepared_transactions())
-    writes = runner.run(prepared_writes(each.identifier for each in prepared))
-    return [(each, writes.get(each.identifier)) for each in prepared]
-
-
 def _prepared(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
-    prepared = transactions_in_doubt(runner)
-    late = [(each, write) for each, write in prepared if each.seconds > thresholds.longest_transaction]
-    for each, write in late[:_SHOWN]:
+    prepared = runner.run(holders.prepared_transactions())
+    late = [each for each in prepared if each.seconds > thresholds.longest_transaction]
+    for each in late[:_SHOWN]:
         yield Finding(
             "two-phase",
             Health.problem,
             f"the transaction {each.identifier!r} of {each.owner!r} is in doubt for {each.seconds:,.0f} s"
             + (", and holds messages" if each.holds_messages else ""),
-            finishing_advice(each, write),
+            finishing_advice(each),
         )
     if not late:
         yield Finding("two-phase", Health.ok, f"{counted(len(prepared), 'prepared transaction')}")
 
 
-def finishing_advice(transaction: PreparedTransaction, write: PreparedWrite | None) -> str:
-    """Say how a prepared transaction ends, and only what cannot lose or double anything.
-
-    Args:
-        transaction: The transaction.
-        write: What becomes of it if a task of Spark has prepared it; None: none has.
-    """
+def finishing_advice(transaction: PreparedTransaction) -> str:
+    """Say how a prepared transaction ends, and only what cannot lose or double anything."""
     name = transaction.identifier.replace("'", "''")
-    match write:
-        case PreparedWrite.COMMITTED:
-            return (
-                "The driver of Spark has decided to commit it, and any client that does the maintenance does so if it "
-                f"may. As {transaction.owner!r}, or a superuser: commit prepared '{name}'."
-            )
-        case PreparedWrite.ABANDONED:
-            return (
-                "The write of Spark that it belongs to goes on without it, and a client that does the maintenance "
-                f"rolls it back if it may. Do not commit it. As {transaction.owner!r}, or a superuser: rollback "
-                f"prepared '{name}'."
-            )
-        case PreparedWrite.OPEN:
-            return (
-                "Leave it: the driver of Spark decides on it when all tasks are done. If the driver is gone, a client "
-                "that does the maintenance rolls it back within seconds; through a pooler a day after it began, or "
-                "when its query runs again."
-            )
-        case PreparedWrite.OTHER_SCHEMA:
-            return "It is a write of Spark to another schema: run `jmsql doctor --schema` with that one. Do not end it."
     if transaction.is_global:
         return (
             "Its transaction manager is to finish it (tpc_recover, then tpc_commit or tpc_rollback). If that is "

@@ -33,7 +33,7 @@ cross join lateral (
         select k.* from {delivery}
         where (select exists (select from jmsql_internal.delivery k where k.queue_id = %(queue_id)s)) offset 0) d on true
     where m.queue_id = %(queue_id)s and m.inverse_priority = p.inverse_priority
-      and m.sequence between %(first)s and %(last)s and d.claim_id is null and {is_alive} {chosen}
+      and m.sequence between %(first)s and %(last)s and d.claim_id is null and {is_alive} and {is_sent} {chosen}
     offset 0) m
 where true {filter}
 union all

@@ -84,7 +84,7 @@ select count(*), coalesce(sum(pg_column_size(m.*)), 0)::bigint,
        coalesce(greatest((jmsql_internal.current_milliseconds() - min(m.jms_timestamp)) / 1000.0, 0), 0)::float8
 from jmsql_internal.message m
 left join {delivery_of_m} on true
-where m.queue_id = %(queue_id)s and d.claim_id is null;
+where m.queue_id = %(queue_id)s and d.claim_id is null and {is_sent};
 
 -- name: read
 -- The messages of a claim, from a key to another.

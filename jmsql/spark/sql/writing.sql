@@ -1,125 +1,106 @@
--- What writes of Spark ask: tasks stage messages or prepare transactions, and the driver sends or commits them once.
+-- What writes of Spark ask: tasks commit messages that nobody sees, and the driver sends those of all tasks at once.
 
--- name: begin_attempt
-insert into jmsql_internal.spark_attempt (write_id, driver) values (%(write_id)s::text, %(driver)s::bigint)
-returning attempt_id;
-
--- name: stage
-copy jmsql_internal.spark_staging ({columns}) from stdin (format binary);
-
--- name: copy_messages
-copy jmsql_internal.message ({columns}) from stdin (format binary);
-
--- name: may_copy
-select not row_security_active('jmsql_internal.message'::regclass);
+-- name: begin_task
+-- COPY knows no row security.
+select not row_security_active('jmsql_internal.message'::regclass),
+       nextval('jmsql_internal.message_sequence'::regclass);
 
 -- name: current_milliseconds
 select jmsql_internal.current_milliseconds();
 
+-- name: copy_messages
+copy jmsql_internal.message ({columns}) from stdin (format binary);
+
+-- name: stage
+copy jmsql_internal.spark_staging ({columns}) from stdin (format binary);
+
 -- name: send_staged
--- The key of the staged messages has their order.
-insert into {table} (queue_id, {columns})
+insert into jmsql_internal.message (queue_id, {columns})
 select %(queue_id)s, {values}
 from jmsql_internal.spark_staging s
-where s.attempt_id = %(attempt_id)s and {for_destination}
+where {is_staged}
 order by s.position;
 
 -- name: staged_messages
 -- A relation with the columns of a publication and `position`.
-(
-    select {values}, row_number() over (order by a.ordinality, s.position)
-    from unnest(%(attempts)s::bigint[]) with ordinality as a (attempt_id, ordinality)
-    join jmsql_internal.spark_staging s using (attempt_id)
-    where {for_destination}) as m ({columns}, position);
+(select {values}, s.position from jmsql_internal.spark_staging s where {is_staged}) as m ({columns}, position);
 
--- name: for_destination
-s.destination = %(staged_destination)s and (s.jms_delivery_time is not null) = %(is_delayed)s;
+-- name: is_staged
+s.transaction_id = pg_current_xact_id() and s.destination = %(destination)s;
 
--- name: remove_staged
-delete from jmsql_internal.spark_staging where attempt_id = any(%(attempts)s::bigint[]);
+-- name: forget_staged
+delete from jmsql_internal.spark_staging where transaction_id = pg_current_xact_id();
 
--- name: forget_attempts
-with forgotten as (delete from jmsql_internal.spark_attempt where attempt_id = any(%(attempts)s::bigint[]))
-delete from jmsql_internal.spark_staging where attempt_id = any(%(attempts)s::bigint[]);
-
--- name: forget_abandoned
--- Of tasks that have died, or whose driver has, or that another attempt was faster than. One attempt at a time.
-with abandoned as materialized (
-    select attempt_id from jmsql_internal.spark_attempt
-    where started_at < statement_timestamp() - interval '1 day'
-    order by attempt_id limit 1
-    for update skip locked),
-deleted as (
-    delete from jmsql_internal.spark_staging where ctid = any(array(
-        select s.ctid from abandoned join jmsql_internal.spark_staging s using (attempt_id)
-        limit %(limit)s))
-    returning position),
-forgotten as (
-    delete from jmsql_internal.spark_attempt a using abandoned b
-    where a.attempt_id = b.attempt_id and (select count(*) from deleted) < %(limit)s
-    returning a.attempt_id)
-select (select count(*) from deleted), (select count(*) from forgotten);
+-- name: end_task
+-- With the task's commit, its messages are there, and nobody sees them.
+insert into jmsql_internal.pending_transaction (write_id, queue_ids, first_sequence, last_sequence)
+select %(write_id)s,
+       array(
+           select q.queue_id from jmsql_internal.queue q where q.name = any(%(queues)s::text[])
+           union all
+           select s.queue_id
+           from jmsql_internal.subscription s join jmsql_internal.topic t using (topic_id)
+           where t.name = any(%(topics)s::text[])),
+       %(first_sequence)s, nextval('jmsql_internal.message_sequence'::regclass)
+returning transaction_id::text;
 
 -- name: enter
-insert into jmsql_internal.spark_write (write_id, batch_id, messages)
-values (%(write_id)s, %(batch_id)s, %(messages)s) on conflict do nothing;
+insert into jmsql_internal.spark_write (write_id, batch_id, messages, expires_at)
+values (%(write_id)s, %(batch_id)s, %(messages)s, now() + %(days)s::float8 * interval '1 day')
+on conflict do nothing;
 
--- name: forget_writes
+-- name: forget_batches
 delete from jmsql_internal.spark_write where write_id = %(write_id)s and batch_id < %(batch_id)s;
 
--- name: prefix
--- All databases of a server share the names of prepared transactions.
-(select 'jmsql-spark-' || d.oid || '-' || {channel} || '-'
- from pg_catalog.pg_database d where d.datname = current_database());
+-- name: delay
+-- What is delivered later was hidden among what is delivered at once.
+with delayed as (
+    delete from jmsql_internal.message where ctid = any(array(
+        select m.address
+        from jmsql_internal.pending_transaction t cross join {message_of_t}
+        where t.transaction_id = any(%(transactions)s::xid8[]) and m.jms_delivery_time is not null))
+    returning *)
+insert into jmsql_internal.delayed_message (queue_id, body_id, {columns})
+select queue_id, body_id, {columns} from delayed order by sequence;
 
--- name: name_transaction
-select {prefix} || %(attempt_id)s::bigint;
+-- name: send
+delete from jmsql_internal.pending_transaction
+where transaction_id = any(%(transactions)s::xid8[]) and not abandoned
+returning transaction_id::text;
 
--- name: find_transactions
-select x.gid, substr(x.gid, length(p.prefix) + 1)::bigint as attempt_id, x.owner, x.owner = r.rolname or r.rolsuper
-from pg_catalog.pg_prepared_xacts x
-join {prefix} p (prefix) on starts_with(x.gid, p.prefix)
-join pg_catalog.pg_roles r on r.rolname = current_user
-where x.database = current_database() and substr(x.gid, length(p.prefix) + 1) ~ '^[0-9]{1,18}$'
-order by attempt_id;
+-- name: abandon
+-- Also what a driver has left that has died, and tasks that others were faster than.
+update jmsql_internal.pending_transaction set abandoned = true
+where (write_id = %(write_id)s or transaction_id = any(%(transactions)s::xid8[])) and not abandoned;
 
--- name: lock_driver
-select pg_try_advisory_lock(%(driver)s::bigint);
+-- name: message_of_t
+-- The messages of a transaction `t`.
+unnest(t.queue_ids) q (queue_id)
+cross join unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) p (inverse_priority)
+cross join lateral (
+    select m.ctid as address, m.jms_delivery_time
+    from jmsql_internal.message m
+    where m.queue_id = q.queue_id and m.inverse_priority = p.inverse_priority
+      and m.sequence between t.first_sequence and t.last_sequence and m.transaction_id = t.transaction_id
+    offset 0) m;
 
--- name: check_lock
-select;
+-- name: remove_abandoned
+-- Some messages of one transaction. What is decided to be removed cannot be sent any more.
+with abandoned as materialized (
+    select * from jmsql_internal.pending_transaction
+    where abandoned or committed_at < statement_timestamp() - interval '1 day'
+    order by transaction_id limit 1
+    for update skip locked),
+-- Counted are those that are found, not those that are deleted: others may delete some of them at the same time.
+found as materialized (select m.address from abandoned t cross join {message_of_t} limit %(limit)s),
+removed as (delete from jmsql_internal.message where ctid = any(array(select address from found))),
+marked as (
+    update jmsql_internal.pending_transaction p set abandoned = true from abandoned a
+    where p.transaction_id = a.transaction_id and (select count(*) from found) >= %(limit)s),
+forgotten as (
+    delete from jmsql_internal.pending_transaction p using abandoned a
+    where p.transaction_id = a.transaction_id and (select count(*) from found) < %(limit)s)
+select count(*) from abandoned;
 
--- name: find_drivers
-select distinct driver from jmsql_internal.spark_attempt where driver is not null;
-
--- name: living_drivers
-select k.driver
-from unnest(%(drivers)s::bigint[]) as k (driver)
-where exists (
-    select from pg_catalog.pg_locks l join pg_catalog.pg_database d on d.oid = l.database
-    where d.datname = current_database() and l.locktype = 'advisory' and l.objsubid = 1 and l.granted
-      and (l.classid::bigint << 32 | l.objid::bigint) = k.driver);
-
--- name: forget_drivers
-delete from jmsql_internal.spark_attempt where driver = any(%(drivers)s::bigint[]);
-
--- name: judge
-select f.attempt_id, exists (select from jmsql_internal.spark_prepared p where p.attempt_id = f.attempt_id),
-       exists (select from jmsql_internal.spark_attempt a where a.attempt_id = f.attempt_id)
-from unnest(%(attempts)s::bigint[]) f (attempt_id);
-
--- name: forget_finished
--- What this statement sees was decided before it looks at the transactions, and is over if it finds none.
-delete from jmsql_internal.spark_prepared d
-where not exists (
-    select from pg_catalog.pg_prepared_xacts x join {prefix} p (prefix) on x.gid = p.prefix || d.attempt_id);
-
--- name: decide
-insert into jmsql_internal.spark_prepared (attempt_id, write_id, batch_id)
-select a.attempt_id, %(write_id)s, %(batch_id)s from unnest(%(attempts)s::bigint[]) a (attempt_id);
-
--- name: forget_write
--- Also the attempts of a driver that has died, and of tasks that others were faster than.
-delete from jmsql_internal.spark_attempt
-where attempt_id = any(%(attempts)s::bigint[]) or write_id = %(write_id)s
-returning attempt_id;
+-- name: forget_writes
+delete from jmsql_internal.spark_write where expires_at < now();

@@ -1,123 +1,124 @@
-"""Committing a write of Spark: once, from what its tasks have staged, or by deciding on what they have prepared."""
+"""Sending what the tasks of a write have committed: once, and all of it at one instant."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from jmsql.exceptions import JMSException, JMSSecurityException
-from jmsql.postgresql_text import to_postgresql
-from jmsql.spark.writing.prepared import PreparedTransaction, find_transactions
-from jmsql.spark.writing.staging import Attempt, forget_attempts, notify_places, send_staged, sent_counts, total
+from jmsql.exceptions import JMSException
+from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
+from jmsql.spark.writing.attempt import Attempt, queue_names, topic_names
+from jmsql.store.columns import DELAYED_COLUMNS
 from jmsql.store.counters import add_counters
-from jmsql.store.statement import Query, SqlFile, Steps, column, nothing, row_count
+from jmsql.store.counts import Counts
+from jmsql.store.lookup import find_queue, find_topic
+from jmsql.store.rows import array_literal
+from jmsql.store.send import notify_sent
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, nothing, row_count, value
 
-__all__ = ["decide", "forget_write", "send_once"]
+__all__ = ["abandon", "forget_writes", "remove_abandoned", "send_once"]
 
 _KEPT_BATCHES = 100
 """How many batches of a streaming query stay in the ledger. Spark repeats the last one alone."""
 
 _sql = SqlFile("writing", "jmsql.spark")
+_parts = {
+    "message_of_t": _sql["message_of_t"],
+    "columns": ", ".join(name for name, _ in DELAYED_COLUMNS[1:]),
+}
 _enter = _sql.statement("enter", "writing messages", row_count)
-_forget_writes = _sql.statement("forget_writes", "writing messages", nothing)
-_decide = _sql.statement("decide", "writing messages", nothing)
-_forget_write = _sql.statement("forget_write", "discarding prepared messages", column)
+_forget_batches = _sql.statement("forget_batches", "writing messages", nothing)
+_delay = _sql.statement("delay", "writing messages", nothing, _parts)
+_send: Statement[list[str]] = _sql.statement("send", "writing messages", column)
+_abandon = _sql.statement("abandon", "discarding messages", nothing)
+_remove_abandoned = _sql.statement("remove_abandoned", "discarding messages", value(bool), _parts)
+_forget_writes = _sql.statement("forget_writes", "forgetting writes", nothing)
 
 
-def send_once(attempts: Sequence[Attempt], write_id: str, batch_id: int, *, is_stream: bool) -> Steps[bool]:
-    """Send what was staged, unless the same write was done before; return whether it was sent now.
-
-    Args:
-        attempts: Those that succeeded, one for each task.
-        write_id: What the write is known by.
-        batch_id: Which batch of it this is.
-        is_stream: Whether only the last batches can come again.
-
-    Raises:
-        JMSException: Something that was staged is gone.
-    """
-    attempts = sorted(attempts, key=lambda attempt: attempt.partition)
-    messages = total(attempts)
-    is_new = yield from _enter_write(write_id, batch_id, messages.total(), is_stream=is_stream)
-    if is_new:
-        yield from send_staged(attempts)
-    # What is there now was there to be sent: nobody adds to what an attempt has staged.
-    missing = messages.total() - (yield from forget_attempts(attempts))
-    if is_new and missing:
-        raise JMSException(
-            f"{missing} of {messages.total()} messages that Spark's tasks have staged are gone, as after a "
-            "crash of the server. Nothing was written; run the write again."
-        )
-    if is_new:
-        sent = yield from sent_counts(messages)
-        if sent:
-            yield from notify_places(messages)
-            yield from add_counters(sent)  # last: its rows are shared by all who send
-    return is_new
-
-
-def decide(attempts: Sequence[Attempt], write_id: str, batch_id: int, *, is_stream: bool) -> Steps[bool]:
-    """Decide, with the commit of the open transaction, that the write is done; return whether it was not before.
+def send_once(
+    attempts: Sequence[Attempt], write_id: str, batch_id: int | None, *, days: float | None, is_stream: bool
+) -> Steps[bool]:
+    """Send, with the commit of the open transaction, what tasks have committed, unless the same write was done before.
 
     Args:
-        attempts: Those that succeeded and have prepared their transactions, one for each task.
+        attempts: What the tasks have committed that Spark counts.
         write_id: What the write is known by.
-        batch_id: Which batch of it this is.
+        batch_id: Which batch of it this is; None: no other transaction does this write.
+        days: For how many days to know that it was done; None: for ever.
         is_stream: Whether only the last batches can come again.
 
+    Returns:
+        Whether it was sent now.
+
     Raises:
-        JMSSecurityException: Another role has prepared them.
-        JMSException: Something that was prepared is gone.
+        JMSException: Something that was committed is gone.
     """
-    messages = total(attempts)
-    is_new = yield from _enter_write(write_id, batch_id, messages.total(), is_stream=is_stream)
-    known = yield from forget_write(attempts, write_id)
-    if is_new:
-        prepared = [attempt for attempt in attempts if attempt.staged]
-        _require(prepared, set(known), (yield from find_transactions()))
-        yield from _decide.bind(
-            attempts=[attempt.attempt_id for attempt in prepared], write_id=to_postgresql(write_id), batch_id=batch_id
-        )
-        sent = yield from sent_counts(messages)
-        if sent:
-            yield from add_counters(sent)  # last: its rows are shared by all who send
-    return is_new
-
-
-def forget_write(attempts: Sequence[Attempt], write_id: str) -> Query[list[int]]:
-    """Have nobody count on attempts, and all others of the same write, and return which were known.
-
-    What of them was not decided is rolled back from then on.
-    """
-    return _forget_write.bind(attempts=[attempt.attempt_id for attempt in attempts], write_id=to_postgresql(write_id))
-
-
-def _enter_write(write_id: str, batch_id: int, messages: int, *, is_stream: bool) -> Steps[bool]:
-    """Note in the ledger that a write is done; return whether it was not before.
-
-    Another driver that writes the same waits here until this transaction ends.
-    """
-    name = to_postgresql(write_id)
-    is_new = (yield from _enter.bind(write_id=name, batch_id=batch_id, messages=messages)) == 1
-    if is_new and is_stream:
-        yield from _forget_writes.bind(write_id=name, batch_id=batch_id - _KEPT_BATCHES)
-    return is_new
-
-
-def _require(attempts: Sequence[Attempt], known: set[int], found: Sequence[PreparedTransaction]) -> None:
-    """Make sure that attempts are prepared, for this role to commit."""
-    prepared = {each.attempt_id: each for each in found}
-    missing = sum(each.messages for each in attempts if each.attempt_id not in known & prepared.keys())
-    if missing:
-        raise JMSException(
-            f"{missing} of {total(attempts).total()} messages that Spark's tasks have prepared are gone, as a day "
-            "later, or if somebody has rolled them back, or when the database had no connection of this driver for ten "
-            "seconds. Nothing was written; run the write again."
-        )
+    messages: Counter[str] = Counter()
     for attempt in attempts:
-        transaction = prepared[attempt.attempt_id]
-        if not transaction.may_finish:
-            raise JMSSecurityException(
-                f"Spark's tasks have prepared messages as the role {transaction.owner!r}, and the driver has another, "
-                "which cannot commit them. Let it connect as the executors do.",
-                "42501",
-            )
+        messages.update(attempt.messages)
+    name = to_postgresql(write_id)
+    is_new = batch_id is None
+    if batch_id is not None:
+        # Another driver that writes the same waits here until this transaction ends.
+        is_new = (yield from _enter.bind(write_id=name, batch_id=batch_id, messages=messages.total(), days=days)) == 1
+        if is_new and is_stream:
+            yield from _forget_batches.bind(write_id=name, batch_id=batch_id - _KEPT_BATCHES)
+    if is_new:
+        yield from _send_all(attempts)
+    yield from abandon(attempts, write_id if is_new else None)
+    if is_new and messages:
+        queues, topics = queue_names(messages), topic_names(messages)
+        yield from notify_sent(queues, topics, delayed=any(attempt.delayed for attempt in attempts))
+        yield from _count(messages)  # last: its rows are shared by all who send
+    return is_new
+
+
+def abandon(attempts: Sequence[Attempt], write_id: str | None = None) -> Query[None]:
+    """Have what tasks have committed never be sent.
+
+    Args:
+        attempts: The tasks.
+        write_id: The write whose other tasks are meant as well; None: no others.
+    """
+    transactions = array_literal(attempt.transaction_id for attempt in attempts)
+    return _abandon.bind(write_id=optional_to_postgresql(write_id), transactions=transactions)
+
+
+def remove_abandoned(limit: int) -> Query[bool]:
+    """Delete up to so many messages that are never sent, of one transaction; return whether there was one."""
+    return _remove_abandoned.bind(limit=limit)
+
+
+def forget_writes() -> Query[None]:
+    """Forget the writes that were done so long ago that they do not come again."""
+    return _forget_writes.bind()
+
+
+def _send_all(attempts: Sequence[Attempt]) -> Steps[None]:
+    delayed = [attempt.transaction_id for attempt in attempts if attempt.delayed]
+    if delayed:
+        yield from _delay.bind(transactions=array_literal(delayed))
+    transactions = [attempt.transaction_id for attempt in attempts]
+    sent = set((yield from _send.bind(transactions=array_literal(transactions))))
+    missing = sum(sum(attempt.messages.values()) for attempt in attempts if attempt.transaction_id not in sent)
+    if missing:
+        total = sum(sum(attempt.messages.values()) for attempt in attempts)
+        raise JMSException(
+            f"{missing} of {total} messages that Spark's tasks have written are gone, as a day later, or when another "
+            "driver has done the same write. Nothing was written; run the write again."
+        )
+
+
+def _count(messages: Counter[str]) -> Steps[None]:
+    sent: dict[int, Counts] = {}
+    for uri, count in messages.items():
+        for name in queue_names([uri]):
+            number = yield from find_queue(name)
+            if number is not None:
+                sent[number] = Counts(sent=count)
+        for name in topic_names([uri]):
+            number = yield from find_topic(name)
+            if number is not None:
+                sent[-number] = Counts(sent=count)
+    if sent:
+        yield from add_counters(sent)

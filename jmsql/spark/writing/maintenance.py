@@ -2,49 +2,30 @@
 
 from __future__ import annotations
 
-from jmsql.spark.writing.prepared import PreparedTransactions
+from jmsql.spark.writing.commit import forget_writes, remove_abandoned
 from jmsql.store._sync.runner import Runner
 from jmsql.store.maintenance_task import MaintenanceTask, request_tasks
-from jmsql.store.statement import Query, SqlFile, rows
+from jmsql.store.statement import Query
 
-__all__ = ["attempts_task", "prepared_task", "request_maintenance"]
+__all__ = ["attempts_task", "request_maintenance"]
 
-# The names stand in databases, in `jmsql.spark` and among the entry points in pyproject.toml.
+# The name stands in databases, in `jmsql.spark` and among the entry points in pyproject.toml.
 _ATTEMPTS = "spark-attempts"
-_PREPARED = "spark-prepared"
 
-_STAGED_LIMIT = 5000
-
-_sql = SqlFile("writing", "jmsql.spark")
-_forget_abandoned = _sql.statement("forget_abandoned", "removing what dead tasks of Spark have staged", rows)
+_INTERVAL = 60.0
+_LIMIT = 5000
 
 
 def attempts_task(_schema: str) -> MaintenanceTask:
-    """Forget the attempts that have not come to an end in a day, with what they have staged."""
+    """Remove what no driver has sent in a day, or has given up, and forget the writes that do not come again."""
 
     def run(runner: Runner) -> bool:
-        [(staged, forgotten)] = runner.run(_forget_abandoned.bind(limit=_STAGED_LIMIT))
-        return bool(forgotten) or bool(staged == _STAGED_LIMIT)
+        runner.run(forget_writes())
+        return runner.run(remove_abandoned(_LIMIT))
 
-    return MaintenanceTask(_ATTEMPTS, run)
-
-
-def prepared_task(_schema: str) -> MaintenanceTask:
-    """Finish the transactions that Spark's tasks have prepared, as was decided, or as their driver has ended."""
-    transactions = PreparedTransactions()
-
-    def run(runner: Runner) -> bool:
-        runner.run(transactions.give_up())
-        runner.run(transactions.finish())  # what another client is just finishing is done without this one
-        return False
-
-    return MaintenanceTask(_PREPARED, run)
+    return MaintenanceTask(_ATTEMPTS, run, _INTERVAL)
 
 
-def request_maintenance(*, two_phase_commit: bool) -> Query[None]:
-    """Have the schema's clients look after what writes may leave behind, before one begins.
-
-    Args:
-        two_phase_commit: Whether tasks prepare transactions.
-    """
-    return request_tasks({_ATTEMPTS, _PREPARED} if two_phase_commit else {_ATTEMPTS})
+def request_maintenance() -> Query[None]:
+    """Have the schema's clients look after what writes may leave behind, before one begins."""
+    return request_tasks({_ATTEMPTS})

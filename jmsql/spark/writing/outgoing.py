@@ -1,9 +1,8 @@
-"""Rows of Spark as messages to be staged: checked, and in the columns that the database wants."""
+"""Rows of Spark as messages: checked, and in the columns that the database wants."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -16,9 +15,9 @@ from jmsql.messages import typed_json
 from jmsql.postgresql_text import ESCAPE, to_postgresql
 from jmsql.spark.text_columns import occurs
 from jmsql.spark.writing.outgoing_properties import encode_properties
-from jmsql.spark.writing.staging import STAGED_COLUMNS, StagedDestination
+from jmsql.store.columns import DELAYED_COLUMNS
 
-__all__ = ["STAGED_SCHEMA", "Staging", "count_destinations"]
+__all__ = ["OUTGOING_SCHEMA", "OutgoingMessages"]
 
 _DEFAULT_PRIORITY = 4
 _MODES = {"PERSISTENT": 2, "NON_PERSISTENT": 1}
@@ -32,7 +31,6 @@ _BODY_OF = {
     "ObjectMessage": "json_body",
 }
 _TYPES = {
-    "attempt_id": pa.int64(),
     "position": pa.int64(),
     "jms_message_id": pa.binary(16),  # COPY sends a uuid as its bytes
     "inverse_priority": pa.int16(),
@@ -41,40 +39,40 @@ _TYPES = {
     "jms_delivery_time": pa.int64(),
     "bytes_body": pa.binary(),
 }
-STAGED_SCHEMA = pa.schema(
-    [pa.field(name, _TYPES.get(name, pa.string())) for name in ("attempt_id", "position", *STAGED_COLUMNS)]
+OUTGOING_SCHEMA = pa.schema(
+    [
+        pa.field(name, _TYPES.get(name, pa.string()))
+        for name in ("position", *(name for name, _ in DELAYED_COLUMNS if name != "jms_timestamp"))
+    ]
 )
-"""The columns of staged rows."""
+"""The columns of a message that the task fills."""
 
 
-class Staging:
-    """Makes the staged batches of one task.
+class OutgoingMessages:
+    """Makes messages of the rows of one task.
 
     Args:
-        attempt_id: The number of the task's attempt.
         destination: Where all messages go, as a URI; None: the rows say so.
     """
 
-    def __init__(self, attempt_id: int, destination: str | None) -> None:
-        self.attempt_id = attempt_id
+    def __init__(self, destination: str | None) -> None:
         self._destination = destination
-        self.staged: Counter[StagedDestination] = Counter()
-        """How many messages there were, by where they go."""
+        self._position = 0
 
-    def stage(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Convert a batch of Spark's rows.
 
         Raises:
             JMSException: A row is no message; it names the column.
         """
         count = batch.num_rows
-        position = self.staged.total()
+        position = self._position
+        self._position += count
         kinds, bodies = _kinds_and_bodies(batch)
         properties, property_types = encode_properties(_column(batch, "properties"))
         columns = {
             **bodies,
-            "attempt_id": pa.array([self.attempt_id]).take(pa.array([0] * count)),
-            "position": pa.array(range(position, position + count), pa.int64()),
+            "position": pa.array(np.arange(position, position + count, dtype=np.int64)),
             "destination": self._destinations(batch),
             "jms_message_id": _message_ids(count),
             "message_type": kinds,
@@ -88,10 +86,8 @@ class Staging:
             "properties": properties,
             "property_types": property_types,
         }
-        staged = [columns[field.name].cast(field.type) for field in STAGED_SCHEMA]
-        rows = pa.RecordBatch.from_arrays(staged, schema=STAGED_SCHEMA)
-        self.staged += count_destinations(rows)
-        return rows
+        arrays = [columns[field.name].cast(field.type) for field in OUTGOING_SCHEMA]
+        return pa.RecordBatch.from_arrays(arrays, schema=OUTGOING_SCHEMA)
 
     def _destinations(self, batch: pa.RecordBatch) -> pa.Array:
         column = _column(batch, "destination")
@@ -111,17 +107,6 @@ class Staging:
                     "rows there, or leave the option out."
                 )
         return column
-
-
-def count_destinations(rows: pa.RecordBatch) -> Counter[StagedDestination]:
-    """Count staged rows by where they go."""
-    places = pa.table(
-        {"destination": rows.column("destination"), "is_delayed": rows.column("jms_delivery_time").is_valid()}
-    )
-    counted = places.group_by(["destination", "is_delayed"]).aggregate([([], "count_all")])
-    return Counter(
-        {StagedDestination(row["destination"], row["is_delayed"]): row["count_all"] for row in counted.to_pylist()}
-    )
 
 
 def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType | None = None) -> pa.Array:

@@ -71,6 +71,7 @@ not q.paused and q.deleted_at is null and exists (
         where m.queue_id = q.queue_id and m.inverse_priority = p.inverse_priority
           and m.sequence between 0 and {last_sequence}
           and (m.jms_expiration is null or m.jms_expiration > (select jmsql_internal.current_milliseconds()))
+          and {is_sent}
           and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
         order by m.queue_id, m.inverse_priority, m.sequence
         limit 1) found

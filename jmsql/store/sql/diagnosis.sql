@@ -11,8 +11,8 @@ select current_setting('server_version'), current_database(), current_setting('s
 select exists (select from jmsql_internal.leadership
                where expires_at > statement_timestamp()
                  and jmsql_internal.is_connected(connection_id)),
-       (select count(*) from jmsql_internal.message
-        where jms_expiration < jmsql_internal.current_milliseconds() - 60000);
+       (select count(*) from jmsql_internal.message m
+        where m.jms_expiration < jmsql_internal.current_milliseconds() - 60000 and {is_sent});
 
 -- name: snapshot_holders
 select 'session', pid, application_name, usename::text, state,
@@ -105,7 +105,7 @@ cross join lateral (
                 then greatest(0, jmsql_internal.current_milliseconds() - min(f.jms_timestamp))::float8 / 1000
            end as seconds
     from (select m.jms_timestamp from jmsql_internal.message m
-          where m.queue_id = q.queue_id
+          where m.queue_id = q.queue_id and {is_sent}
           order by m.queue_id, m.inverse_priority, m.sequence limit 1000) f) m
 where q.name is not null and q.connection_id is null and q.name <> 'DLQ' and m.ready > 0
   and not exists (select from jmsql_internal.consumer c where c.queue_id = q.queue_id)

@@ -18,7 +18,7 @@ select s.queue_id, t.name from jmsql_internal.subscription s join jmsql_internal
 where s.durable and s.client_id is not distinct from %(client_id)s::text and s.name = %(name)s;
 
 -- name: count
-select (select count(*) from jmsql_internal.message m where m.queue_id = %(queue_id)s {chosen})
+select (select count(*) from jmsql_internal.message m where m.queue_id = %(queue_id)s and {is_sent} {chosen})
      + (select count(*) from jmsql_internal.delayed_message m where m.queue_id = %(queue_id)s {chosen});
 
 -- name: state
@@ -40,7 +40,7 @@ case when m.jms_expiration <= jmsql_internal.current_milliseconds() then 'expire
 select {columns}, null, d.delivery_count, null, {delivery}, {held}
 from jmsql_internal.message m
 left join jmsql_internal.delivery d using (queue_id, inverse_priority, sequence)
-{places}
+{places} and {is_sent}
 union all
 select {columns}, null, null, null, {delay}, {held}
 from jmsql_internal.delayed_message m
@@ -62,7 +62,7 @@ from jmsql_internal.message m
 left join jmsql_internal.delivery d
   on (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
 where m.queue_id = %(queue_id)s
-  and (m.inverse_priority, m.sequence) > (%(first)s::smallint, %(sequence)s::bigint) {chosen}
+  and (m.inverse_priority, m.sequence) > (%(first)s::smallint, %(sequence)s::bigint) and {is_sent} {chosen}
 order by m.queue_id, m.inverse_priority, m.sequence
 limit %(limit)s;
 
@@ -85,7 +85,7 @@ with candidate as materialized (
     from jmsql_internal.message m
     where m.queue_id = %(queue_id)s and m.sequence <= %(newest)s
       and (m.inverse_priority, m.sequence) > (%(inverse_priority)s::smallint, %(sequence)s::bigint)
-      {chosen}
+      and {is_sent} {chosen}
     order by m.queue_id, m.inverse_priority, m.sequence
     limit %(limit)s
     for update of m skip locked),
@@ -124,7 +124,7 @@ select jmsql_internal.move_step(%(source)s, %(target)s, {sequences}, %(newest)s,
 array(
     select m.sequence from jmsql_internal.message m
     left join {delivery_of_m} on true
-    where m.queue_id = %(source)s and m.sequence <= %(newest)s {chosen} and d.claim_id is null
+    where m.queue_id = %(source)s and m.sequence <= %(newest)s and {is_sent} {chosen} and d.claim_id is null
     order by m.queue_id, m.inverse_priority, m.sequence
     limit %(most)s
     for update of m skip locked);

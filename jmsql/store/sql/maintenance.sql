@@ -48,7 +48,7 @@ with expired as materialized (
     -- Fenced: else a plan could begin with the queues, and read all their messages.
     cross join lateral (
         select q.expiry_queue_id from jmsql_internal.queue q where q.queue_id = m.queue_id offset 0) q
-    where m.jms_expiration between 0 and (select jmsql_internal.current_milliseconds())
+    where m.jms_expiration between 0 and (select jmsql_internal.current_milliseconds()) and {is_sent}
       and not exists (
         select from jmsql_internal.delivery d
         where (d.queue_id, d.inverse_priority, d.sequence) = (m.queue_id, m.inverse_priority, m.sequence)

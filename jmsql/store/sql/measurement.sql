@@ -17,7 +17,7 @@ measured as (
         select count(*) as all_of_them,
                count(*) filter (where m.jms_expiration <= (select jmsql_internal.current_milliseconds())) as expired,
                min(greatest(m.jms_timestamp, m.jms_delivery_time)) as oldest
-        from jmsql_internal.message m where m.queue_id = q.queue_id) p
+        from jmsql_internal.message m where m.queue_id = q.queue_id and {is_sent}) p
     cross join lateral (
         select count(*) as delayed from jmsql_internal.delayed_message m where m.queue_id = q.queue_id) l
     cross join lateral (

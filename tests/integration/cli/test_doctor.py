@@ -13,10 +13,6 @@ import pytest
 import sqlalchemy
 
 import jmsql as library
-from jmsql.spark.writing.commit import decide, forget_write
-from jmsql.spark.writing.prepared import prepare
-from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt
-from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command, Outcome
 from tests.integration.client.client_process import Order, client_process
@@ -277,47 +273,6 @@ def test_a_transaction_in_doubt(
     assert "Its transaction manager is to finish it" in found["advice"]
     assert f"if any was committed, commit prepared '{xid.identifier}'" in found["advice"]
     assert f"if it never decided to commit, rollback prepared '{xid.identifier}'" in found["advice"]
-
-
-@pytest.mark.parametrize(
-    ("state", "advised"),
-    [("decided", "commit prepared"), ("given up", "rollback prepared"), ("open", None), ("of another schema", None)],
-)
-def test_a_prepared_write_of_spark_is_ended_only_as_its_driver_has_decided(
-    jmsql: Command, jmsql_clean_url: str, database: psycopg.Connection, state: str, advised: str | None
-) -> None:
-    database.execute("select jmsql.create_queue('orders')")
-    with psycopg.connect(jmsql_clean_url) as task:
-        attempt_id = PsycopgRunner(task, "jmsql").run(begin_attempt("w"))
-        task.commit()
-        task.execute(INSERT)
-        attempt = Attempt(attempt_id, 0, {StagedDestination("queue://orders", is_delayed=False): 1})
-        PsycopgRunner(task, "jmsql").run(prepare(attempt))
-    [(name,)] = database.execute("select gid from pg_prepared_xacts where database = current_database()").fetchall()
-    driver = PsycopgRunner(database, "jmsql")
-    if state == "decided":
-        with database.transaction():
-            assert driver.run(decide([attempt], "w", 0, is_stream=True))
-    elif state == "given up":
-        driver.run(forget_write([attempt], "w"))
-    elif state == "of another schema":
-        library.migrate(jmsql_clean_url, "other")
-
-    try:
-        outcome = jmsql(
-            *("doctor", "--longest-transaction", "0", "--oldest-snapshot", "0", "--json"),
-            *(("--schema", "other") if state == "of another schema" else ()),
-        )
-    finally:
-        database.execute(f"rollback prepared '{name}'".encode())
-        database.execute("drop schema if exists other, other_internal cascade")
-
-    advice = [findings(outcome, "two-phase")[0]["advice"]]
-    advice += [each["advice"] for each in findings(outcome, "vacuum") if name in each["says"]]
-    assert len(advice) == 2
-    for each in advice:
-        for action in ("commit prepared", "rollback prepared"):
-            assert (f"{action} '{name}'" in each) is (action == advised)
 
 
 def test_a_transaction_that_others_have_prepared_is_theirs_to_finish(

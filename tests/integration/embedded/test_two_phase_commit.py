@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from jmsql import Queue, ResourceAllocationException, migrate
 from jmsql.embedded import cluster, start_server
-from jmsql.spark.options import Options
-from jmsql.spark.writing.prepared import prepare
-from jmsql.spark.writing.staging import Attempt
-from jmsql.spark.writing.writer import check_target
-from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.xa import XAConnectionFactory, Xid
 from tests.integration.embedded.server_processes import kill_server
 from tests.texts import messages_left, send_texts
@@ -57,17 +51,3 @@ def test_server_that_prepares_none_is_told_of(data_directory: Path, monkeypatch:
             with pytest.raises(ResourceAllocationException, match="max_prepared_transactions") as refused:
                 connection.create_xa_session()
             assert refused.value.error_code == "55000"
-        options = Options.read({"queue": "orders", "url": server.url, "twoPhaseCommit": "true"})
-        with pytest.raises(ResourceAllocationException, match=r"Option 'twoPhaseCommit': .*max_prepared_transactions"):
-            check_target(options)
-
-
-def test_task_of_spark_that_is_one_too_many_is_told_of(data_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(cluster._PARAMETERS, "max_prepared_transactions", "1")
-    with start_server(data_directory) as server:
-        migrate(server.url)
-        with psycopg.connect(server.url) as connection:
-            writes = PsycopgRunner(connection, "jmsql")
-            writes.run(prepare(Attempt(1, 0, {})))
-            with pytest.raises(ResourceAllocationException, match=r"Set max_prepared_transactions .* fewer partitions"):
-                writes.run(prepare(Attempt(2, 1, {})))

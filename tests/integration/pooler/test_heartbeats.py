@@ -22,7 +22,6 @@ from jmsql import (
     Topic,
 )
 from jmsql.testing import FAST_TIMINGS, wait_for
-from tests.advisory_locks import ADVISORY_LOCKS
 from tests.integration.client.server import Server
 from tests.integration.pooler.pgbouncer import PgBouncer
 from tests.integration.topics.remote_client import RemoteClient, remote_client
@@ -88,7 +87,7 @@ def test_nothing_of_a_client_stays_on_the_connections_that_all_share(
         connection.start()
         send_texts(connection.create_session(), Queue("orders"), "a")
         wait_for(lambda: len(clients(server)) == 1)
-        assert server.rows(f"select from {ADVISORY_LOCKS}") == []
+        assert server.rows("select from pg_locks where locktype = 'advisory'") == []
     with jmsql_factory.create_connection() as connection:
         session = connection.create_session(transacted=True)
         for _ in range(10):  # on all the pooler's connections, one after the other

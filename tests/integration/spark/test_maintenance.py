@@ -13,8 +13,6 @@ import pytest
 import jmsql
 from jmsql.spark.options import Options
 from jmsql.spark.writing.maintenance import request_maintenance
-from jmsql.spark.writing.prepared import prepare
-from jmsql.spark.writing.staging import Attempt, begin_attempt
 from jmsql.spark.writing.writer import check_target
 from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.maintenance import Maintenance
@@ -24,7 +22,6 @@ from jmsql.timings import Timings
 from tests.leadership import LEADER
 
 REQUESTED = "select name from jmsql_internal.maintenance_task order by name"
-PREPARED = "select gid from pg_prepared_xacts where starts_with(gid, 'jmsql-spark-')"
 
 LEADING_CLIENT = """
 import sys
@@ -90,41 +87,26 @@ def test_leading_client_of_a_schema_without_spark_runs_no_statement_for_it(
     assert [each for each in statements if "spark" in each.lower() or "pg_prepared_xacts" in each] == []
 
 
-def test_client_that_has_never_loaded_spark_finishes_what_its_tasks_have_prepared(
-    jmsql_clean_url: str, connection: psycopg.Connection, leader: subprocess.Popen[str]
+def test_client_that_has_never_loaded_spark_deletes_what_no_driver_has_sent(
+    connection: psycopg.Connection, leader: subprocess.Popen[str]
 ) -> None:
-    if connection.execute("show max_prepared_transactions").fetchone() == ("0",):
-        pytest.skip("the server of JMSQL_TEST_URL has max_prepared_transactions = 0")
-    PsycopgRunner(connection, "jmsql").run(request_maintenance(two_phase_commit=True))
-    with psycopg.connect(jmsql_clean_url) as task:
-        driver = PsycopgRunner(task, "jmsql")
-        attempt = Attempt(driver.run(begin_attempt("w")), 0, {})
-        task.commit()
-        driver.run(prepare(attempt))
-    assert len(connection.execute(PREPARED).fetchall()) == 1
-    connection.execute("delete from jmsql_internal.spark_attempt")  # as its driver does, which then dies
-    wait_for(lambda: connection.execute(PREPARED).fetchall() == [])
-    assert "jmsql.spark.writing.prepared" in modules_in_the_end(leader)
+    PsycopgRunner(connection, "jmsql").run(request_maintenance())
+    connection.execute(
+        "insert into jmsql_internal.pending_transaction (write_id, queue_ids, first_sequence, last_sequence, abandoned)"
+        " values ('w', '{}', 1, 1, true)"
+    )
+    wait_for(lambda: connection.execute("select from jmsql_internal.pending_transaction").fetchall() == [])
+    assert "jmsql.spark.writing.maintenance" in modules_in_the_end(leader)
 
 
-@pytest.mark.parametrize(
-    ("options", "requested"),
-    [({}, ["spark-attempts"]), ({"twoPhaseCommit": "true"}, ["spark-attempts", "spark-prepared"])],
-)
 def test_write_requests_what_is_to_be_done_when_it_dies(
-    jmsql_clean_url: str,
-    connection: psycopg.Connection,
-    monkeypatch: pytest.MonkeyPatch,
-    options: dict[str, str],
-    requested: list[str],
+    jmsql_clean_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if options and connection.execute("show max_prepared_transactions").fetchone() == ("0",):
-        pytest.skip("the server of JMSQL_TEST_URL has max_prepared_transactions = 0")
     monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)
     assert connection.execute(REQUESTED).fetchall() == []
     for _ in range(2):
-        check_target(Options.read({"queue": "orders", **options}))
-    assert connection.execute(REQUESTED).fetchall() == [(name,) for name in requested]
+        check_target(Options.read({"queue": "orders"}))
+    assert connection.execute(REQUESTED).fetchall() == [("spark-attempts",)]
 
 
 class Counted:

@@ -1,118 +1,367 @@
+"""Writes of Spark, as the database sees them. The tasks are played by connections of the test."""
+
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 import jmsql
-from jmsql import JMSException
-from jmsql.spark.writing.commit import send_once
+from jmsql import JMSException, Queue
+from jmsql.admin import Administration
+from jmsql.spark.writing import commit
+from jmsql.spark.writing.attempt import Attempt
+from jmsql.spark.writing.commit import abandon, forget_writes, remove_abandoned
 from jmsql.spark.writing.maintenance import request_maintenance
-from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt, forget_attempts
+from jmsql.spark.writing.outgoing import OutgoingMessages
+from jmsql.spark.writing.task import TaskMessages
 from jmsql.store._sync.runner import PsycopgRunner
+from jmsql.store.lookup import queue_id
 from jmsql.testing import wait_for
+from tests.integration.client.server import Server, with_parameters
 
-ORDERS = StagedDestination("queue://orders", is_delayed=False)
+SCHEMA = pa.schema(
+    {
+        "destination": pa.string(),
+        "text_body": pa.string(),
+        "json_body": pa.string(),
+        "bytes_body": pa.binary(),
+        "properties": pa.map_(pa.string(), pa.string()),
+        "priority": pa.int32(),
+        "correlation_id": pa.string(),
+        "delivery_time": pa.timestamp("us", "UTC"),
+        "expires_at": pa.timestamp("us", "UTC"),
+    }
+)
+PAST, FUTURE = datetime(2020, 1, 1, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)
+TEN = [str(number) for number in range(1, 11)]
+ROWS = [{"text_body": body} for body in TEN]
+LEFT = "select (select count(*) from jmsql_internal.pending_transaction), (select count(*) from jmsql_internal.spark_staging)"  # noqa: E501
+STORED = "select count(*) from jmsql_internal.message"
 
-
-def stage(connection: psycopg.Connection, messages: int, partition: int = 0) -> Attempt:
-    attempt_id = PsycopgRunner(connection, "jmsql").run(begin_attempt())
-    connection.execute(
-        "insert into jmsql_internal.spark_staging (attempt_id, position, inverse_priority, jms_delivery_mode, "
-        "destination, "
-        "message_type, text_body) select %s, n, 5, 2, 'queue://orders', 'TextMessage', n::text from "
-        "generate_series(1, %s) as n",
-        (attempt_id, messages),
-    )
-    connection.commit()
-    return Attempt(attempt_id, partition, {ORDERS: messages})
-
-
-def count(connection: psycopg.Connection, table: str) -> int:
-    row = connection.execute(f"select count(*) from jmsql_internal.{table}").fetchone()
-    assert row is not None
-    return int(row[0])
-
-
-def test_what_was_staged_and_is_gone_fails_the_write(jmsql_clean_url: str) -> None:
-    with psycopg.connect(jmsql_clean_url) as connection:
-        attempt = stage(connection, 10)
-        connection.execute(
-            "delete from jmsql_internal.spark_staging where position = 5"
-        )  # as after a crash of the server
-        with pytest.raises(JMSException, match=r"1 of 10 messages .* are gone"), connection.transaction():
-            PsycopgRunner(connection, "jmsql").run(send_once([attempt], "w", 0, is_stream=False))
-        assert (count(connection, "message"), count(connection, "spark_write")) == (0, 0)
+Rows = Sequence[dict[str, Any]]
+Write = Callable[..., Attempt]
 
 
-def test_messages_have_the_order_of_the_tasks_and_of_the_rows(jmsql_clean_url: str) -> None:
-    with psycopg.connect(jmsql_clean_url) as connection:
-        second, first = stage(connection, 1000, partition=1), stage(connection, 1000, partition=0)
-        PsycopgRunner(connection, "jmsql").run(send_once([second, first], "w", 0, is_stream=False))
-        sent = connection.execute("select text_body from jmsql_internal.message order by sequence").fetchall()
-    assert [body for (body,) in sent] == 2 * [str(number) for number in range(1, 1001)]
+@pytest.fixture
+def connection(jmsql_clean_url: str) -> Iterator[psycopg.Connection]:
+    """The driver's connection."""
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        yield connection
 
 
-def test_two_drivers_that_write_the_same_batch_send_it_once(jmsql_clean_url: str) -> None:
-    with psycopg.connect(jmsql_clean_url) as first, psycopg.connect(jmsql_clean_url) as second:
-        attempts = stage(first, 10), stage(second, 10)
-
-        def write(connection: psycopg.Connection, attempt: Attempt) -> bool:
-            return PsycopgRunner(connection, "jmsql").run(send_once([attempt], "query q", 3, is_stream=True))
-
-        assert write(first, attempts[0])
-        with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(write, second, attempts[1])
-            first.commit()
-            assert not waiting.result(10)
-        second.commit()
-        assert (count(first, "message"), count(first, "spark_staging"), count(first, "spark_attempt")) == (10, 0, 0)
+@pytest.fixture
+def server(connection: psycopg.Connection) -> Server:
+    return Server(connection)
 
 
-def test_ledger_of_a_stream_keeps_its_last_batches(jmsql_clean_url: str) -> None:
-    with psycopg.connect(jmsql_clean_url) as connection:
-        driver = PsycopgRunner(connection, "jmsql")
-        for batch in range(103):
-            assert driver.run(send_once([stage(connection, 1)], "query q", batch, is_stream=True))
-        assert count(connection, "spark_write") == 101
-        assert not driver.run(send_once([stage(connection, 1)], "query q", 102, is_stream=True))
+def send(task: psycopg.Connection, url: str, *batches: Rows, write_id: str = "w") -> Attempt:
+    """Do what a task does before it commits; rows without a destination go to the queue `orders`."""
+    made: list[str] = []
+
+    def make_queues(names: Sequence[str]) -> None:
+        with psycopg.connect(url) as connection:
+            for name in names:
+                made.append(name)
+                PsycopgRunner(connection, "jmsql").run(queue_id(name))
+
+    messages = TaskMessages(task, "jmsql", make_queues)
+    outgoing = OutgoingMessages(None)
+    for rows in batches:
+        given = [{"destination": "queue://orders", **row} for row in rows]
+        messages.send(outgoing.convert(pa.RecordBatch.from_pylist(given, SCHEMA)))
+    assert len(made) == len(set(made))
+    return messages.end(write_id)
 
 
-def test_what_dead_tasks_have_staged_is_removed_after_a_day_by_any_client(
-    jmsql_factory: jmsql.ConnectionFactory,
+@pytest.fixture
+def write(jmsql_clean_url: str) -> Write:
+    """Run a task, which commits."""
+
+    def write(*batches: Rows, write_id: str = "w") -> Attempt:
+        with psycopg.connect(jmsql_clean_url) as task:
+            return send(task, jmsql_clean_url, *(batches or (ROWS,)), write_id=write_id)
+
+    return write
+
+
+def decide(connection: psycopg.Connection, *attempts: Attempt, batch: int | None = 0, days: float = 1.0) -> bool:
+    with connection.transaction():
+        steps = commit.send_once(attempts, "w", batch, days=days, is_stream=True)
+        return PsycopgRunner(connection, "jmsql").run(steps)
+
+
+def clean(connection: psycopg.Connection, limit: int = 100) -> int:
+    """Delete what is never sent; return how many steps it took."""
+    steps = 0
+    while PsycopgRunner(connection, "jmsql").run(remove_abandoned(limit)):
+        steps += 1
+    return steps
+
+
+def bodies(server: Server) -> list[str]:
+    """What everybody sees."""
+    return [body for (body,) in server.rows("select body from jmsql.messages order by queue, sequence")]
+
+
+def test_messages_of_all_tasks_are_sent_at_one_instant_and_once(
+    server: Server, connection: psycopg.Connection, write: Write
 ) -> None:
-    assert jmsql_factory.url is not None
-    with psycopg.connect(jmsql_factory.url, autocommit=True) as connection:
-        stage(connection, 10)
-        connection.execute("update jmsql_internal.spark_attempt set started_at = now() - interval '25 hours'")
-        fresh = stage(connection, 5)
-        PsycopgRunner(connection, "jmsql").run(request_maintenance(two_phase_commit=False))
-        with jmsql_factory.create_connection():
-            wait_for(lambda: count(connection, "spark_attempt") == 1)
-        assert count(connection, "spark_staging") == 5
-        PsycopgRunner(connection, "jmsql").run(forget_attempts([fresh]))
-        assert count(connection, "spark_staging") == 0
+    attempts = write(), write()
+    assert (server.rows(STORED), bodies(server)) == ([(20,)], [])
+    with connection.transaction():
+        assert decide(connection, *attempts)
+        with psycopg.connect(connection.info.dsn, password=connection.info.password) as other:
+            assert other.execute("select count(*) from jmsql.messages").fetchone() == (0,)
+    assert bodies(server) == 2 * TEN
+    assert not decide(connection, write(), write())
+    assert (clean(connection), bodies(server)) == (2, 2 * TEN)
+    assert server.rows(LEFT) == [(0, 0)]
+    assert server.rows("select sent from jmsql.counters where destination = 'orders'") == [(20,)]
 
 
-def test_what_is_sent_is_counted_by_destination(jmsql_factory: jmsql.ConnectionFactory) -> None:
-    assert jmsql_factory.url is not None
-    with jmsql_factory.create_context() as context:
-        context.create_shared_durable_consumer(context.create_topic("prices"), "audit").close()
-    with psycopg.connect(jmsql_factory.url, autocommit=True) as connection:
-        first, second = stage(connection, 10), stage(connection, 5, 1)
-        connection.execute(
-            "update jmsql_internal.spark_staging set destination = 'topic://prices' where attempt_id = %s",
-            (second.attempt_id,),
+def test_what_is_not_sent_is_hidden_from_everybody(
+    server: Server, connection: psycopg.Connection, jmsql_factory: jmsql.ConnectionFactory, write: Write
+) -> None:
+    group = [("JMSXGroupID", "g")]
+    attempt = write(
+        [
+            {"text_body": "plain"},
+            {"text_body": "group", "properties": group},
+            {"text_body": "urgent", "priority": 9},
+            {"text_body": "expired", "expires_at": PAST},
+            {"text_body": "late", "delivery_time": FUTURE},
+        ]
+    )
+    views = ("messages", "message_groups")
+    with jmsql_factory.create_context() as context, Administration(jmsql_factory) as administration:
+        context.create_producer().send(context.create_queue("orders"), "sent")
+        orders, others = Queue("orders"), administration.create_queue("others")
+        assert [message.get_body(str) for message in context.create_browser(orders)] == ["sent"]
+        consumer = context.create_consumer(orders)
+        assert [consumer.receive_body(str, timeout=10), consumer.receive(0)] == ["sent", None]
+        chosen = context.create_consumer(orders, "JMSPriority > 5 OR JMSXGroupID = 'g'")
+        assert chosen.receive(0) is None
+        assert sum(administration.purge(orders)) == 0
+        assert sum(administration.move(orders, others)) == 0
+        assert server.rows("select jmsql.move('orders', 'others'), jmsql.purge('orders')") == [(0, 0)]
+        for view in views:
+            assert connection.execute(f"select from jmsql.{view}".encode()).fetchall() == []
+        assert server.rows("select ready, delayed, expired from jmsql.queues where queue = 'orders'") == [(0, 0, 0)]
+
+        assert decide(connection, attempt)
+        assert server.rows("select ready + expired, delayed from jmsql.queues where queue = 'orders'") in (
+            [(4, 1)],
+            [(3, 1)],  # what had expired was removed meanwhile
         )
-        connection.execute("update jmsql_internal.spark_staging set jms_delivery_time = 1 where position = 1")
-        first = first._replace(staged={ORDERS: 9, ORDERS._replace(is_delayed=True): 1})
-        prices = StagedDestination("topic://prices", is_delayed=False)
-        second = second._replace(staged={prices: 4, prices._replace(is_delayed=True): 1})
-        for _ in range(2):  # the second time, the write is known
-            with connection.transaction():
-                PsycopgRunner(connection, "jmsql").run(send_once([first, second], "w", 0, is_stream=False))
-        counted = connection.execute(
-            "select kind, destination, sent from jmsql.counters where sent > 0 order by sent"
-        ).fetchall()
-        assert counted == [("topic", "prices", 5), ("queue", "orders", 10)]
+        received = [consumer.receive_body(str, timeout=10) for _ in range(3)]
+        assert sorted(map(str, received)) == ["group", "plain", "urgent"]
+        assert server.rows("select state from jmsql.messages where state <> 'expired'") == [("delayed",)]
+
+
+def test_messages_are_those_that_a_client_would_have_sent(
+    server: Server,
+    connection: psycopg.Connection,
+    jmsql_clean_url: str,
+    jmsql_factory: jmsql.ConnectionFactory,
+    write: Write,
+) -> None:
+    before = server.rows("select jmsql_internal.current_milliseconds()")[0][0]
+    first = {"text_body": "two kites \u00e9\0", "properties": [("color", "blue")], "correlation_id": "c\0"}
+    attempt = write([first, {"json_body": '{"a": 5000000000}'}], [{"bytes_body": b"\0\1"}, {}])
+    after = server.rows("select jmsql_internal.current_milliseconds()")[0][0]
+    decide(connection, attempt)
+    with jmsql_factory.create_context() as context:
+        consumer = context.create_consumer(context.create_queue("orders"))
+        text, mapped, binary, plain = (consumer.receive(timeout=10) for _ in range(4))
+    assert isinstance(text, jmsql.TextMessage)
+    assert (text.text, text.jms_correlation_id) == ("two kites \u00e9\0", "c\0")
+    assert text.get_string_property("color") == "blue"
+    assert before <= text.jms_timestamp <= after
+    assert str(text.jms_message_id).startswith("ID:")
+    assert (text.jms_priority, text.jms_delivery_mode) == (4, jmsql.DeliveryMode.PERSISTENT)
+    assert isinstance(mapped, jmsql.MapMessage)
+    assert mapped.get_long("a") == 5_000_000_000
+    assert isinstance(binary, jmsql.BytesMessage)
+    assert binary.get_body(bytes) == b"\0\1"
+    assert type(plain) is jmsql.Message
+
+
+def test_queues_priorities_and_the_order_of_rows(
+    server: Server, connection: psycopg.Connection, jmsql_factory: jmsql.ConnectionFactory, write: Write
+) -> None:
+    rows = [{"text_body": str(number), "priority": number % 2 * 9} for number in range(6)]
+    attempt = write(rows, [{"destination": "queue://returns", "text_body": "r"}])
+    with jmsql_factory.create_context() as context:
+        consumer = context.create_consumer(context.create_queue("orders"))
+        assert consumer.receive(0) is None
+        decide(connection, attempt)
+        assert [consumer.receive_body(str, timeout=10) for _ in rows] == ["1", "3", "5", "0", "2", "4"]
+    assert server.rows("select queue, body from jmsql.messages") == [("returns", "r")]
+
+
+def test_groups_of_two_tasks_keep_the_order_of_each(
+    connection: psycopg.Connection, jmsql_factory: jmsql.ConnectionFactory, write: Write
+) -> None:
+    rows = [{**row, "properties": [("JMSXGroupID", "g")]} for row in ROWS]
+    decide(connection, write(rows), write(rows))
+    with jmsql_factory.create_context() as context:
+        consumer = context.create_consumer(context.create_queue("orders"))
+        assert [consumer.receive_body(str, timeout=10) for _ in range(20)] == 2 * TEN
+
+
+def test_topics_and_delayed_messages_are_hidden_too_and_sent_as_by_any_send(
+    server: Server, connection: psycopg.Connection, jmsql_factory: jmsql.ConnectionFactory, write: Write
+) -> None:
+    prices: list[dict[str, Any]] = [{"destination": "topic://prices", **row} for row in ROWS]
+    with jmsql_factory.create_context() as context:
+        topic = context.create_topic("prices")
+        context.create_shared_durable_consumer(topic, "some", "color = 'blue'").close()
+        consumer = context.create_shared_durable_consumer(topic, "all")
+        later = [{**row, "delivery_time": FUTURE} for row in prices]
+        due = [{**row, "delivery_time": PAST} for row in ROWS]
+        attempt = write([*prices, *later, *due])
+        assert consumer.receive(0) is None
+        assert server.rows("select count(*) from jmsql_internal.delayed_message") == [(0,)]
+        decide(connection, attempt)
+        assert [consumer.receive_body(str, timeout=10) for _ in TEN] == TEN
+        late = context.create_consumer(context.create_queue("orders"))
+        assert [late.receive_body(str, timeout=10) for _ in TEN] == TEN
+        assert (consumer.receive(0), late.receive(0)) == (None, None)
+    assert server.rows("select subscription, state, count(*) from jmsql.messages group by 1, 2") == [
+        ("all", "delayed", 10)
+    ]
+    assert server.rows("select kind, destination, sent from jmsql.counters where sent > 0 order by kind") == [
+        ("queue", "orders", 10),
+        ("topic", "prices", 20),
+    ]
+    assert server.rows(LEFT) == [(0, 0)]
+
+
+def test_row_security_of_an_administrator_lets_all_through(
+    connection: psycopg.Connection, jmsql_clean_url: str, jmsql_factory: jmsql.ConnectionFactory, server: Server
+) -> None:
+    server.rows("create role row_administrator")
+    try:
+        server.rows("select jmsql_internal.permit('row_administrator', array['administer'], null)")
+        with psycopg.connect(with_parameters(jmsql_clean_url, options="-crole=row_administrator")) as task:
+            attempt = send(task, jmsql_clean_url, [*ROWS, {"text_body": "late", "delivery_time": FUTURE}])
+            task.commit()
+            assert bodies(server) == []
+            with task.transaction():
+                PsycopgRunner(task, "jmsql").run(commit.send_once([attempt], "w", 0, days=1, is_stream=False))
+    finally:
+        server.rows("drop owned by row_administrator")
+        server.rows("delete from jmsql_internal.permission")
+        server.rows("drop role row_administrator")
+    assert sorted(bodies(server)) == sorted([*TEN, "late"])
+    with jmsql_factory.create_context() as context:
+        consumer = context.create_consumer(context.create_queue("orders"))
+        assert [consumer.receive_body(str, timeout=10) for _ in TEN] == TEN
+
+
+def test_second_of_two_drivers_waits_for_the_first_and_sends_nothing(
+    server: Server, connection: psycopg.Connection, jmsql_clean_url: str, write: Write
+) -> None:
+    first, second = write(), write()
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as other, ThreadPoolExecutor(1) as pool:
+        with connection.transaction():
+            assert decide(connection, first)
+            waiting = pool.submit(decide, other, second)
+            server.wait_until_someone_waits()
+        assert not waiting.result(10)
+    assert (clean(connection), bodies(server)) == (1, TEN)
+    assert server.rows(STORED) == [(10,)]
+
+
+def test_driver_sends_nothing_of_what_is_given_up_or_gone(
+    server: Server, connection: psycopg.Connection, write: Write
+) -> None:
+    attempts = write(), write(ROWS[:5])
+    PsycopgRunner(connection, "jmsql").run(abandon(attempts[1:]))
+    with pytest.raises(JMSException, match=r"5 of 15 messages .* are gone.*run the write again"):
+        decide(connection, *attempts)
+    assert clean(connection) == 1
+    with pytest.raises(JMSException, match=r"5 of 15 messages"):
+        decide(connection, *attempts)
+    assert server.rows("select count(*) from jmsql_internal.spark_write") == [(0,)]
+    assert (bodies(server), server.rows(STORED)) == ([], [(10,)])
+
+
+def test_decision_gives_up_all_other_tasks_of_the_same_write(
+    server: Server, connection: psycopg.Connection, write: Write
+) -> None:
+    counted, _slower, of_another = write(), write(), write(write_id="another")
+    decide(connection, counted)
+    assert clean(connection) == 1
+    assert (bodies(server), server.rows(STORED)) == (TEN, [(20,)])
+    assert server.rows("select transaction_id::text from jmsql_internal.pending_transaction") == [
+        (of_another.transaction_id,)
+    ]
+
+
+def test_what_is_given_up_is_deleted_in_steps_and_never_sent_in_part(
+    server: Server, connection: psycopg.Connection, write: Write
+) -> None:
+    attempt = write()
+    server.rows("update jmsql_internal.pending_transaction set committed_at = now() - interval '25 hours'")
+    driver = PsycopgRunner(connection, "jmsql")
+    assert driver.run(remove_abandoned(4))
+    assert server.rows(STORED) == [(6,)]
+    with pytest.raises(JMSException, match="10 of 10 messages"):
+        decide(connection, attempt)
+    assert clean(connection, 4) == 2
+    assert (server.rows(STORED), server.rows(LEFT)) == ([(0,)], [(0, 0)])
+
+
+def test_task_that_dies_leaves_nothing(server: Server, jmsql_clean_url: str) -> None:
+    task = psycopg.connect(jmsql_clean_url)
+    send(task, jmsql_clean_url, [*ROWS, {"destination": "topic://prices", "text_body": "p"}])
+    task.close()
+    assert (server.rows(STORED), server.rows(LEFT)) == ([(0,)], [(0, 0)])
+
+
+def test_tasks_that_need_the_same_new_queue_do_not_wait_for_each_other(
+    server: Server, connection: psycopg.Connection, jmsql_clean_url: str
+) -> None:
+    with psycopg.connect(jmsql_clean_url) as first, psycopg.connect(jmsql_clean_url) as second:
+        attempts = send(first, jmsql_clean_url, ROWS), send(second, jmsql_clean_url, ROWS)
+    decide(connection, *attempts)
+    assert len(bodies(server)) == 20
+
+
+def test_ledger_of_a_stream_keeps_its_last_batches(connection: psycopg.Connection, server: Server) -> None:
+    for batch in range(103):
+        assert decide(connection, batch=batch)
+    assert server.rows("select count(*) from jmsql_internal.spark_write") == [(101,)]
+    assert not decide(connection, batch=102)
+
+
+def test_write_without_a_name_leaves_no_row_behind(
+    connection: psycopg.Connection, server: Server, write: Write
+) -> None:
+    assert decide(connection, write(), batch=None)
+    assert server.rows("select count(*) from jmsql_internal.spark_write") == [(0,)]
+
+
+def test_maintenance_deletes_what_no_driver_has_sent_in_a_day_and_forgets_old_writes(
+    server: Server, connection: psycopg.Connection, jmsql_factory: jmsql.ConnectionFactory, write: Write
+) -> None:
+    assert decide(connection, write(write_id="sent"), batch=1, days=1.0) is True
+    server.rows("delete from jmsql_internal.pending_transaction")
+    write(write_id="abandoned")
+    server.rows("update jmsql_internal.pending_transaction set committed_at = now() - interval '25 hours'")
+    write(write_id="fresh")
+    server.rows("insert into jmsql_internal.spark_write values ('old', 0, 1, now() - interval '9 days', now())")
+    server.rows("insert into jmsql_internal.spark_write values ('kept for ever', 0, 1, now() - interval '9 days')")
+    PsycopgRunner(connection, "jmsql").run(request_maintenance())
+    with jmsql_factory.create_connection():
+        wait_for(lambda: server.rows("select write_id from jmsql_internal.pending_transaction") == [("fresh",)])
+    assert server.rows("select write_id from jmsql_internal.spark_write order by 1") == [("kept for ever",), ("w",)]
+    PsycopgRunner(connection, "jmsql").run(forget_writes())
+    assert server.rows(STORED) == [(20,)]

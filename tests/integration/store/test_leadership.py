@@ -15,7 +15,6 @@ from jmsql.store.receive import has_groups
 from jmsql.store.statement import Result
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
-from tests.advisory_locks import ADVISORY_LOCKS
 from tests.integration.store.conftest import Client, OpenClient, send
 from tests.leadership import SUSPEND_MAINTENANCE
 
@@ -176,7 +175,7 @@ def stranger(client: Client, open_client: OpenClient) -> Iterator[Client]:
     client.connection.execute("drop role maintaining_stranger")
 
 
-LOCKS = f"select classid::bigint, objid::bigint, objsubid from {ADVISORY_LOCKS} where granted"
+LOCKS = "select classid::bigint, objid::bigint, objsubid from pg_locks where locktype = 'advisory' and granted"
 TAKE = "select pg_advisory_lock(%(high)s::bigint << 32 | %(low)s::bigint)"
 
 
@@ -241,7 +240,7 @@ def test_row_of_a_client_is_seen_only_once_its_lock_is_held(client: Client, open
     number = connect(slow)
     leader = connect(client)
     assert client.rows("select connection_id from jmsql_internal.connection") == [(leader,)]
-    [(held,)] = client.rows(f"select count(*) from {ADVISORY_LOCKS} where granted")
+    [(held,)] = client.rows("select count(*) from pg_locks where locktype = 'advisory' and granted")
     assert held == 2, "the lock is there before the row"
     Maintenance(Timings()).run(client.runner, leader)
     slow.connection.commit()

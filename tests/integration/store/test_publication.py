@@ -7,13 +7,16 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import sql
 
 import jmsql
 from jmsql import AcknowledgeMode, ConnectionFactory, Queue, Topic
 from jmsql.admin import Administration
-from jmsql.spark.writing.staging import Attempt, StagedDestination, begin_attempt, remove_staged, send_staged
+from jmsql.spark.writing.commit import remove_abandoned, send_once
+from jmsql.spark.writing.outgoing import OutgoingMessages
+from jmsql.spark.writing.task import TaskMessages
 from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.history_partitions import HistoryPartitions
 from jmsql.testing import wait_for
@@ -169,22 +172,25 @@ def test_history_is_kept_and_removed(
     assert sum(step.messages for step in removal) == 1
 
 
-def test_what_tasks_of_spark_have_staged_is_sent(
+def test_what_tasks_of_spark_have_written_is_sent_or_deleted(
     database: psycopg.Connection[Any], administration: Administration
 ) -> None:
     administration.create_queue("orders")
+    administration.create_topic("prices")
     driver = PsycopgRunner(database, "jmsql")
-    attempt_id = driver.run(begin_attempt("w"))
-    database.execute(
-        "insert into jmsql_internal.spark_staging (attempt_id, position, inverse_priority, jms_delivery_mode, "
-        "destination, "
-        "message_type, text_body) select %s, 1, 5, 2, 'queue://orders', 'TextMessage', 'row'",
-        (attempt_id,),
-    )
-    attempt = Attempt(attempt_id, 0, {StagedDestination("queue://orders", is_delayed=False): 1})
+    later = [datetime(2999, 1, 1, tzinfo=UTC)]
+    rows = pa.RecordBatch.from_pydict({"text_body": ["row"], "delivery_time": later})
+    attempts = []
+    for destination in ("queue://orders", "topic://prices", "queue://orders"):
+        with database.transaction():
+            task = TaskMessages(database, "jmsql", lambda _: None)
+            task.send(OutgoingMessages(destination).convert(rows))
+            attempts.append(task.end("w"))
     with database.transaction():
-        driver.run(send_staged([attempt], create=False))
-        driver.run(remove_staged([attempt]))
+        driver.run(send_once(attempts[:2], "w", 200, days=1, is_stream=True))
+    assert driver.run(remove_abandoned(10))
 
-    assert count(database, "message") == 1
+    assert count(database, "delayed_message") == 1
+    assert count(database, "message") == 0
     assert count(database, "spark_staging") == 0
+    assert count(database, "pending_transaction") == 0

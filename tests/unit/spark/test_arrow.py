@@ -12,7 +12,7 @@ from jmsql.messages import Byte, Float, Long, Value
 from jmsql.messages.typed_json import write_object
 from jmsql.spark.arrow import Shaper
 from jmsql.spark.schema import arrow_schema
-from jmsql.spark.writing.outgoing import Staging
+from jmsql.spark.writing.outgoing import OutgoingMessages
 from tests.unit.messages.rows import as_jsonb_prints
 from tests.unit.spark.test_outgoing import PROPERTY
 
@@ -153,5 +153,5 @@ def test_what_is_read_can_be_staged() -> None:
     schema = pa.schema([("properties", pa.map_(pa.string(), PROPERTY))])
     (properties,) = read(PLAIN)
     batch = pa.RecordBatch.from_pylist([{"properties": list(properties.items())}], schema)
-    (row,) = Staging(1, "queue://orders").stage(batch).to_pylist()
+    (row,) = OutgoingMessages("queue://orders").convert(batch).to_pylist()
     assert (row["properties"], row["property_types"]) == PLAIN

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jmsql import InvalidDestinationException, JMSException, MessageFormatException
-from jmsql.spark.writing.copying import binary_encoder
-from jmsql.spark.writing.outgoing import STAGED_SCHEMA, Staging
+from jmsql.spark.writing.outgoing import OUTGOING_SCHEMA, OutgoingMessages
+from jmsql.spark.writing.task import binary_encoder
 
 PROPERTY = pa.struct(
     [
@@ -32,16 +32,16 @@ TYPES = {
 }
 
 
-def stage(
+def convert(
     *rows: dict[str, Any], destination: str | None = "queue://orders", **types: pa.DataType
 ) -> list[dict[str, Any]]:
     names = list(dict.fromkeys(name for row in rows for name in row))
     schema = pa.schema([(name, {**TYPES, **types}.get(name, pa.string())) for name in names])
-    staged = Staging(7, destination).stage(pa.RecordBatch.from_pylist(list(rows), schema))
-    encoder = binary_encoder(STAGED_SCHEMA)
-    assert encoder.write_header() + encoder.write_batch(staged) + encoder.finish()
-    rows_staged: list[dict[str, Any]] = staged.to_pylist()
-    return rows_staged
+    messages = OutgoingMessages(destination).convert(pa.RecordBatch.from_pylist(list(rows), schema))
+    encoder = binary_encoder(OUTGOING_SCHEMA)
+    assert encoder.write_header() + encoder.write_batch(messages) + encoder.finish()
+    converted: list[dict[str, Any]] = messages.to_pylist()
+    return converted
 
 
 def typed(kind: str, **value: object) -> dict[str, object]:
@@ -49,10 +49,9 @@ def typed(kind: str, **value: object) -> dict[str, object]:
 
 
 def test_row_with_a_text_has_the_headers_of_a_plain_send() -> None:
-    (row,) = stage({"text_body": "two kites"})
+    (row,) = convert({"text_body": "two kites"})
     del row["jms_message_id"]
     assert {name: value for name, value in row.items() if value is not None} == {
-        "attempt_id": 7,
         "position": 0,
         "destination": "queue://orders",
         "inverse_priority": 5,
@@ -63,7 +62,7 @@ def test_row_with_a_text_has_the_headers_of_a_plain_send() -> None:
 
 
 def test_headers_come_from_their_columns() -> None:
-    (row,) = stage(
+    (row,) = convert(
         {
             "text_body": "a NUL: \0",
             "destination": "topic://prices",
@@ -87,20 +86,6 @@ def test_headers_come_from_their_columns() -> None:
     )
 
 
-def test_messages_are_counted_by_where_they_go() -> None:
-    staging = Staging(7, None)
-    orders = "queue://orders"
-    later = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
-    schema = pa.schema([("destination", pa.string()), ("delivery_time", TYPES["delivery_time"])])
-    for rows in ([(orders, None), (orders, later), ("topic://prices", None)], [(orders, None)]):
-        staging.stage(pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema))
-    assert staging.staged == {
-        ("queue://orders", False): 2,
-        ("queue://orders", True): 1,
-        ("topic://prices", False): 1,
-    }
-
-
 @pytest.mark.parametrize(
     ("row", "kind"),
     [
@@ -114,11 +99,11 @@ def test_messages_are_counted_by_where_they_go() -> None:
     ],
 )
 def test_kind_of_message_follows_from_its_body_or_is_given(row: dict[str, Any], kind: str) -> None:
-    assert stage(row)[0]["message_type"] == kind
+    assert convert(row)[0]["message_type"] == kind
 
 
 def test_bodies_of_maps_and_streams_keep_the_types_of_their_values() -> None:
-    first, second = stage(
+    first, second = convert(
         {"json_body": '{"n": 1, "x": 1e3, "c": "q"}', "body_types": '{"n": "short", "c": "char"}'},
         {"json_body": "[5, 2.5]", "body_types": '{"0": "byte"}'},
     )
@@ -137,7 +122,7 @@ def test_properties_keep_their_types() -> None:
         ("name", typed("string", string="kite")),
         ("no", typed("null")),
     ]
-    first, second = stage({"properties": properties}, {"properties": None})
+    first, second = convert({"properties": properties}, {"properties": None})
     assert json.loads(first["properties"]) == {
         "byte": 1,
         "long": 2,
@@ -151,7 +136,7 @@ def test_properties_keep_their_types() -> None:
 
 
 def test_properties_may_be_plain_strings() -> None:
-    (row,) = stage({"properties": [("color", "blue")]}, properties=pa.map_(pa.string(), pa.string()))
+    (row,) = convert({"properties": [("color", "blue")]}, properties=pa.map_(pa.string(), pa.string()))
     assert row["properties"] == '{"color": "blue"}'
 
 
@@ -183,29 +168,29 @@ def maps_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[dict[str, 
     return st.lists(st.none() | st.dictionaries(names, values, max_size=4), min_size=1, max_size=6)
 
 
-def stage_properties(rows: list[dict[str, Any] | None], *, plain: bool) -> list[tuple[str, str]]:
+def converted_properties(rows: list[dict[str, Any] | None], *, plain: bool) -> list[tuple[str, str]]:
     kind = pa.map_(pa.string(), pa.string() if plain else PROPERTY)
-    staged = stage(*({"properties": None if row is None else list(row.items())} for row in rows), properties=kind)
-    return [(row["properties"], row["property_types"]) for row in staged]
+    messages = convert(*({"properties": None if row is None else list(row.items())} for row in rows), properties=kind)
+    return [(row["properties"], row["property_types"]) for row in messages]
 
 
 @settings(deadline=None)
 @given(st.one_of(maps_of(plain_text), maps_of(texts)))
-def test_plain_properties_are_staged_together_as_they_are_alone(rows: list[dict[str, Any] | None]) -> None:
+def test_plain_properties_are_converted_together_as_they_are_alone(rows: list[dict[str, Any] | None]) -> None:
     # A row that needs escapes makes all be written one by one.
-    one_by_one = stage_properties([*rows, {"color": '"'}], plain=True)[:-1]
-    assert stage_properties(rows, plain=True) == one_by_one
+    one_by_one = converted_properties([*rows, {"color": '"'}], plain=True)[:-1]
+    assert converted_properties(rows, plain=True) == one_by_one
 
 
 @settings(deadline=None)
 @given(st.one_of(maps_of(values), maps_of(values | other_values)).map(without_group_numbers))
-def test_typed_properties_are_staged_together_as_they_are_alone(rows: list[dict[str, Any] | None]) -> None:
-    one_by_one = stage_properties([*rows, {"color": typed("null")}], plain=False)[:-1]
-    assert stage_properties(rows, plain=False) == one_by_one
+def test_typed_properties_are_converted_together_as_they_are_alone(rows: list[dict[str, Any] | None]) -> None:
+    one_by_one = converted_properties([*rows, {"color": typed("null")}], plain=False)[:-1]
+    assert converted_properties(rows, plain=False) == one_by_one
 
 
 def test_each_message_has_an_id_of_its_own_as_the_server_would_make_it() -> None:
-    ids = [uuid.UUID(bytes=row["jms_message_id"]) for row in stage(*({"text_body": "x"} for _ in range(1000)))]
+    ids = [uuid.UUID(bytes=row["jms_message_id"]) for row in convert(*({"text_body": "x"} for _ in range(1000)))]
     assert {(found.version, found.variant) for found in ids} == {(4, uuid.RFC_4122)}
     assert len(set(ids)) == 1000
 
@@ -227,7 +212,7 @@ def test_each_message_has_an_id_of_its_own_as_the_server_would_make_it() -> None
 )
 def test_row_that_is_no_message_is_refused_by_the_name_of_the_column(row: dict[str, Any], words: str) -> None:
     with pytest.raises(JMSException, match=words):
-        stage(row)
+        convert(row)
 
 
 @pytest.mark.parametrize(
@@ -251,18 +236,18 @@ def test_row_that_is_no_message_is_refused_by_the_name_of_the_column(row: dict[s
 )
 def test_content_of_the_wrong_form_is_refused(row: dict[str, Any], words: str) -> None:
     with pytest.raises(MessageFormatException, match=words):
-        stage(row)
+        convert(row)
 
 
 def test_column_and_option_that_differ_are_refused() -> None:
-    (row,) = stage({"destination": "queue://orders", "text_body": "a"})
+    (row,) = convert({"destination": "queue://orders", "text_body": "a"})
     assert row["destination"] == "queue://orders"
     with pytest.raises(JMSException, match="'destination' says 'queue://orders', and an option 'queue://copies'"):
-        stage({"destination": "queue://orders", "text_body": "a"}, destination="queue://copies")
+        convert({"destination": "queue://orders", "text_body": "a"}, destination="queue://copies")
 
 
 def test_row_that_goes_nowhere_is_refused() -> None:
     with pytest.raises(JMSException, match="'destination' is null in a row"):
-        stage({"destination": None, "text_body": "a"}, destination=None)
+        convert({"destination": None, "text_body": "a"}, destination=None)
     with pytest.raises(InvalidDestinationException):
-        stage({"destination": "orders", "text_body": "a"})
+        convert({"destination": "orders", "text_body": "a"})

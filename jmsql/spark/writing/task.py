@@ -1,0 +1,168 @@
+"""The messages of a task: committed where they belong, and hidden until the driver sends those of all tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from pgpq import ArrowToPostgresBinaryEncoder
+from pgpq.encoders import StringEncoderBuilder
+from pgpq.schema import Jsonb
+
+from jmsql.destinations import Topic
+from jmsql.postgresql_text import to_postgresql
+from jmsql.spark.writing.attempt import Attempt, queue_names, topic_names
+from jmsql.spark.writing.outgoing import OUTGOING_SCHEMA
+from jmsql.store._sync.runner import PsycopgRunner
+from jmsql.store.columns import DELAYED_COLUMNS
+from jmsql.store.lookup import find_queue, queue_id
+from jmsql.store.send import Publisher, publish_statement, publish_with
+from jmsql.store.statement import SqlFile, Statement, Steps, fill, nothing, rows, value
+
+__all__ = ["TaskMessages", "binary_encoder"]
+
+_JSON = {"properties", "property_types", "json_body", "body_types"}
+_NAMES = tuple(name for name, _ in DELAYED_COLUMNS[1:])
+_TYPES = {"queue_id": pa.int32(), "jms_timestamp": pa.int64()}
+_MESSAGE_SCHEMA = pa.schema(
+    [pa.field(name, _TYPES[name]) if name in _TYPES else OUTGOING_SCHEMA.field(name) for name in ("queue_id", *_NAMES)]
+)
+_VALUES = {
+    "jms_timestamp": "(select jmsql_internal.current_milliseconds())",
+    "message_type": "s.message_type::jmsql_internal.message_type",
+}
+"""The SQL of those columns of a message that a staged row `s` does not have as they are."""
+
+_sql = SqlFile("writing", "jmsql.spark")
+_parts = {
+    "columns": ", ".join(_NAMES),
+    "values": ", ".join(_VALUES.get(name, f"s.{name}") for name in _NAMES),
+    "is_staged": _sql["is_staged"],
+}
+_begin = _sql.statement("begin_task", "writing messages", rows)
+_current_milliseconds = _sql.statement("current_milliseconds", "writing messages", value(int))
+_copy_messages = _sql.statement(
+    "copy_messages", "writing messages", nothing, {"columns": ", ".join(_MESSAGE_SCHEMA.names)}
+)
+_stage = _sql.statement("stage", "writing messages", nothing, {"columns": ", ".join(OUTGOING_SCHEMA.names)})
+_send_staged = _sql.statement("send_staged", "writing messages", nothing, _parts)
+_staged_messages = fill(_sql["staged_messages"], **_parts)
+_forget_staged = _sql.statement("forget_staged", "writing messages", nothing)
+_end = _sql.statement("end_task", "writing messages", value(str))
+
+
+class TaskMessages:
+    """Sends the messages of a task, in its open transaction.
+
+    Messages for queues are copied. Where row security is active for the role, and for topics, SQL sends them.
+
+    Args:
+        connection: The task's connection.
+        schema: The name of the schema.
+        make_queues: Makes queues, and commits them, given the names of those that are not there.
+    """
+
+    def __init__(
+        self, connection: psycopg.Connection[Any], schema: str, make_queues: Callable[[Sequence[str]], None]
+    ) -> None:
+        self._connection = connection
+        self._runner = PsycopgRunner(connection, schema)
+        self._make_queues = make_queues
+        self._queue_ids: dict[str, int] = {}
+        [(self._may_copy, self._first_sequence)] = self._runner.run(_begin.bind())
+        self._messages: Counter[str] = Counter()
+        self._staged: set[str] = set()
+        self._delayed = 0
+
+    def send(self, messages: pa.RecordBatch) -> None:
+        """Send messages, of the schema `OUTGOING_SCHEMA`."""
+        counted = {
+            count["values"]: count["counts"] for count in messages.column("destination").value_counts().to_pylist()
+        }
+        self._messages.update(counted)
+        self._delayed += len(messages) - messages.column("jms_delivery_time").null_count
+        direct = {uri for uri in counted if self._may_copy and queue_names([uri])}
+        self._staged |= counted.keys() - direct
+        if direct == counted.keys():
+            self._copy(_copy_messages, _MESSAGE_SCHEMA, self._for_queues(messages))
+            return
+        is_direct = pc.is_in(messages.column("destination"), pa.array(list(direct), pa.string()))
+        if direct:
+            self._copy(_copy_messages, _MESSAGE_SCHEMA, self._for_queues(messages.filter(is_direct)))
+        self._copy(_stage, OUTGOING_SCHEMA, messages.filter(pc.invert(is_direct)))
+
+    def end(self, write_id: str) -> Attempt:
+        """Send what is left; return what is there when the transaction has committed.
+
+        Args:
+            write_id: What the task's write is known by.
+        """
+        for uri in sorted(self._staged):
+            self._runner.run(self._send_staged(uri))
+        if self._staged:
+            self._runner.run(_forget_staged.bind())
+        transaction_id = self._runner.run(
+            _end.bind(
+                write_id=to_postgresql(write_id),
+                queues=queue_names(self._messages),
+                topics=topic_names(self._messages),
+                first_sequence=self._first_sequence,
+            )
+        )
+        return Attempt(transaction_id, dict(self._messages), self._delayed)
+
+    def _send_staged(self, uri: str) -> Steps[None]:
+        if queue_names([uri]):
+            yield from _send_staged.bind(destination=uri, queue_id=self._queue_id(uri))
+            return
+        [name] = topic_names([uri])
+        yield from publish_with(
+            Topic(name),
+            lambda selectors: publish_statement(selectors, flush=True, delayed=True, source=_staged_messages),
+            {"destination": uri},
+            Publisher(),
+        )
+
+    def _copy(self, statement: Statement[None], columns: pa.Schema, messages: pa.RecordBatch) -> None:
+        encoder = binary_encoder(columns)
+        with self._connection.cursor() as cursor, cursor.copy(statement.encoded(self._runner.schema)) as copy:
+            copy.write(encoder.write_header())
+            copy.write(encoder.write_batch(messages))
+            copy.write(encoder.finish())
+
+    def _for_queues(self, messages: pa.RecordBatch) -> pa.RecordBatch:
+        destinations = messages.column("destination").dictionary_encode()
+        queue_ids = pa.array([self._queue_id(uri) for uri in destinations.dictionary.to_pylist()], pa.int32())
+        columns = {
+            "queue_id": queue_ids.take(destinations.indices),
+            "jms_timestamp": pa.repeat(self._runner.run(_current_milliseconds.bind()), len(messages)),
+        }
+        return pa.RecordBatch.from_arrays(
+            [columns[name] if name in columns else messages.column(name) for name in _MESSAGE_SCHEMA.names],
+            schema=_MESSAGE_SCHEMA,
+        )
+
+    def _queue_id(self, uri: str) -> int:
+        found = self._queue_ids.get(uri)
+        if found is None:
+            [name] = queue_names([uri])
+            if self._runner.run(find_queue(name)) is None:
+                # Of one that this transaction made, all other tasks would wait for the end.
+                self._make_queues([name])
+            found = self._queue_ids[uri] = self._runner.run(queue_id(name, create=False))
+        return found
+
+
+def binary_encoder(schema: pa.Schema) -> ArrowToPostgresBinaryEncoder:
+    """Return an encoder of batches of a schema, for COPY."""
+    encoders = {
+        field.name: StringEncoderBuilder.new_with_output(field, Jsonb())
+        if field.name in _JSON
+        else ArrowToPostgresBinaryEncoder.infer_encoder(field)
+        for field in schema
+    }
+    return ArrowToPostgresBinaryEncoder.new_with_encoders(schema, encoders)
