@@ -156,14 +156,15 @@ def integers_literal(values: Iterable[int]) -> str:
     return "{" + ",".join(map(str, values)) + "}"
 
 
-def single_send_parameters(message: OutgoingMessage) -> dict[str, str | bytes | None]:
-    """Turn one message into the parameters of a send.
+def single_send_parameters(message: OutgoingMessage) -> dict[str, object]:
+    """Turn one message into the parameters of a send: those that have a value.
 
     Numbers go as text: psycopg tells the server a type by their size, and each type is another prepared statement.
     """
     return {
         name: str(value) if isinstance(value, int) else value
         for name, value in zip(OutgoingMessage._fields, message, strict=True)
+        if value is not None
     }
 
 

@@ -54,12 +54,6 @@ def _insert(table: str, columns: tuple[tuple[str, str], ...]) -> str:
     )
 
 
-def _insert_one() -> str:
-    types = {name: kind if kind != "message_type" else "jmsql_internal.message_type" for name, kind in SEND_COLUMNS[1:]}
-    values = ", ".join(f"%({name})s::{kind}" for name, kind in types.items())
-    return fill(_sql["send_one"], columns=", ".join(types), values=values)
-
-
 def _flushing(name: str, text: str, decode: Callable[[Result], T]) -> dict[bool, Statement[T]]:
     """Return a statement, by whether the commit waits for the disk."""
     without = fill(f"{_sql['no_flush']} {text}", waiting="commit cross join ")
@@ -73,16 +67,7 @@ def _ids_by_name(result: Result) -> dict[str, int]:
     return dict(result.rows)
 
 
-_one = _insert_one()
-_send_one = {
-    True: Statement("send_one", _one, "sending", row_count),
-    False: Statement(
-        "send_one_without_flush",
-        f"{_one} and set_config('synchronous_commit', 'off', true) = 'off'",
-        "sending",
-        row_count,
-    ),
-}
+_types = {name: kind if kind != "message_type" else "jmsql_internal.message_type" for name, kind in SEND_COLUMNS}
 _send = _flushing("send", _insert("message", SEND_COLUMNS), row_count)
 _send_later = _flushing("send_later", _insert("delayed_message", DELAYED_COLUMNS), row_count)
 _tables = {False: "jmsql_internal.message", True: "jmsql_internal.delayed_message"}
@@ -150,8 +135,21 @@ def insertion(messages: Sequence[OutgoingMessage], *, flush: bool = True) -> Que
     if messages[0].jms_delivery_time is not None:
         return _send_later[flush].bind(send_parameters(messages))
     if len(messages) == 1:
-        return _send_one[flush].bind(single_send_parameters(messages[0]))
+        parameters = single_send_parameters(messages[0])
+        return Query(_send_one(tuple(parameters), flush=flush), parameters)
     return _send[flush].bind(send_parameters(messages))
+
+
+@lru_cache(maxsize=256)
+def _send_one(parameters: tuple[str, ...], *, flush: bool) -> Statement[int]:
+    """Return the statement for a message that has these columns, which its destination comes before."""
+    _, *names = parameters
+    text = fill(
+        _sql["send_one"] if flush else _sql["send_one_without_flush"],
+        columns=", ".join(names),
+        values=", ".join(f"%({name})s::{_types[name]}" for name in names),
+    )
+    return Statement("send_one", text, "sending", row_count)
 
 
 # Topics

@@ -8,19 +8,16 @@ from typing import Any
 
 import psycopg
 from psycopg import generators
-from psycopg.adapt import PyFormat, Transformer
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
 from psycopg.pq.abc import PGresult
 
 from jmsql.concurrency.tasks import sleep
+from jmsql.store._async.prepared_runner import OUTDATED, Bound, bound
 from jmsql.store._async.runner import Runner
-from jmsql.store.prepared_statements import PreparedStatements, numbered
+from jmsql.store.prepared_statements import PreparedStatements
 from jmsql.store.statement import Result
 
 __all__ = ["ImplicitTransaction"]
-
-_OUTDATED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported)
-"""What PostgreSQL says of a prepared statement that was deallocated, or whose result has other columns by now."""
 
 
 class ImplicitTransaction(Runner):
@@ -53,7 +50,7 @@ class ImplicitTransaction(Runner):
         try:
             try:
                 return await self._connection.wait(self._execute(statement, parameters))
-            except _OUTDATED:
+            except OUTDATED:
                 if self._prepared is None:
                     raise
                 # Nothing has come of it, nor of those before it: a transaction is over once it has received something.
@@ -95,29 +92,23 @@ class ImplicitTransaction(Runner):
 
     def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Generator[Any, Any, Result]:
         pgconn, prepared = self._pgconn, self._prepared
-        text, names = numbered(statement)
-        transformer = Transformer(self._connection)
-        values = transformer.dump_sequence([parameters[name] for name in names], [PyFormat.AUTO] * len(names))
-        types = transformer.types or ()
-        formats = transformer.formats
+        call = bound(self._connection, statement, parameters)
         if pgconn.pipeline_status == PipelineStatus.OFF:
             pgconn.enter_pipeline_mode()
         if prepared is None:
-            pgconn.send_query_params(text, values, types, formats, Format.BINARY)
+            pgconn.send_query_params(call.text, call.values, call.types, call.formats, Format.BINARY)
         else:
-            name = prepared.name(text, types)
+            name = prepared.name(call.text, call.types)
             if name is None:
-                name = yield from self._prepare(prepared, text, types)
-            pgconn.send_query_prepared(name, values, formats, Format.BINARY)
-        result = yield from self._result()
-        transformer.set_pgresult(result)
-        return Result(transformer.load_rows(0, result.ntuples, tuple), result.command_tuples or 0)
+                name = yield from self._prepare(prepared, call)
+            pgconn.send_query_prepared(name, call.values, call.formats, Format.BINARY)
+        return call.read((yield from self._result()))
 
-    def _prepare(self, prepared: PreparedStatements, text: bytes, types: tuple[int, ...]) -> Generator[Any, Any, bytes]:
+    def _prepare(self, prepared: PreparedStatements, call: Bound) -> Generator[Any, Any, bytes]:
         name = prepared.new_name()
-        self._pgconn.send_prepare(name, text, types)
+        self._pgconn.send_prepare(name, call.text, call.types)
         yield from self._result()
-        outdated = prepared.add(text, types, name)
+        outdated = prepared.add(call.text, call.types, name)
         if outdated is not None:
             if psycopg.capabilities.has_send_close_prepared():  # which a pooler understands, too
                 self._pgconn.send_close_prepared(outdated)

@@ -1,9 +1,15 @@
 -- Messages on their way into queues.
 
 -- name: send_one
--- One message is the common case without transactions: measured at a third of the time that arrays take.
+-- One message is the common case without transactions: measured at a third of the time that arrays take. Only the columns
+-- that have a value are named, which take the client a few microseconds each.
 insert into jmsql_internal.message (queue_id, {columns})
 select q.queue_id, {values} from jmsql_internal.queue q where q.name = %(destination)s;
+
+-- name: send_one_without_flush
+insert into jmsql_internal.message (queue_id, {columns})
+select q.queue_id, {values} from jmsql_internal.queue q
+where q.name = %(destination)s and set_config('synchronous_commit', 'off', true) = 'off';
 
 -- name: send
 -- All, or none if a queue is missing.

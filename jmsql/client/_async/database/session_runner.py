@@ -18,6 +18,7 @@ from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import Lock, finished, sleep
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store._async.implicit_transaction import ImplicitTransaction
+from jmsql.store._async.prepared_runner import PreparedRunner
 from jmsql.store._async.runner import PsycopgRunner, Runner
 from jmsql.store.acknowledge import Client, Recipient
 from jmsql.store.engine import LENT
@@ -27,6 +28,8 @@ from jmsql.store.statement import Query, Result, Statement, Steps, nothing
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from jmsql.store.prepared_statements import PreparedStatements
 
 __all__ = ["SessionRunner"]
 
@@ -68,7 +71,7 @@ class SessionRunner(Runner):
         self.shares_connections = False
         """Whether it keeps no connection while it waits for messages."""
         self._connection: AsyncConnection | None = None
-        self._runner: PsycopgRunner | None = None
+        self._runner: Runner | None = None
         self._driver_connection: psycopg.AsyncConnection[Any] | None = None
         self.is_lent = False
         """Whether the application has the connection. It may keep it for later transactions, and set savepoints."""
@@ -118,7 +121,10 @@ class SessionRunner(Runner):
             if not self._transacted:
                 connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
             self._connection, self._driver_connection = connection, driver_connection(connection)
-            self._runner = PsycopgRunner(self._driver_connection, self.schema)
+            if self._transacted:
+                self._runner = PsycopgRunner(self._driver_connection, self.schema)
+            else:
+                self._runner = PreparedRunner(self._driver_connection, self.schema, self._prepared)
         if self._transacted:
             self._is_in_use = True
             if self.is_lent and not self._connection.in_transaction():
@@ -369,10 +375,15 @@ class SessionRunner(Runner):
     async def begin_implicitly(self) -> ImplicitTransaction:
         """Return a transaction for statements that are to commit together, in a session that is not transacted."""
         await self.begin()
+        assert self._driver_connection is not None
+        return ImplicitTransaction(self._driver_connection, self.schema, self._prepared)
+
+    @property
+    def _prepared(self) -> PreparedStatements | None:
+        """What the connection has prepared beside psycopg; None: a pooler would lose it."""
         driver = self._driver_connection
         assert isinstance(driver, WatchedConnection)
-        prepared = None if driver.prepare_threshold is None else driver.prepared_statements
-        return ImplicitTransaction(driver, self.schema, prepared)
+        return None if driver.prepare_threshold is None else driver.prepared_statements
 
     async def interrupt(self, timeout: float) -> None:
         """Interrupt the statement that runs, if one does.

@@ -1,0 +1,96 @@
+"""Statements that commit by themselves, spoken in libpq's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from jmsql.client._sync.database.opening import open_runner
+from jmsql.exceptions import JMSException
+from jmsql.store._sync.prepared_runner import PreparedRunner
+from jmsql.store.errors import is_connection_lost
+from jmsql.store.prepared_statements import PreparedStatements
+from jmsql.store.statement import Statement, column, in_transaction, nothing, row_count, rows, value
+
+NUMBER = Statement("number", "select %(number)s::integer", "asking", value(int))
+TEXTS = Statement("texts", "select 'é%%', %(text)s::text, %(data)s::bytea, null::jsonb", "asking", rows)
+INSERT = Statement("insert", "insert into prepared values (%(number)s), (%(number)s + 1)", "inserting", row_count)
+EVERYTHING = Statement("everything", "select * from prepared order by number", "asking", rows)
+NUMBERS = Statement("numbers", "select number from prepared order by number", "asking", column)
+TERMINATE = Statement("terminate", "select pg_terminate_backend(pg_backend_pid())", "asking", nothing)
+
+
+@pytest.fixture
+def connection(jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
+    with open_runner(jmsql_url, "jmsql") as runner:
+        runner.connection.execute("create temporary table prepared (number integer primary key)")
+        yield runner.connection
+
+
+@pytest.fixture(params=[True, False], ids=["prepared", "not prepared"])
+def runner(connection: psycopg.Connection[Any], request: pytest.FixtureRequest) -> PreparedRunner:
+    return PreparedRunner(connection, "jmsql", PreparedStatements() if request.param else None)
+
+
+def test_results_are_those_of_a_cursor(runner: PreparedRunner) -> None:
+    assert runner.run(NUMBER.bind(number=7)) == 7
+    assert runner.run(TEXTS.bind(text="100 % \\", data=b"\0\xff")) == [("é%", "100 % \\", b"\0\xff", None)]
+    assert runner.run(TEXTS.bind(text=None, data=None)) == [("é%", None, None, None)]
+    assert runner.run(INSERT.bind(number=1)) == 2
+    assert runner.run(NUMBERS.bind()) == [1, 2]
+
+
+def test_each_statement_commits(runner: PreparedRunner) -> None:
+    runner.run(INSERT.bind(number=1))
+    with pytest.raises(JMSException) as refused:
+        runner.run(INSERT.bind(number=2))
+    assert refused.value.error_code == "23505"
+    assert isinstance(refused.value.__cause__, psycopg.errors.UniqueViolation)
+    assert runner.is_idle
+    assert runner.run(NUMBERS.bind()) == [1, 2]
+
+
+def test_a_transaction_that_fails_leaves_nothing(runner: PreparedRunner) -> None:
+    def insert_twice() -> Iterator[Any]:
+        yield from INSERT.bind(number=1)
+        yield from INSERT.bind(number=2)
+
+    with pytest.raises(JMSException):
+        runner.run(in_transaction(insert_twice()))  # type: ignore[arg-type]
+    assert runner.is_idle
+    assert runner.run(NUMBERS.bind()) == []
+
+
+def test_statements_that_the_server_has_forgotten(connection: psycopg.Connection[Any], runner: PreparedRunner) -> None:
+    assert runner.run(NUMBER.bind(number=1)) == 1
+    connection.execute("deallocate all")
+    assert runner.run(NUMBER.bind(number=2)) == 2
+
+
+def test_statements_whose_result_has_changed(connection: psycopg.Connection[Any], runner: PreparedRunner) -> None:
+    runner.run(INSERT.bind(number=1))
+    assert runner.run(EVERYTHING.bind()) == [(1,), (2,)]
+    connection.execute("alter table prepared add column note text default 'new'")
+    assert runner.run(EVERYTHING.bind()) == [(1, "new"), (2, "new")]
+
+
+def test_many_statements(connection: psycopg.Connection[Any], runner: PreparedRunner) -> None:
+    for number in range(110):
+        asked = Statement("asked", f"select {number} + %(more)s::integer", "asking", value(int))
+        assert runner.run(asked.bind(more=1)) == number + 1
+    row = connection.execute("select count(*) from pg_prepared_statements where name like 'jmsql%'").fetchone()
+    assert row is not None
+    assert row[0] <= 100
+
+
+def test_connection_that_breaks(connection: psycopg.Connection[Any], runner: PreparedRunner) -> None:
+    with pytest.raises(JMSException) as lost:
+        runner.run(TERMINATE.bind())
+    assert is_connection_lost(lost.value)
+    with pytest.raises(JMSException) as closed:
+        runner.run(NUMBER.bind(number=1))
+    assert is_connection_lost(closed.value)
+    assert connection.closed
