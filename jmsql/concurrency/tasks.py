@@ -418,6 +418,11 @@ class RLock:
         self._depth = 0
         self._waiting: deque[tuple[asyncio.Future[None], object]] = deque()
 
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody has it. Until the caller waits for something, nobody else can take it."""
+        return self._owner is None
+
     async def __aenter__(self) -> bool:
         owner = current()
         if self._owner is None:

@@ -69,7 +69,7 @@ def by_key(internal: str, table: str, alias: str, key: str, condition: str = "")
                     offset 0) {alias}"""
 
 
-def candidates(selector: Selector | None, condition: str = "") -> SelectorSQL:
+def candidates(selector: Selector | None, condition: str = "", columns: str = "m.*") -> SelectorSQL:
     """Compose the relation `found`, in the order of delivery from the consumer's bounds on.
 
     Its plan stops at the limit, and so locks no more rows than it returns. The join sees the delivery state of the
@@ -81,6 +81,7 @@ def candidates(selector: Selector | None, condition: str = "") -> SelectorSQL:
     Args:
         selector: Which messages are wanted; None: all.
         condition: What else is asked of a message `m`.
+        columns: What is found of it, beside its address.
     """
     is_wanted, parameters = wanted(selector, condition)
     return SelectorSQL(
@@ -89,7 +90,7 @@ def candidates(selector: Selector | None, condition: str = "") -> SelectorSQL:
             select found.*
             from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
             cross join lateral (
-                select m.ctid as address, m.*
+                select m.ctid as address, {columns}
                 from jmsql_internal.message m
                 left join {by_key("jmsql_internal", "delivery", "d", "m")} on true
                 where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority

@@ -47,6 +47,7 @@ _isolation = _sql.statement("isolation", "receiving", value(str))
 
 _COLUMNS = message_columns("jmsql_internal")
 _NOT_OWN = "and m.transaction_id is distinct from (select pg_current_xact_id_if_assigned())"
+_KEY = "m.queue_id, m.inverse_priority, m.sequence, m.group_hash"
 _message_rows = records(MessageRow._make)
 
 
@@ -150,11 +151,25 @@ def browse(queue_id: int, selector: Selector | None, after: tuple[int, int], lim
 
 
 def _found(
-    selector: Selector | None, *, grouped: bool, own_claims: str = NO_CLAIMS, condition: str = ""
+    selector: Selector | None,
+    *,
+    grouped: bool,
+    own_claims: str = NO_CLAIMS,
+    condition: str = "",
+    is_read_again: bool = False,
 ) -> SelectorSQL:
+    """Compose the relation `found`.
+
+    Args:
+        selector: Which messages are wanted; None: all.
+        grouped: Whether the queue has messages of groups.
+        own_claims: The consumer's claims, as an expression.
+        condition: What else is asked of a message `m`.
+        is_read_again: Whether the statement goes to the message again, and needs to find no more than its key.
+    """
     if grouped:
         return grouped_candidates(selector, own_claims=own_claims, condition=condition)
-    return candidates(selector, condition)
+    return candidates(selector, condition, _KEY if is_read_again else "m.*")
 
 
 def _free(own_claims: str | None) -> str:
@@ -222,7 +237,7 @@ def dequeue_statement(
         restricted: Whether the role may not delete, since it could then lock the tables. It asks for a removal instead,
             which keeps history where there is one.
     """
-    found, parameters = _found(selector, grouped=grouped, condition=_NOT_OWN)
+    found, parameters = _found(selector, grouped=grouped, condition=_NOT_OWN, is_read_again=not restricted)
     key = "f.queue_id, f.inverse_priority, f.sequence"
     deliveries = f"jmsql_internal.deliveries_if_free({key})"
     if grouped:
@@ -285,20 +300,21 @@ def claim_statement(selector: Selector | None, *, grouped: bool = False) -> Stat
     locked, would be a deadlock with the acknowledgement that is about to delete them.
     """
     own_claims = "%(own_claims)s::bigint[]"
-    found, parameters = _found(selector, grouped=grouped, own_claims=own_claims)
+    found, parameters = _found(selector, grouped=grouped, own_claims=own_claims, is_read_again=True)
     return Statement(
         "claim",
         f"""with commit as materialized (
                 select set_config('synchronous_commit', 'off', true),
-                       nextval('jmsql_internal.claim_sequence'::regclass) as claim_id),
+                       nextval('jmsql_internal.claim_sequence'::regclass) as claim_id,
+                       clock_timestamp() as claimed_at),
             {found}, {_free(own_claims if grouped else None)},
             claimed as (
                 insert into jmsql_internal.delivery as d
                     (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at,
                      claim_expires_at)
                 select f.queue_id, f.inverse_priority, f.sequence, f.group_hash, commit.claim_id,
-                       %(connection_id)s, clock_timestamp(),
-                       clock_timestamp() + %(visibility_timeout)s::float8 * interval '1 second'
+                       %(connection_id)s, commit.claimed_at,
+                       commit.claimed_at + %(visibility_timeout)s::float8 * interval '1 second'
                 from free f cross join commit
                 on conflict (queue_id, inverse_priority, sequence) do update
                 set claim_id = excluded.claim_id, connection_id = excluded.connection_id,

@@ -113,7 +113,7 @@ class MessageRow(NamedTuple):
         inverse_priority, _, message_id, timestamp, expiration, delivery_mode, *_ = self
         delivery_time, _, delivery_count, _ = self[16:]
         return decode_message(
-            EncodedMessage._make(self[6:16]),
+            tuple.__new__(EncodedMessage, self[6:16]),
             message_id=None if message_id is None else "ID:" + message_id,
             timestamp=timestamp or 0,
             expiration=expiration or 0,

@@ -182,7 +182,7 @@ def optional_value(kind: Callable[[Any], T]) -> Callable[[Result], T | None]:
 
 def records(make: Callable[[tuple[Any, ...]], T]) -> Callable[[Result], list[T]]:
     """Decode each row."""
-    return lambda result: [make(row) for row in result.rows]
+    return lambda result: list(map(make, result.rows))
 
 
 # What begins and ends transactions

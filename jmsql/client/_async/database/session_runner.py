@@ -373,8 +373,13 @@ class SessionRunner(Runner):
             await self.rollback()
 
     async def begin_implicitly(self) -> ImplicitTransaction:
-        """Return a transaction for statements that are to commit together, in a session that is not transacted."""
+        """Return a transaction for statements that are to commit together, in a session that is not transacted.
+
+        `ended_implicitly` is to be called when it is over.
+        """
         await self.begin()
+        if ASYNC:
+            self._running += 1
         assert self._driver_connection is not None
         return ImplicitTransaction(self._driver_connection, self.schema, self._prepared)
 
@@ -384,6 +389,12 @@ class SessionRunner(Runner):
         driver = self._driver_connection
         assert isinstance(driver, WatchedConnection)
         return None if driver.prepare_threshold is None else driver.prepared_statements
+
+    def ended_implicitly(self) -> None:
+        """Take note that such a transaction is over, and another session may have the connection."""
+        if ASYNC:
+            self._running -= 1
+            self._pool.limit.freed()
 
     async def interrupt(self, timeout: float) -> None:
         """Interrupt the statement that runs, if one does.

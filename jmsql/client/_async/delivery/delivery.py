@@ -115,6 +115,19 @@ class ImmediateDelivery:
 
     async def _dequeue(self, buffer: PrefetchBuffer, accept: Accept | None) -> MessageRow | None:
         transaction = await self._connection.begin_implicitly()
+        try:
+            row = await self._dequeue_in(transaction, buffer, accept)
+        finally:
+            self._connection.ended_implicitly()
+        if row is not None:
+            count_outcome([(buffer, row)], "acknowledged")
+            if row.group_hash is not None:
+                self._tell_of_return(buffer, row)
+        return row
+
+    async def _dequeue_in(
+        self, transaction: ImplicitTransaction, buffer: PrefetchBuffer, accept: Accept | None
+    ) -> MessageRow | None:
         rows = await transaction.run(buffer.fetch(1))
         row = rows[0] if rows else None
         try:
@@ -129,10 +142,6 @@ class ImmediateDelivery:
             if row is not None:  # it is on its queue again, and others have passed over it
                 self._tell_of_return(buffer, row)
             raise
-        if row is not None:
-            count_outcome([(buffer, row)], "acknowledged")
-            if row.group_hash is not None:
-                self._tell_of_return(buffer, row)
         return row
 
     @staticmethod

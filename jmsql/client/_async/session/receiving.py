@@ -9,6 +9,7 @@ from jmsql.client._async.exchange.consumer import ReceiveOperations
 from jmsql.client._async.session.watch import Watch
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import uninterrupted
 from jmsql.destinations import TemporaryTopic
 from jmsql.exceptions import InvalidDestinationException
@@ -125,8 +126,15 @@ class Receiving(ReceiveOperations):
         self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None
     ) -> Message | None:
         state, client = self._state, self._client
+        state.check_open()
         self._transaction.check_usable()
         state.check_no_message_listener()
+        if ASYNC:
+            may_receive = check is None and client.started and self._transaction.is_usable
+            if may_receive and state.lock.is_free and not (consumer.closed or state.closed):
+                message = self._acknowledgement.take_held(consumer)
+                if message is not None:
+                    return message
         deadline = None if timeout is None else time.monotonic() + timeout
         watch: Watch | None = None
         try:

@@ -245,7 +245,11 @@ class TransactedAcknowledgement(Acknowledgement):
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         message: Message | None = None
         try:
-            message = await super().next(consumer, check)
+            row = await self._locked.next(consumer.buffer)
+            if row is not None:
+                message = self.message(consumer, row)
+                if check is not None:
+                    check(message)
         finally:
             if message is None:
                 await self._transaction.end_unused()

@@ -341,7 +341,10 @@ class SessionRunner(Runner):
             self.rollback()
 
     def begin_implicitly(self) -> ImplicitTransaction:
-        """Return a transaction for statements that are to commit together, in a session that is not transacted."""
+        """Return a transaction for statements that are to commit together, in a session that is not transacted.
+
+        `ended_implicitly` is to be called when it is over.
+        """
         self.begin()
         assert self._driver_connection is not None
         return ImplicitTransaction(self._driver_connection, self.schema, self._prepared)
@@ -352,6 +355,9 @@ class SessionRunner(Runner):
         driver = self._driver_connection
         assert isinstance(driver, WatchedConnection)
         return None if driver.prepare_threshold is None else driver.prepared_statements
+
+    def ended_implicitly(self) -> None:
+        """Take note that such a transaction is over, and another session may have the connection."""
 
     def interrupt(self, timeout: float) -> None:
         """Interrupt the statement that runs, if one does.

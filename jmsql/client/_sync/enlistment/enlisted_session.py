@@ -275,6 +275,7 @@ class EnlistedSession(AbstractSession):
 
         Between two looks at the queue the transaction ends, unless the caller has begun it.
         """
+        self.check_open()
         deadline = None if timeout is None else time.monotonic() + timeout
         poll = PollInterval(self._timings)
         news = Notifications()

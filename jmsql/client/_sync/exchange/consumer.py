@@ -67,6 +67,9 @@ class ReceiveOperations(Protocol):
             timeout: How many seconds to wait; None: for ever.
             check: Called with the message. If it raises an exception in a session that acknowledges by itself, the
                 message is not received; in the others, it is.
+
+        Raises:
+            IllegalStateException: The session is closed.
         """
 
     def browse(self, queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> list[MessageRow]:
@@ -246,10 +249,12 @@ class MessageConsumer:
             IllegalStateException: The consumer is closed, or has a listener.
             JMSException: The server could not be asked.
         """
-        self._check_no_listener()
+        state = self._state
+        if state.closed or state.listener is not None:
+            self._check_no_listener()
         wait = None if timeout is None else seconds(timeout, "timeout")
         if instrumentation.active is None:
-            return self._session.receive(self._state, wait, None)
+            return self._session.receive(state, wait, None)
         return self._receive(wait)
 
     def receive_no_wait(self) -> Message | None:

@@ -122,6 +122,7 @@ class Receiving(ReceiveOperations):
 
     def receive(self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None) -> Message | None:
         state, client = self._state, self._client
+        state.check_open()
         self._transaction.check_usable()
         state.check_no_message_listener()
         deadline = None if timeout is None else time.monotonic() + timeout

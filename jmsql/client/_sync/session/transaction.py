@@ -242,7 +242,11 @@ class TransactedAcknowledgement(Acknowledgement):
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         message: Message | None = None
         try:
-            message = super().next(consumer, check)
+            row = self._locked.next(consumer.buffer)
+            if row is not None:
+                message = self.message(consumer, row)
+                if check is not None:
+                    check(message)
         finally:
             if message is None:
                 self._transaction.end_unused()
