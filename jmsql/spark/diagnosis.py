@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from jmsql.store.statement import Query, SqlFile, records
 
-__all__ = ["WaitingStream", "waiting_streams"]
+__all__ = ["WaitingStream", "WaitingWrite", "waiting_streams", "waiting_writes"]
 
 
 class WaitingStream(NamedTuple):
@@ -18,10 +18,24 @@ class WaitingStream(NamedTuple):
     seconds: float
 
 
+class WaitingWrite(NamedTuple):
+    """A write whose tasks have committed messages that its driver has not sent."""
+
+    write_id: str
+    tasks: int
+    seconds: float
+
+
 _sql = SqlFile("diagnosis", "jmsql.spark")
 _waiting_streams = _sql.statement("waiting_streams", "examining the server", records(WaitingStream._make))
+_waiting_writes = _sql.statement("waiting_writes", "examining the server", records(WaitingWrite._make))
 
 
 def waiting_streams(seconds: float) -> Query[list[WaitingStream]]:
     """Return the streaming reads that have not gone on for so many seconds and keep something."""
     return _waiting_streams.bind(seconds=seconds)
+
+
+def waiting_writes(seconds: float) -> Query[list[WaitingWrite]]:
+    """Return the writes whose first task has committed so many seconds ago, and that are not sent."""
+    return _waiting_writes.bind(seconds=seconds)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from jmsql.cli.doctor.finding import Finding, Health, shortened
 from jmsql.cli.output import counted
 from jmsql.selectors import Selector
-from jmsql.spark.diagnosis import waiting_streams
+from jmsql.spark.diagnosis import waiting_streams, waiting_writes
 from jmsql.store import holders
 from jmsql.store._sync.runner import Runner
 from jmsql.store.holders import PreparedTransaction
@@ -21,6 +21,8 @@ _DEEP = 1000
 _SHOWN = 5
 _STREAM_COMES_BACK = 26 * 3600.0
 """Within so many seconds, also if its query runs once a day."""
+_WRITE_ENDS = 3600.0
+"""Within so many seconds after its first task, if it is not a very long one."""
 
 
 class Thresholds(NamedTuple):
@@ -57,6 +59,7 @@ def examine_messages(runner: Runner, thresholds: Thresholds) -> Iterator[Finding
     yield from _claims(runner, thresholds)
     yield from _prepared(runner, thresholds)
     yield from _streams(runner)
+    yield from _writes(runner)
     yield from _selectors(runner)
     yield from _unattended(runner)
     yield from _failing(runner)
@@ -146,6 +149,23 @@ def _streams(runner: Runner) -> Iterator[Finding]:
         )
     if not streams:
         yield Finding("streams", Health.ok, "no streaming read of Spark has stayed behind")
+
+
+def _writes(runner: Runner) -> Iterator[Finding]:
+    writes = runner.run(waiting_writes(_WRITE_ENDS))
+    for each in writes[:_SHOWN]:
+        name = each.write_id.replace("'", "''")
+        yield Finding(
+            "writes",
+            Health.note,
+            f"the write {each.write_id!r} of Spark has messages of {counted(each.tasks, 'task')} that nobody sees, the "
+            f"first for {each.seconds / 3600:,.0f} hours",
+            "Leave it if its driver runs. If that is gone, they are deleted after a day, or with the next batch of its "
+            "query; within a minute after: update jmsql_internal.pending_transaction set abandoned = true where "
+            f"write_id = '{name}'.",
+        )
+    if not writes:
+        yield Finding("writes", Health.ok, "no write of Spark waits for its driver")
 
 
 def _selectors(runner: Runner) -> Iterator[Finding]:

@@ -15,3 +15,11 @@ from (
     select source_id, destination, 0, used_at from jmsql_internal.spark_cursor where holds) streams
 where since < clock_timestamp() - make_interval(secs => %(seconds)s)
 order by since;
+
+-- name: waiting_writes
+select write_id, count(*), extract(epoch from clock_timestamp() - min(committed_at))::float8
+from jmsql_internal.pending_transaction
+where not abandoned
+group by write_id
+having min(committed_at) < clock_timestamp() - make_interval(secs => %(seconds)s)
+order by min(committed_at);

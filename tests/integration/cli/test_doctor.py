@@ -54,6 +54,7 @@ def test_a_healthy_store(jmsql: Command, jmsql_factory: library.ConnectionFactor
         "claims",
         "two-phase",
         "streams",
+        "writes",
         "selectors",
         "consumers",
         "redelivery",
@@ -250,6 +251,20 @@ def test_streaming_reads_that_have_stayed_behind(jmsql: Command, database: psyco
     assert f"forget_spark_source('{reading[0]}')" in history["advice"]
     assert f"forget_spark_source('{claiming[0]}')" in claims["advice"]
     assert {history["health"], claims["health"]} == {"note"}
+
+
+def test_writes_whose_driver_does_not_come(jmsql: Command, database: psycopg.Connection) -> None:
+    database.execute(
+        "insert into jmsql_internal.pending_transaction "
+        "(transaction_id, write_id, queue_ids, first_sequence, last_sequence, committed_at) select n::text::xid8, "
+        "case when n < 3 then 'the nightly''s' else 'fresh' end, '{}', 1, 1, now() - (3 - n) * interval '150 minutes' "
+        "from generate_series(1, 3) as n"
+    )
+    [found] = findings(jmsql("doctor", "--json"), "writes")
+    assert "of 2 tasks that nobody sees, the first for 5 hours" in found["says"]
+    [advised] = re.findall(r"update .*(?=\.$)", found["advice"])
+    database.execute(advised.encode())
+    assert findings(jmsql("doctor", "--json"), "writes") == []
 
 
 def test_a_transaction_in_doubt(
