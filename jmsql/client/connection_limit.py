@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from jmsql.concurrency.tasks import Notifications
+from jmsql.concurrency.tasks import Notifications, abandonable
 from jmsql.exceptions import ResourceAllocationException
 
 __all__ = ["ConnectionLimit"]
@@ -64,7 +64,8 @@ class ConnectionLimit:
                     f"All {self.most} connections of the sessions have open transactions, and none ended within "
                     f"{_PATIENCE:g} s. End transactions sooner, or make the factory's max_connections larger."
                 )
-            await self._freed.wait(count, min(remaining, _LOOK))
+            with abandonable():
+                await self._freed.wait(count, min(remaining, _LOOK))
         self._holders[holder] = None
         try:
             return await connect()

@@ -27,6 +27,7 @@ __all__ = [
     "Opening",
     "RLock",
     "Semaphore",
+    "abandonable",
     "call",
     "calling",
     "current",
@@ -37,6 +38,7 @@ __all__ = [
     "interruptible",
     "is_cancelled",
     "nobody_cancels",
+    "opened",
     "opened_in_thread",
     "opens",
     "sleep",
@@ -114,6 +116,9 @@ def is_cancelled() -> bool:
 _postponed: WeakKeyDictionary[asyncio.Task[Any], tuple[Any, ...]] = WeakKeyDictionary()
 # Tasks that do it, which nobody else cancels.
 _finishing: WeakSet[asyncio.Task[Any]] = WeakSet()
+# Those of them whose callers were cancelled, and those that wait for something else than the server.
+_unwanted: WeakSet[asyncio.Task[Any]] = WeakSet()
+_abandonable: WeakSet[asyncio.Task[Any]] = WeakSet()
 
 
 class uninterrupted:  # noqa: N801 - used as a statement
@@ -218,12 +223,48 @@ async def _finished(work: Coroutine[Any, Any, T], on_cancelled: Callable[[], Non
         except asyncio.CancelledError as error:
             running.remove_done_callback(wake)
             cancelled = error.args
-            on_cancelled()
+            _unwanted.add(running)
+            if running in _abandonable:
+                running.cancel()
+            else:
+                on_cancelled()
     if cancelled is not None:
         if running.cancelled():
             raise asyncio.CancelledError(*cancelled)
         _note_cancellation(task, cancelled)
     return running.result()
+
+
+@contextmanager
+def abandonable() -> Iterator[None]:
+    """A block in which work waits for something else than the server, and ends if its caller is cancelled.
+
+    Nothing has begun that others would see.
+    """
+    task = _this_task()
+    if task in _unwanted:
+        raise asyncio.CancelledError
+    _abandonable.add(task)
+    try:
+        yield
+    finally:
+        _abandonable.discard(task)
+
+
+async def opened(work: Callable[[], Coroutine[Any, Any, T]], discard: Callable[[T], Coroutine[Any, Any, object]]) -> T:
+    """Await what opens something, which may take long; if the caller is cancelled meanwhile, discard that later."""
+    with abandonable():
+        opening = _begin(work())
+
+        def discard_later(_: object) -> None:
+            if not opening.cancelled() and opening.exception() is None:
+                _begin(discard(opening.result()))
+
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(discard_later)
+            raise
 
 
 def nobody_cancels() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 
 import pytest
 
@@ -11,6 +12,7 @@ import jmsql.asyncio as jms
 from jmsql import AcknowledgeMode, Queue, ResourceAllocationException, Timings
 from jmsql.asyncio.domains import QueueRequestor
 from jmsql.client import connection_limit
+from jmsql.concurrency import tasks
 from tests.integration.asyncio.texts import text_of
 from tests.integration.client.server import SESSIONS, Server
 
@@ -93,3 +95,66 @@ async def test_open_transactions_keep_their_connections(
             message = await consumer.receive(timeout=5)
             assert message is not None
             assert message.get_body(str) == "b"
+
+
+async def test_who_waits_for_a_connection_is_cancelled_at_once(aio_factory: jms.ConnectionFactory) -> None:
+    queue = Queue("orders")
+
+    async def send(session: jms.Session) -> None:
+        async with session.create_producer(queue) as producer:
+            await producer.send(session.create_text_message("a"))
+
+    async def receive(session: jms.Session) -> None:
+        async with session.create_consumer(queue) as consumer:
+            await consumer.receive(timeout=5)
+
+    async def commit(session: jms.Session) -> None:
+        async with session.create_producer(queue) as producer:
+            await producer.send(session.create_text_message("b"))
+            await session.commit()
+
+    async with dataclasses.replace(aio_factory, max_connections=1).create_connection() as connection:
+        await connection.start()
+        async with connection.create_session(transacted=True) as first:
+            database = await first.get_database()
+            assert (await database.exec_driver_sql("select 1")).scalar() == 1
+            for work, transacted in ((send, False), (receive, False), (receive, True), (commit, True)):
+                async with connection.create_session(transacted) as session:
+                    started = time.monotonic()
+                    with pytest.raises(TimeoutError):
+                        async with asyncio.timeout(0.2):
+                            await work(session)
+                    assert time.monotonic() - started < connection_limit._PATIENCE / 2
+        async with connection.create_session(transacted=True) as second, second.create_consumer(queue) as consumer:
+            assert await consumer.receive_no_wait() is None, "what was cancelled was not sent"
+            await commit(second)
+            message = await consumer.receive(timeout=5)
+            assert message is not None
+            assert message.get_body(str) == "b"
+
+
+async def test_connecting_that_nobody_waits_for_any_more_leaves_no_connection() -> None:
+    begun, leave, discarded = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def connect() -> str:
+        begun.set()
+        await leave.wait()
+        return "a connection"
+
+    async def discard(connection: str) -> None:
+        assert connection == "a connection"
+        discarded.set()
+
+    for opening in (tasks.opened(connect, discard), tasks.finished(tasks.opened(connect, discard))):
+        task = asyncio.create_task(opening)
+        await begun.wait()
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not discarded.is_set()
+        leave.set()
+        async with asyncio.timeout(5):
+            await discarded.wait()
+        for event in (begun, leave, discarded):
+            event.clear()

@@ -12,7 +12,7 @@ import psycopg
 from jmsql.client._async.database.watched_connection import WatchedConnection
 from jmsql.client.connection_limit import ConnectionLimit
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import Lock
+from jmsql.concurrency.tasks import Lock, Semaphore
 from jmsql.store._async.runner import PsycopgRunner, Runner
 from jmsql.store.engine import Endpoint
 from jmsql.store.errors import jms_errors
@@ -20,6 +20,9 @@ from jmsql.store.errors import jms_errors
 if TYPE_CHECKING:
     import sqlalchemy
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+if ASYNC:
+    _AT_ONCE = 4
 
 __all__ = ["ConnectionPool", "driver_connection", "synchronous"]
 
@@ -37,6 +40,8 @@ class ConnectionPool:
         if ASYNC:
             self.limit = ConnectionLimit()
             """Which sessions have connections."""
+            self.turns = Semaphore(_AT_ONCE)
+            """For what is done beside the sessions' transactions, where a thousand tasks may ask at once."""
         self._endpoint = endpoint
         self._facts = facts
         self._lock = threading.Lock()

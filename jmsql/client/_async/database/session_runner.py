@@ -15,7 +15,7 @@ from sqlalchemy import event
 from jmsql.client._async.database.pool import ConnectionPool, driver_connection, synchronous
 from jmsql.client._async.database.watched_connection import StatementListener, WatchedConnection
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import Lock, finished, sleep
+from jmsql.concurrency.tasks import Lock, finished, opened, sleep
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store._async.implicit_transaction import ImplicitTransaction
 from jmsql.store._async.prepared_runner import PreparedRunner
@@ -40,6 +40,14 @@ logger = logging.getLogger("jmsql")
 _set_savepoint = Statement("set_savepoint", "savepoint jmsql_own", "setting a savepoint", nothing)
 _undo_savepoint = Statement("undo_savepoint", "rollback to savepoint jmsql_own", "rolling back to a savepoint", nothing)
 _release_savepoint = Statement("release_savepoint", "release savepoint jmsql_own", "releasing a savepoint", nothing)
+
+
+if ASYNC:
+
+    async def _discard(connection: AsyncConnection) -> None:
+        """Close a connection for which nobody has waited, at once: its pool may be closed already."""
+        await connection.invalidate()
+        await connection.close()
 
 
 class SessionRunner(Runner):
@@ -115,7 +123,7 @@ class SessionRunner(Runner):
         self._require_whole()
         if self._connection is None:
             if ASYNC:
-                connection = await self._pool.limit.take(self, lambda: finished(self._pool.connect()))
+                connection = await self._pool.limit.take(self, lambda: opened(self._pool.connect, _discard))
             else:
                 connection = self._pool.connect()
             if not self._transacted:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import finished
 from jmsql.store.counts import Counts
 from jmsql.store.notification import DELAYED_CHANNEL
@@ -81,7 +82,12 @@ class ClientContext:
 
     async def run_beside(self, work: Steps[T]) -> T:
         """Run statements that differ each time beside the sessions' transactions; each commits by itself."""
-        return await finished(self._run_beside(work))
+        if ASYNC:
+            async with self.pool.turns:
+                result = await finished(self._run_beside(work))
+        else:
+            result = self._run_beside(work)
+        return result
 
     async def _run_beside(self, work: Steps[T]) -> T:
         async with self.pool.runner(self.schema, prepares=False) as runner:

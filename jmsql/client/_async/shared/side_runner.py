@@ -8,15 +8,11 @@ from typing import ParamSpec, TypeVar
 from jmsql.client._async.database.pool import ConnectionPool
 from jmsql.client._async.database.session_runner import SessionRunner
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import Lock, Semaphore, finished
+from jmsql.concurrency.tasks import Lock, finished
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store.statement import Query, Steps, in_transaction
 
 __all__ = ["SideRunner"]
-
-if ASYNC:
-    _AT_ONCE = 4
-    """How many transactions run at once, where a thousand tasks may ask for one."""
 
 T = TypeVar("T")
 Parameters = ParamSpec("Parameters")
@@ -35,8 +31,6 @@ class SideRunner:
         self._pool = pool
         self._schema = schema
         self._lock = Lock()
-        if ASYNC:
-            self._turns = Semaphore(_AT_ONCE)
         self._closed = False
         self._runner = SessionRunner(pool, schema, transacted=False, restricted=restricted)
         self.recipient = self._runner.recipient
@@ -65,7 +59,7 @@ class SideRunner:
         if self._closed:
             raise IllegalStateException("The connection is closed.")
         if ASYNC:
-            async with self._turns:
+            async with self._pool.turns:
                 result = await finished(self._run_in_transaction(work))
         else:
             result = self._run_in_transaction(work)

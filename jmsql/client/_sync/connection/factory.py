@@ -12,7 +12,7 @@ from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.default_url import default_url
-from jmsql.concurrency.threads import in_thread
+from jmsql.concurrency.threads import opened_in_thread
 from jmsql.public_names import set_module
 from jmsql.store.engine import endpoint
 from jmsql.timings import Timings
@@ -88,7 +88,10 @@ class ConnectionFactory:
             raise
 
     def _connect(self, kind: type[AnyConnection], user: str | None, password: str | None) -> AnyConnection:
-        url = in_thread(default_url, self.schema) if self.url is None else self.url
+        url = self.url
+        if url is None:
+            # The embedded server, which it may start, is nobody's to stop.
+            url = opened_in_thread(lambda _: None, default_url, self.schema)
         sessions = endpoint(url, user, password, self.timings)
         control_url = self._control_url()
         opened = kind.open(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import sqlalchemy
     from sqlalchemy import Connection, Engine
 
+
 __all__ = ["ConnectionPool", "driver_connection", "synchronous"]
 
 

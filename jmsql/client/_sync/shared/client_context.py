@@ -81,7 +81,8 @@ class ClientContext:
 
     def run_beside(self, work: Steps[T]) -> T:
         """Run statements that differ each time beside the sessions' transactions; each commits by itself."""
-        return self._run_beside(work)
+        result = self._run_beside(work)
+        return result
 
     def _run_beside(self, work: Steps[T]) -> T:
         with self.pool.runner(self.schema, prepares=False) as runner:

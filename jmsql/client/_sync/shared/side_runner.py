@@ -14,7 +14,6 @@ from jmsql.store.statement import Query, Steps, in_transaction
 
 __all__ = ["SideRunner"]
 
-
 T = TypeVar("T")
 Parameters = ParamSpec("Parameters")
 
