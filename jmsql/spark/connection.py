@@ -160,7 +160,8 @@ class DatabaseReference:
                 yield connection
         except Error as error:
             self._refuse_service(error)
-            raise from_sqlstate(error.sqlstate, str(error), doing) from None
+            # The statement, which follows, is long.
+            raise from_sqlstate(error.sqlstate, str(error).partition("\n\nQuery was:")[0], doing) from None
 
     def _refuse_service(self, error: Exception) -> None:
         if self.connection is not None and _NO_SERVICE.search(str(error)):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from threading import Event
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from jmsql.spark.arrow import Shaper
 from jmsql.spark.connection import DatabaseReference
 
 if TYPE_CHECKING:
+    from adbc_driver_manager.dbapi import Connection
     from pyspark.sql import SparkSession
 
 __all__ = ["Unloading"]
@@ -67,12 +67,14 @@ class Unloading:
         elif len(statements) == 1:
             found = [task(statements[0])]
         else:
-            stopped = Event()
+            readers: list[Connection] = []
             with ThreadPoolExecutor(self.connections) as threads:
                 try:
-                    found = [*threads.map(partial(task, stopped=stopped), statements)]
-                finally:
-                    stopped.set()
+                    found = [*threads.map(partial(task, readers=readers), statements)]
+                except BaseException:
+                    for reader in readers:
+                        _cancel(reader)
+                    raise
         return [file for files in found for file in files]
 
 
@@ -82,24 +84,24 @@ def _unload(
     file_size: int,
     schema: pa.Schema,
     statement: str,
-    stopped: Event | None = None,
+    readers: list[Connection] | None = None,
 ) -> list[NewFile]:
     with (
         ParquetFiles(Target(target), schema, file_size) as files,
         database.connect_arrow(_DOING) as connection,
         connection.cursor() as cursor,
     ):
+        if readers is not None:
+            readers.append(connection)
         cursor.execute(statement)
-        with closing(_ahead(Shaper(schema).shape(cursor.fetch_record_batch()))) as batches:
+        with closing(_ahead(Shaper(schema).shape(cursor.fetch_record_batch()), connection)) as batches:
             for batch in batches:
-                if stopped is not None and stopped.is_set():
-                    break
                 files.add(batch)
         return files.finish()
 
 
-def _ahead(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
-    """Read each batch while the one before is written."""
+def _ahead(batches: Iterator[pa.RecordBatch], connection: Connection) -> Generator[pa.RecordBatch]:
+    """Read each batch while the one before is written; when that ends early, cancel the statement."""
     with ThreadPoolExecutor(1) as thread:
         try:
             coming = thread.submit(next, batches, None)
@@ -108,3 +110,13 @@ def _ahead(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
                 yield batch
         except (OSError, pa.ArrowException) as error:
             raise JMSException(f"PostgreSQL has failed while {_DOING}: {str(error).strip().splitlines()[0]}") from error
+        except BaseException:
+            _cancel(connection)
+            raise
+
+
+def _cancel(connection: Connection) -> None:
+    from adbc_driver_manager import Error
+
+    with suppress(Error):  # it is closed already
+        connection.adbc_cancel()
