@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
-    from jmsql.spark.options import Options
+    from jmsql.spark.options import Options, Use
     from jmsql.spark.reading.batch_reader import BatchReader
     from jmsql.spark.streaming.history_stream_reader import HistoryStreamReader
     from jmsql.spark.streaming.queue_stream_reader import StreamReader
@@ -52,12 +52,17 @@ class DefaultSource(DataSource):
     | `subscription`, `subscription_client_id` | string | the subscription that had it, and the client of that |
     | `connection_id`, `client_id`, `user_name` | bigint, string, string | who has ended it |
     | `transaction_id` | bigint | the transaction that has; no two rows have the same `transaction_id` and `sequence` |
+
+    Spark gives the options of a table to ``CREATE TABLE`` alone. So the comment of the table's first column keeps them.
     """  # noqa: E501 - a table
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         from jmsql.spark.options import Options
+        from jmsql.spark.table import options_of_new_table
 
-        self.settings: Options = Options.read(options)
+        self._table = options_of_new_table(options)
+        self._given = options if self._table is None else self._table
+        self.settings: Options = Options.read(self._given)
 
     @classmethod
     def name(cls) -> str:
@@ -69,18 +74,15 @@ class DefaultSource(DataSource):
         from jmsql.spark.schema import read_schema
 
         self.settings.require_source()
-        return read_schema(self.settings)
+        return read_schema(self.settings, self._table)
 
     def reader(self, schema: StructType) -> BatchReader:
         """A reader that consumes nothing: it browses, or reads the history."""
         from jmsql.spark.options import Use
         from jmsql.spark.reading.batch_reader import BatchReader
         from jmsql.spark.reading.history_reader import HistoryReader
-        from jmsql.spark.schema import check_read_schema
 
-        self.settings.require_use(Use.HISTORY_READ if self.settings.history else Use.BATCH_READ)
-        self.settings.require_source()
-        check_read_schema(schema, self.settings)
+        self._prepare_read(schema, Use.BATCH_READ)
         if self.settings.push_filters:
             from jmsql.spark.reading.pushed_filters import FilteringBatchReader, FilteringHistoryReader
 
@@ -90,29 +92,49 @@ class DefaultSource(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader | HistoryStreamReader:  # noqa: N802 - Spark's name
         """A reader that consumes, beside the other consumers; or one of the history, which consumes nothing."""
         from jmsql.spark.options import Use
-        from jmsql.spark.schema import check_read_schema
         from jmsql.spark.streaming.history_stream_reader import HistoryStreamReader
         from jmsql.spark.streaming.queue_stream_reader import StreamReader
 
-        self.settings.require_use(Use.STREAM_READ)
-        self.settings.require_source()
-        check_read_schema(schema, self.settings)
+        self._prepare_read(schema, Use.STREAM_READ)
         return (HistoryStreamReader if self.settings.history else StreamReader)(self.settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A writer that sends each row as a message."""
-        from jmsql.spark.schema import check_written_schema
-        from jmsql.spark.writing.writer import BatchWriter, check_target
+        from jmsql.spark.writing.writer import BatchWriter
 
-        check_written_schema(schema, self.settings, overwrite=overwrite)
-        check_target(self.settings)
+        self._prepare_write(schema, overwrite=overwrite)
         return BatchWriter(self.settings)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         """A writer that sends each row of each micro-batch as a message."""
-        from jmsql.spark.schema import check_written_schema
-        from jmsql.spark.writing.writer import StreamWriter, check_target
+        from jmsql.spark.writing.writer import StreamWriter
 
+        self._prepare_write(schema, overwrite=overwrite)
+        return StreamWriter(self.settings)
+
+    def _prepare_read(self, schema: StructType, use: Use) -> None:
+        from jmsql.spark.options import Use
+        from jmsql.spark.schema import check_read_schema
+
+        self._take_options_of_table(schema, use)
+        if self.settings.history and use is Use.BATCH_READ:
+            use = Use.HISTORY_READ
+        self.settings.require_use(use)
+        self.settings.require_source()
+        check_read_schema(schema, self.settings)
+
+    def _prepare_write(self, schema: StructType, *, overwrite: bool) -> None:
+        from jmsql.spark.options import Use
+        from jmsql.spark.schema import check_written_schema
+        from jmsql.spark.writing.writer import check_target
+
+        self._take_options_of_table(schema, Use.WRITE)
         check_written_schema(schema, self.settings, overwrite=overwrite)
         check_target(self.settings)
-        return StreamWriter(self.settings)
+
+    def _take_options_of_table(self, schema: StructType, use: Use) -> None:
+        from jmsql.spark.options import Options
+        from jmsql.spark.table import options_of_table
+
+        if self.settings.destination is None and not self.settings.history:
+            self.settings = Options.read({**options_of_table(schema, use), **self._given})

@@ -35,15 +35,21 @@ def check_database(runner: Runner) -> None:
 
 
 def check_rights(runner: Runner) -> None:
-    """Make sure that this role may do what streams and writes of Spark need.
+    """Make sure that this role may do what streams and writes of Spark need, on this server.
 
     Args:
         runner: Runs the statement, in the schema.
 
     Raises:
         JMSSecurityException: It may not.
+        JMSException: The server is a hot standby.
     """
-    [(allowed, role)] = runner.run(_rights.bind())
+    [(allowed, role, is_standby)] = runner.run(_rights.bind())
+    if is_standby:
+        raise JMSException(
+            "The server is a hot standby, from which batch reads alone are possible. Name the primary in option "
+            "'connection' or 'url'."
+        )
     if not allowed:
         raise JMSSecurityException(
             f"The role {role!r} lacks the right to administer the schema {runner.schema!r}. Streams and writes of "

@@ -14,7 +14,7 @@ from jmsql.selectors import Selector
 from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.offset_options import check_offset_options
 
-__all__ = ["OPTIONS", "Options", "Use"]
+__all__ = ["OPTIONS", "Options", "Use", "applies"]
 
 OPTIONS = (
     "queue",
@@ -26,6 +26,7 @@ OPTIONS = (
     "columns",
     "bodySchema",
     "partitions",
+    "minPartitions",
     "pushFilters",
     "snapshotTimeout",
     "startingOffsets",
@@ -51,7 +52,7 @@ class Use(Enum):
     WRITE = "a write"
 
 
-_OF_READS = ("subscription", "clientId", "history", "selector", "columns", "bodySchema", "partitions")
+_OF_READS = ("subscription", "clientId", "history", "selector", "columns", "bodySchema", "partitions", "minPartitions")
 _OF_STREAMS = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
 _USES = {
     **dict.fromkeys(_OF_READS, (Use.BATCH_READ, Use.HISTORY_READ, Use.STREAM_READ)),
@@ -68,9 +69,20 @@ _NAMES = {name.lower(): name for name in OPTIONS}
 _OF_SPARK = {"checkpointlocation", "queryname"}
 """Options that Spark itself reads, and hands on."""
 
-_OF_OTHERS = dict.fromkeys(
-    ("maxoffsetspertrigger", "maxrowspertrigger", "maxrecordspertrigger", "maxfilespertrigger"), "maxMessagesPerTrigger"
-)
+_MOST_MESSAGES = 250_000
+"""The most messages for a task, where the options leave the number of tasks open."""
+
+_OF_OTHERS = {
+    **dict.fromkeys(
+        ("maxoffsetspertrigger", "maxrowspertrigger", "maxrecordspertrigger", "maxfilespertrigger"),
+        "maxMessagesPerTrigger",
+    ),
+    **dict.fromkeys(("startingtimestamp", "startingposition", "startingoffset"), "startingOffsets"),
+    **dict.fromkeys(("endingtimestamp", "endingoffset"), "endingOffsets"),
+    "numpartitions": "partitions",
+    "kafka.bootstrap.servers": "connection",
+    "subscribe": "queue",
+}
 """What options are called in other data sources, and here."""
 
 
@@ -95,8 +107,10 @@ class Options:
         columns: Which columns are wanted; None: all.
         body_schema: How JSON bodies are parsed, as Spark's DDL.
         partitions: In how many tasks to read.
+        minimum_partitions: The fewest tasks to read in, where there are more if one would have too much; None: see
+            `partitions`.
         push_filters: Whether a batch read lets PostgreSQL check the conditions of the query.
-        snapshot_timeout: Seconds for which the snapshot of a batch read is kept when no task uses it.
+        snapshot_timeout: Seconds for which the snapshot of a batch read is kept when no task uses it; 0: none is taken.
         starting_offsets: What a new stream begins with, or a batch read of the history.
         ending_offsets: Where a batch read of the history ends.
         maximum_messages: The most messages in a micro-batch; None: all there are.
@@ -118,6 +132,7 @@ class Options:
     columns: tuple[str, ...] | None = None
     body_schema: str | None = None
     partitions: int = 1
+    minimum_partitions: int | None = None
     push_filters: bool = False
     snapshot_timeout: float = 60.0
     starting_offsets: str = "earliest"
@@ -155,6 +170,7 @@ class Options:
             columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
             body_schema=options.get("bodySchema"),
             partitions=_integer("partitions", options, 1) or 1,
+            minimum_partitions=_integer("minPartitions", options, 1),
             push_filters=_boolean("pushFilters", options, default=False),
             snapshot_timeout=_seconds("snapshotTimeout", options, 60.0),
             starting_offsets=options.get("startingOffsets", "earliest"),
@@ -173,6 +189,8 @@ class Options:
             raise JMSException("Give option 'queue' or option 'topic', not both.")
         if read.subscription is not None and read.topic is None:
             raise JMSException("Option 'subscription' needs option 'topic', the topic that it belongs to.")
+        if read.minimum_partitions is not None and "partitions" in options:
+            raise JMSException("Give option 'partitions' or option 'minPartitions', not both.")
         if read.client_id is not None and read.subscription is None:
             raise JMSException("Option 'clientId' needs option 'subscription', the one that belongs to the client.")
         return read
@@ -181,6 +199,12 @@ class Options:
     def destination(self) -> Destination | None:
         """The queue or the topic that is named, if one is."""
         return self.queue or self.topic
+
+    def count_partitions(self, messages: int) -> int:
+        """Return in how many tasks to read some number of messages."""
+        if self.minimum_partitions is None:
+            return self.partitions
+        return max(self.minimum_partitions, -(-messages // _MOST_MESSAGES))
 
     def require_use(self, use: Use) -> None:
         """Make sure that each option that was given means something for what is done.
@@ -204,7 +228,10 @@ class Options:
         if self.history:
             return
         if self.destination is None:
-            raise JMSException("Name what to read: option 'queue', or options 'topic' and 'subscription'.")
+            raise JMSException(
+                "Name what to read: option 'queue', or options 'topic' and 'subscription'. (Of a table that was made "
+                "with a list of columns Spark forgets the options: give option 'columns' instead of the list.)"
+            )
         if self.topic is not None and self.subscription is None:
             raise JMSException(
                 "Option 'topic' needs option 'subscription': a topic itself keeps no messages. (What its subscriptions "
@@ -212,12 +239,16 @@ class Options:
             )
 
 
+def applies(name: str, use: Use) -> bool:
+    """Tell whether an option, of a table that is both read and written, is to be looked at for what is done.
+
+    That a table is one of the history is, also for a write, which is refused for it.
+    """
+    name = _NAMES[name.lower()]
+    return name == "history" or use in _USES.get(name, tuple(Use))
+
+
 def _unknown(name: str) -> str:
-    if name in {"owner", "provider"} or name.startswith("option."):
-        return (
-            "Spark forgets the options of a table when it reads the table through a data source in Python. "
-            "In place of CREATE TABLE write CREATE TEMPORARY VIEW orders USING jmsql OPTIONS (queue 'orders')."
-        )
     if name == "path":
         return "A path was given to load() or save(); jmsql has options instead, such as 'queue'."
     near = _OF_OTHERS.get(name) or next((_NAMES[each] for each in get_close_matches(name, _NAMES, 1)), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -11,6 +11,7 @@ from pyspark.sql.types import MapType, StringType, StructType
 from jmsql.exceptions import JMSException
 from jmsql.spark.arrow import BODY
 from jmsql.spark.options import Options, Use
+from jmsql.spark.table import table_comment
 
 __all__ = [
     "COLUMNS",
@@ -63,8 +64,12 @@ WRITTEN_COLUMNS = tuple(name for name in COLUMNS if name not in {"sequence", "me
 """The columns that a write takes. Those that the provider sets are ignored, so that what was read can be written."""
 
 
-def read_schema(options: Options) -> str:
+def read_schema(options: Options, table: Mapping[str, str] | None = None) -> str:
     """Return the schema that a read has by itself, as DDL.
+
+    Args:
+        options: The options of the read.
+        table: The options of the table of Spark's that is made, which its schema has to keep; None: none is made.
 
     Raises:
         JMSException: Option 'columns' names a column that does not exist, or names one twice.
@@ -79,7 +84,10 @@ def read_schema(options: Options) -> str:
             raise JMSException(f"Option 'columns': there is no column {name!r}{needs}; there are: {_listed(readable)}.")
     if len(set(names)) < len(names):
         raise JMSException("Option 'columns' names a column twice.")
-    return ", ".join(f"{name} {known[name]}" for name in names)
+    columns = [f"{name} {known[name]}" for name in names]
+    if table is not None:
+        columns[0] += f" {table_comment(table)}"
+    return ", ".join(columns)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -31,7 +31,9 @@ def test_the_programs_of_the_page_run_one_after_the_other(
     try:
         names = run(program, {"s3a://lake": str(tmp_path)})
     finally:
-        spark.conf.unset("spark.sql.python.filterPushdown.enabled")  # for the tests that share the session
+        # For the tests that share the session
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+        spark.sql("drop table if exists shop_orders")
     query = names["query"]
     try:
         query.processAllAvailable()
@@ -39,5 +41,5 @@ def test_the_programs_of_the_page_run_one_after_the_other(
         query.stop()
     wait_for(lambda: server.connections("jmsql-spark-streaming") == 0)
     archived = duckdb.execute(f"select text_body from '{tmp_path}/orders/*.parquet' order by 1").fetchall()
-    assert archived == [("two kites",), ('{"order": 101, "goods": "two kites"}',)]
+    assert archived == [("three kites",), ("two kites",), ('{"order": 101, "goods": "two kites"}',)]
     assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from importlib.metadata import requires
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -13,6 +16,22 @@ CORE = {"alembic", "lark", "psycopg", "sqlalchemy"}
 def test_core_depends_on_four_packages() -> None:
     requirements = [Requirement(line) for line in requires("jmsql") or []]
     assert {requirement.name for requirement in requirements if requirement.marker is None} == CORE
+
+
+def _required(extra: str, extras: dict[str, list[str]]) -> Iterator[Requirement]:
+    for requirement in map(Requirement, extras[extra]):
+        yield requirement
+        if requirement.name == "jmsql":
+            for other in requirement.extras:
+                yield from _required(other, extras)
+
+
+def test_all_extras_are_in_one_which_is_enough_for_spark_connect() -> None:
+    project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    required = list(_required("all", extras))
+    assert {extra for each in required if each.name == "jmsql" for extra in each.extras} == extras.keys() - {"all"}
+    assert any(each.name == "pyspark" and "connect" in each.extras for each in required)
 
 
 @pytest.mark.parametrize("module", ["jmsql", "jmsql.embedded", "jmsql.testing", "jmsql.testing.plugin", "jmsql.worker"])

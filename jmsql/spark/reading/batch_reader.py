@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import psycopg
@@ -17,7 +16,7 @@ from jmsql.exceptions import JMSException
 from jmsql.spark.arrow import Shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.options import Options
-from jmsql.spark.reading.browse import find_queue, read_queue, sequence_range, source_of
+from jmsql.spark.reading.browse import divide_queue, find_queue, read_queue, source_of
 from jmsql.spark.reading.columns import ColumnComparison
 from jmsql.spark.reading.snapshot import BEGIN_SNAPSHOT, keep_snapshot, reader_name
 from jmsql.spark.schema import arrow_schema
@@ -63,25 +62,20 @@ class BatchReader(DataSourceReader):
         with options.database.connect("planning a read") as connection:
             texts = self._plan(connection)
         snapshot = None
-        if len(texts) > 1:
+        if len(texts) > 1 and options.snapshot_timeout:
             snapshot = keep_snapshot(options.database, options.snapshot_timeout, self._history_of)
         return [BrowsePartition(text, snapshot) for text in texts]
 
     def _plan(self, connection: psycopg.Connection[Any]) -> list[str]:
-        """Return the statement of each task: each reads a range of sequences of the queue."""
+        """Return the statement of each task: each reads a range of keys of the queue."""
         options = self._options
         planning = PsycopgRunner(connection, options.schema)
         queue_id = find_queue(planning, options)
-        first, last = planning.run(sequence_range(queue_id))
-        count = max(1, min(options.partitions, last - first + 1))
-        bounds = [first + (last - first + 1) * number // count for number in range(count + 1)]
-        # Sequences at the ends may become visible until the snapshot is taken.
-        bounds[0], bounds[-1] = 0, 2**63 - 1
         read = read_queue(Shaper(arrow_schema(self._schema)).columns, options.selector, self.filters)
         parameters = {"queue_id": queue_id, "destination": source_of(options).uri}
         return [
-            inlined(connection, options.schema, read.bind(parameters, first=start, last=max(end - 1, start)))
-            for start, end in pairwise(bounds)
+            inlined(connection, options.schema, read.bind(parameters, **part))
+            for part in planning.run(divide_queue(queue_id, options.count_partitions))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -96,8 +90,8 @@ class BatchReader(DataSourceReader):
                 except Error as error:
                     raise JMSException(
                         f"The snapshot {partition.snapshot} of this read is gone: it was kept for "
-                        f"{self._options.snapshot_timeout:g} s after its last task. Call load() again, or raise option "
-                        "'snapshotTimeout'."
+                        f"{self._options.snapshot_timeout:g} s after its last task. Call load() again, raise option "
+                        "'snapshotTimeout', or set it to 0, so that each task sees a moment of its own."
                     ) from error
             cursor.execute(partition.statement)
             yield from Shaper(arrow_schema(self._schema)).shape(cursor.fetch_record_batch())

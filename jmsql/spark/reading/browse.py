@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 from jmsql.destinations import Destination
 from jmsql.exceptions import InvalidDestinationException
@@ -13,21 +15,47 @@ from jmsql.spark.options import Options
 from jmsql.spark.reading.columns import MESSAGE_EXPRESSIONS, ColumnComparison, filter_condition, select_list
 from jmsql.store import lookup
 from jmsql.store._sync.runner import Runner
-from jmsql.store.candidates import by_key, has_not_expired
+from jmsql.store.candidates import LAST_SEQUENCE, by_key, has_not_expired
+from jmsql.store.dequeue import PRIORITIES
+from jmsql.store.rows import array_literal
 from jmsql.store.selection import and_chosen
-from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, fill, optional_value, rows
+from jmsql.store.statement import Result, SqlFile, Statement, Steps, fill, optional_value, rows
 
-__all__ = ["find_queue", "read_queue", "sequence_range", "source_of"]
+__all__ = ["divide_queue", "find_queue", "read_queue", "source_of"]
+
+_STEPS = (1000, 100, 10, 1)
+"""How many messages there are from a sample to the next, from the first look on."""
+
+_SAMPLES = 16
+"""The fewest samples for each part that are enough: parts then differ by some six percent."""
 
 
-def _range(result: Result) -> tuple[int, int]:
-    [(first, last)] = result.rows
-    return (0, -1) if first is None else (first, last)
+class _Key(NamedTuple):
+    """The place of a message in its queue, where those come last that are delayed.
+
+    Args:
+        is_delayed: Whether it is.
+        position: Its inverse priority, or its delivery time if it is delayed.
+        sequence: Its sequence.
+    """
+
+    is_delayed: bool
+    position: int
+    sequence: int
+
+
+_BEFORE_ALL = _Key(False, -1, 0)  # noqa: FBT003
+_BEFORE_DELAYED = _Key(True, -1, 0)  # noqa: FBT003
+_AFTER_ALL = _Key(True, LAST_SEQUENCE, LAST_SEQUENCE)  # noqa: FBT003
+
+
+def _keys(result: Result) -> list[_Key]:
+    return sorted(map(_Key._make, result.rows))
 
 
 _sql = SqlFile("browse", "jmsql.spark")
 _find_subscription = _sql.statement("find_subscription", "looking up the subscription", optional_value(int))
-_ends = _sql.statement("ends", "looking at the queue", _range)
+_samples = _sql.statement("samples", "dividing the queue", _keys)
 
 
 def source_of(options: Options) -> Destination:
@@ -76,15 +104,52 @@ def _existing_queue(options: Options) -> Steps[int]:
     return queue_id
 
 
-def sequence_range(queue_id: int) -> Query[tuple[int, int]]:
-    """Return the first and the last sequence of a queue's messages; the last is less if there are none."""
-    return _ends.bind(queue_id=queue_id)
+def divide_queue(queue_id: int, count_parts: Callable[[int], int]) -> Steps[list[dict[str, object]]]:
+    """Divide a queue into parts with about as many messages each, or fewer parts.
+
+    Args:
+        queue_id: The number of the queue.
+        count_parts: Tells into how many parts some number of messages is to be divided.
+
+    Returns:
+        For each part, parameters of what reads it. Together they are all of the queue, also what comes later.
+    """
+    if count_parts(LAST_SEQUENCE) == 1:
+        return [_part(_BEFORE_ALL, _AFTER_ALL)]
+    keys: list[_Key] = []
+    parts = 1
+    for step in _STEPS:
+        keys = yield from _samples.bind(queue_id=queue_id, step=step)
+        parts = count_parts(len(keys) * step)
+        if len(keys) >= _SAMPLES * parts:
+            break
+    ends = [len(keys) * number // parts for number in range(1, parts)]
+    cuts = [keys[end - 1] for end in dict.fromkeys(ends) if end]
+    return [_part(after, until) for after, until in pairwise([_BEFORE_ALL, *cuts, _AFTER_ALL])]
+
+
+def _part(after: _Key, until: _Key) -> dict[str, object]:
+    """Return the parameters that choose what comes after a place, up to another."""
+    priorities = range(
+        PRIORITIES if after.is_delayed else max(after.position, 0),
+        PRIORITIES if until.is_delayed else until.position + 1,
+    )
+    delayed = (max(after, _BEFORE_DELAYED), until) if until.is_delayed else (_AFTER_ALL, _AFTER_ALL)
+    return {
+        "priorities": array_literal(priorities),
+        "firsts": array_literal(after.sequence + 1 if each == after.position else 0 for each in priorities),
+        "lasts": array_literal(until.sequence if (False, each) == until[:2] else LAST_SEQUENCE for each in priorities),
+        "delayed_after": delayed[0].position,
+        "delayed_after_sequence": delayed[0].sequence,
+        "delayed_until": delayed[1].position,
+        "delayed_until_sequence": delayed[1].sequence,
+    }
 
 
 def read_queue(
     columns: Sequence[str], selector: Selector | None, filters: Sequence[ColumnComparison]
 ) -> Statement[list[tuple[object, ...]]]:
-    """Return the statement that reads the messages of a queue with sequences in a range, that are to be delivered.
+    """Return the statement that reads the messages of a part of a queue, that are to be delivered.
 
     Args:
         columns: Which columns.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from jmsql.spark.reading.columns import (
     select_list,
 )
 from jmsql.store._sync.runner import Runner
+from jmsql.store.candidates import LAST_SEQUENCE
 from jmsql.store.selection import and_chosen
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, fill, nothing, rows, value
 
@@ -28,6 +29,9 @@ __all__ = ["HistoryOrigin", "HistorySpan", "divide_history", "find_origin", "hol
 
 _SAMPLED_BLOCKS = 1000
 """The most blocks that are looked at to find out where the history of a destination is to be divided."""
+
+_MESSAGES_IN_BLOCK = 16
+"""How many messages a block is taken to have: some of half a kilobyte."""
 
 _sql = SqlFile("history", "jmsql.spark")
 _hold = _sql.statement("hold", "keeping the history", nothing)
@@ -156,22 +160,30 @@ class _Cut(NamedTuple):
     block: int
 
 
-def divide_history(origin: HistoryOrigin, span: HistorySpan, partitions: int) -> Steps[list[list[Condition]]]:
-    """Divide a part of the history into as many parts of about the same size, or fewer.
+def divide_history(
+    origin: HistoryOrigin, span: HistorySpan, count_parts: Callable[[int], int]
+) -> Steps[list[list[Condition]]]:
+    """Divide a part of the history into parts of about the same size.
 
     All there is, is divided by where it lies on the disk, so that each reader reads its own blocks. The history of one
     destination is divided by its index, where a sample says.
+
+    Args:
+        origin: Whose history.
+        span: What of it.
+        count_parts: Tells into how many parts, or fewer, some number of messages is to be divided.
 
     Returns:
         For each part, conditions on rows `m` of the history. Together they hold for each row once, also for one that
         comes later.
     """
-    if partitions == 1:
+    if count_parts(LAST_SEQUENCE) == 1:
         return [[span.condition()]]
     bounds: dict[str, object] = {"since": span.since or "-infinity", "until": span.until or "infinity"}
     days = [(day, blocks) for day, blocks in (yield from _days.bind(bounds)) if blocks]
     blocks = sum(count for _, count in days)
-    if not blocks:
+    partitions = count_parts(_MESSAGES_IN_BLOCK * blocks)
+    if not blocks or partitions == 1:
         return [[span.condition()]]
     if origin.destination is None:
         return _by_blocks(days, span, partitions)

@@ -55,5 +55,5 @@ class HistoryReader(BatchReader):
 
         return [
             " union all ".join(map(text, parts))
-            for parts in planning.run(divide_history(origin, span, options.partitions))
+            for parts in planning.run(divide_history(origin, span, options.count_partitions))
         ]

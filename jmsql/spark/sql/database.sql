@@ -4,4 +4,4 @@
 select version_num from jmsql.schema_version;
 
 -- name: rights
-select jmsql_internal.may_administer(current_user), current_user;
+select jmsql_internal.may_administer(current_user), current_user, pg_is_in_recovery();

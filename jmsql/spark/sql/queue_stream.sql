@@ -1,5 +1,12 @@
 -- What a streaming read of a queue asks: messages are claimed into batches, frozen, and acknowledged.
 
+-- name: forget_unused
+-- Those that hold nothing and that nobody comes back for: no driver has taken them on within a day, or used them in more
+-- than a year.
+delete from jmsql_internal.spark_source s
+where s.used_at < now() - case when s.epoch = 0 then interval '1 day' else interval '400 days' end
+  and not exists (select from jmsql_internal.spark_batch b where b.source_id = s.source_id);
+
 -- name: create_source
 insert into jmsql_internal.spark_source (queue_id, first_sequence, first_timestamp)
 values (%(queue_id)s, %(first_sequence)s, %(first_timestamp)s) returning source_id::text;
@@ -26,7 +33,8 @@ select batch, claim_id from jmsql_internal.spark_batch
 where source_id = %(source_id)s and batch <= %(batch)s order by batch;
 
 -- name: keep_history
-select jmsql_internal.keep_history(array_agg(m.address), array_agg(d.delivery_count), 'acknowledged', null)
+select jmsql_internal.keep_history(array_agg(m.address), array_agg(d.delivery_count), 'acknowledged',
+                                  %(connection_id)s::bigint)
 from jmsql_internal.delivery d cross join {message_of_d}
 where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s
   and exists (select from jmsql_internal.queue q where q.queue_id = %(queue_id)s and q.history);

@@ -13,7 +13,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
 
 from jmsql.spark.statistics.results import Results
 from jmsql.spark.statistics.series import OTHERS, Series, busiest_destinations, consumed_from, series, shortened
@@ -107,6 +107,13 @@ def render(plot: Plot, theme: str, *kinds: str) -> list[bytes]:
         for kind, image in zip(kinds, images, strict=True):
             figure.savefig(image, format=kind, dpi=144, metadata={"Date": None} if kind == "svg" else None)
     return [image.getvalue() for image in images]
+
+
+class _PlainLogFormatter(LogFormatter):
+    """Labels the ticks that matplotlib chooses on a logarithmic axis as plain numbers; its own labels are TeX."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
 
 
 def _figure(rows: int, height: float) -> tuple[Figure, list[Axes]]:
@@ -229,7 +236,8 @@ def _time_in_queue(results: Results, chosen: Sequence[str]) -> Plot | None:
                     rasterized=many,
                 )
             axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.yaxis.set_major_formatter(_PlainLogFormatter())
+            axes.yaxis.set_minor_formatter(_PlainLogFormatter())
             axes.set_title(shortened(name, 70))
             axes.set_ylabel("seconds")
         hours = [row["hour"] for row in results.hours("expiries")]

@@ -147,9 +147,8 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
         if self._check(end) != _place(end):
             return []
         first = HistoryPosition(*end["first"])
-        parts = self._do(
-            "dividing a batch", end, lambda opened: opened.stream.divide(first, _place(end), options.partitions)
-        )
+        count = options.count_partitions(end["messages"])
+        parts = self._do("dividing a batch", end, lambda opened: opened.stream.divide(first, _place(end), count))
         missing = end["messages"] - sum(part.messages for part in parts)
         if missing:
             self._lose(f"{missing} of the {end['messages']} rows of a batch are gone from the history")

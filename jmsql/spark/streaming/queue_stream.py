@@ -119,6 +119,7 @@ _BY_KEY = {
 }
 
 _sql = SqlFile("queue_stream", "jmsql.spark")
+_forget_unused = _sql.statement("forget_unused", "beginning a stream", nothing)
 _create_source = _sql.statement("create_source", "beginning a stream", value(str))
 _find_message = _sql.statement("find_message", "looking for the start of the stream", optional_value(int))
 _begin_epoch = _sql.statement("begin_epoch", "starting a stream", rows)
@@ -140,9 +141,14 @@ _parts = _sql.statement("parts", "dividing a batch", rows)
 _backlog = _sql.statement("backlog", "counting the backlog", lambda result: Backlog._make(result.rows[0]), _BY_KEY)
 
 
-def create_source(queue_id: int, start: Start) -> Query[str]:
-    """Note a new streaming read and return its number."""
-    return _create_source.bind(queue_id=queue_id, first_sequence=start.sequence, first_timestamp=start.timestamp)
+def create_source(queue_id: int, start: Start) -> Steps[str]:
+    """Note a new streaming read and return its number; forget those that nobody comes back for."""
+    yield from _forget_unused.bind()
+    return (
+        yield from _create_source.bind(
+            queue_id=queue_id, first_sequence=start.sequence, first_timestamp=start.timestamp
+        )
+    )
 
 
 def find_start(queue_id: int, text: str) -> Steps[Start]:
@@ -240,7 +246,8 @@ class SparkStream:
         if not found:
             raise InvalidDestinationException(
                 f"The checkpoint belongs to the streaming read {source_id}, which the database does not know: the "
-                "queue was deleted, or the database is another. Start with a new checkpoint."
+                "queue was deleted, the database is another, or the read was not used for 400 days. Start with a new "
+                "checkpoint."
             )
         epoch, queue_id, first_sequence, first_timestamp = found[0]
         return cls(runner, source_id, selector, count, epoch, queue_id, Start(first_sequence, first_timestamp))
@@ -251,7 +258,7 @@ class SparkStream:
         Args:
             after: The last batch that is done.
             limits: How much a new batch takes.
-            connection_id: The connection with whose end the claims of a new batch end.
+            connection_id: The connection that acknowledges, and with whose end the claims of a new batch end.
             look_everywhere: Whether to look at the whole queue before the answer is that nothing is there.
 
         Returns:
@@ -266,7 +273,7 @@ class SparkStream:
                 f"The checkpoint is at batch {after}, but batch {acknowledged} is acknowledged and gone: the "
                 "checkpoint is old. Start with a new one."
             )
-        yield from self._acknowledge(after)
+        yield from self._acknowledge(after, connection_id)
         existing = yield from _next_batch.bind(self._at(after))
         if existing is not None:
             return existing
@@ -277,11 +284,19 @@ class SparkStream:
         yield from _create_batch.bind(self._at(after + 1), claim_id=claim_id, messages=messages, bytes=size)
         return after + 1
 
-    def freeze(self, batch: int, partitions: int) -> FrozenBatch | None:
-        """Make sure that a batch stays as it is until it is acknowledged, and divide it; None if it is not known."""
-        return self._runner.run(in_transaction(self._freeze(batch, partitions)))
+    def freeze(self, batch: int, count_parts: Callable[[int], int]) -> FrozenBatch | None:
+        """Make sure that a batch stays as it is until it is acknowledged, and divide it.
 
-    def _freeze(self, batch: int, partitions: int) -> Steps[FrozenBatch | None]:
+        Args:
+            batch: Its number.
+            count_parts: Tells into how many parts some number of messages is to be divided.
+
+        Returns:
+            Its parts; None if it is not known.
+        """
+        return self._runner.run(in_transaction(self._freeze(batch, count_parts)))
+
+    def _freeze(self, batch: int, count_parts: Callable[[int], int]) -> Steps[FrozenBatch | None]:
         yield from self._lock()
         found = yield from _find_batch.bind(self._at(batch))
         if not found:
@@ -291,7 +306,7 @@ class SparkStream:
             former, claim_id = claim_id, (yield from _new_claim.bind())
             messages = yield from _freeze_claims.bind(queue_id=self.queue_id, claim_id=former, frozen_claim_id=claim_id)
             yield from _freeze_batch.bind(self._at(batch), claim_id=claim_id, messages=messages)
-        parts = yield from _parts.bind(queue_id=self.queue_id, claim_id=claim_id, partitions=partitions)
+        parts = yield from _parts.bind(queue_id=self.queue_id, claim_id=claim_id, partitions=count_parts(messages))
         return FrozenBatch(
             [
                 Part(self.queue_id, claim_id, count, (first[0], first[1]), (last[0], last[1]))
@@ -300,9 +315,9 @@ class SparkStream:
             messages - sum(row[0] for row in parts),
         )
 
-    def acknowledge(self, batch: int) -> None:
-        """Remove the messages of a batch and of those before it."""
-        self._counting(self._acknowledge_locked(batch))
+    def acknowledge(self, batch: int, connection_id: int) -> None:
+        """Remove the messages of a batch and of those before it, which the history says of a connection."""
+        self._counting(self._acknowledge_locked(batch, connection_id))
 
     def backlog(self) -> Backlog:
         """Count what waits in the queue."""
@@ -324,15 +339,15 @@ class SparkStream:
         (acknowledged,) = check_epoch((yield from _lock_source.bind(self._source)), self._epoch)
         return int(acknowledged)
 
-    def _acknowledge_locked(self, batch: int) -> Steps[None]:
+    def _acknowledge_locked(self, batch: int, connection_id: int) -> Steps[None]:
         yield from self._lock()
-        yield from self._acknowledge(batch)
+        yield from self._acknowledge(batch, connection_id)
 
-    def _acknowledge(self, batch: int) -> Steps[None]:
+    def _acknowledge(self, batch: int, connection_id: int) -> Steps[None]:
         finished = yield from _finished.bind(self._at(batch))
         for number, claim_id in finished:
             claim = {"queue_id": self.queue_id, "claim_id": claim_id}
-            yield from _keep_history.bind(claim)
+            yield from _keep_history.bind(claim, connection_id=connection_id)
             messages, redelivered = yield from _acknowledge.bind(claim)
             self._acknowledged = self._acknowledged.plus(Counts(acknowledged=messages, redelivered=redelivered))
             yield from _forget_batch.bind(self._at(number))

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from jmsql.exceptions import JMSException
+from jmsql.exceptions import InvalidClientIDException, JMSException
 from jmsql.spark.arrow import Shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
@@ -91,6 +92,8 @@ class _Driver:
             endpoint = Endpoint(options.database.resolve(), timings)
             self.control = ControlConnection.open(endpoint, options.schema, ServerClock(timings), timings)
         try:
+            with suppress(InvalidClientIDException):  # a driver before has it, which is about to end
+                self.control.set_client_id(f"spark-{self.source_id}")
             self.control.serve(_log_loss, lambda _: self._news.set(), counters, lambda: self._consumptions)
             self.connection = options.database.open("streaming", autocommit=True)
             self.stream = SparkStream.open(
@@ -123,6 +126,10 @@ class _Driver:
         if self._joined is not None:
             yield from rejoin([self._joined], connection_id)
         yield from occupy(self.stream.queue_id, connection_id)
+
+    def acknowledge(self, batch: int) -> None:
+        """Remove the messages of a batch and of those before it."""
+        self.stream.acknowledge(batch, self.control.connection_id)
 
     def close(self) -> None:
         self.control.close()
@@ -222,7 +229,7 @@ class StreamReader(ReconnectingReader[_Driver]):
             return []
         options = self._options
         frozen = self._do(
-            "freezing a batch", end, lambda driver: driver.stream.freeze(end["batch"], options.partitions)
+            "freezing a batch", end, lambda driver: driver.stream.freeze(end["batch"], options.count_partitions)
         )
         if options.fail_on_data_loss:
             if frozen is None:
@@ -264,7 +271,7 @@ class StreamReader(ReconnectingReader[_Driver]):
     def commit(self, end: Offset) -> None:
         """Remove the messages of the batches that are done."""
         if end["batch"]:
-            self._do("acknowledging a batch", end, lambda driver: driver.stream.acknowledge(end["batch"]))
+            self._do("acknowledging a batch", end, lambda driver: driver.acknowledge(end["batch"]))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Tell, for the query's progress, what waits in the queue."""

@@ -30,6 +30,9 @@ logger = logging.getLogger("jmsql")
 Offset = dict[str, Any]
 """How far a stream has come, as its checkpoint notes it; `source` is the number of the streaming read."""
 
+_MOST_MESSAGES = 100_000
+"""The most messages in a micro-batch where no option limits it: they are claimed in one transaction."""
+
 _BACKLOG_INTERVAL = 10.0
 """Seconds between two counts of what waits, at the least."""
 
@@ -74,7 +77,7 @@ class ReconnectingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Ge
             return ReadMaxRows(self._options.maximum_messages)
         if self._options.maximum_bytes is not None:
             return ReadMaxBytes(self._options.maximum_bytes)
-        return ReadAllAvailable()
+        return ReadMaxRows(_MOST_MESSAGES)
 
     def _limits(self, limit: ReadLimit) -> BatchLimits:
         """Return how much a micro-batch takes, by the options and by the trigger."""

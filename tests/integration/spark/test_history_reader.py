@@ -208,7 +208,7 @@ def test_range_of_time_is_divided_so_that_each_row_is_in_one_part(url: str) -> N
 
         for span, name in itertools.product(spans, (None, "queue7")):
             origin = HistoryOrigin(None if name is None else jmsql.Queue(name))
-            parts = PsycopgRunner(connection, "jmsql").run(divide_history(origin, span, 7))
+            parts = PsycopgRunner(connection, "jmsql").run(divide_history(origin, span, lambda _: 7))
             divided = [number for part in parts for condition in part for number in found(origin, condition)]
             assert sorted(divided) == sorted(found(origin, span.condition()))
 

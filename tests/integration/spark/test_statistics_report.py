@@ -184,6 +184,20 @@ def test_plots_are_files_too_and_those_of_before_are_gone(tmp_path: Path) -> Non
         assert image.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml"), name
 
 
+@pytest.mark.parametrize("slowest", [1.0, 4.0, 500.0])
+def test_labels_of_logarithmic_axes_are_plain_numbers(slowest: float) -> None:
+    results = make_results(["queue://$x$"], 3)
+    rows = results.by_hour["time_in_queue"].to_pylist()
+    times = {"p50": slowest / 3, "p95": slowest / 2, "p99": slowest}
+    by_hour = {**results.by_hour, "time_in_queue": pa.Table.from_pylist([{**row, **times} for row in rows])}
+    plots = {plot.name: plot for plot in draw_plots(Results(by_hour, results.overall, "UTC"), 10)}
+    drawn = plots["time-in-queue"].draw()
+    drawn.draw_without_rendering()
+    labels = {label.get_text() for label in drawn.axes[0].yaxis.get_ticklabels(which="both")}
+    assert all(re.fullmatch(r"[0-9.]*", label) for label in labels)
+    assert labels != {""}
+
+
 def test_destinations_beyond_the_busiest_are_one_series() -> None:
     results = make_results([f"queue://{number}" for number in range(5)], 4)
     shown = series(results, "throughput", "messages", ["queue://3"])

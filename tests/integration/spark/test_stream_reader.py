@@ -200,15 +200,21 @@ def test_selector_and_consumers_share_the_queue(context: jmsql.JMSContext) -> No
     ("options", "limit", "sizes"),
     [
         ({}, ALL, [10]),
+        ({}, None, [7, 3]),
         ({"maxMessagesPerTrigger": "4"}, None, [4, 4, 2]),
         ({"maxBytesPerTrigger": "1"}, None, [10]),
         ({"maxMessagesPerTrigger": "4", "maxBytesPerTrigger": "1000000"}, None, [4, 4, 2]),
     ],
 )
 def test_limits_of_a_batch(
-    context: jmsql.JMSContext, options: dict[str, str], limit: ReadLimit | None, sizes: list[int]
+    context: jmsql.JMSContext,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    limit: ReadLimit | None,
+    sizes: list[int],
 ) -> None:
     send(context, *map(str, range(10)))
+    monkeypatch.setattr("jmsql.spark.streaming.stream_reader._MOST_MESSAGES", 7)
     with driver(**options) as reader:
         offset = reader.initialOffset()
         found = []
@@ -299,7 +305,10 @@ def test_history_is_kept(context: jmsql.JMSContext, server: Server) -> None:
         end = reader.latestOffset(start, ALL)
         reader.partitions(start, end)
         reader.commit(end)
-    assert server.rows("select body, outcome, delivery_count from jmsql.history") == [("a", "acknowledged", 1)]
+        (connection_id,) = server.rows("select connection_id from jmsql.clients where client_id like 'spark-%%'")
+    assert server.rows("select body, outcome, delivery_count, client_id, consumed_by from jmsql.history") == [
+        ("a", "acknowledged", 1, f"spark-{start['source']}", *connection_id)
+    ]
 
 
 def test_messages_that_vanish_are_told_unless_that_is_allowed(context: jmsql.JMSContext, server: Server) -> None:
@@ -349,6 +358,35 @@ def test_forgotten_read_releases_what_it_held(context: jmsql.JMSContext, server:
     assert server.rows("select jmsql.forget_spark_source(%s::uuid)", start["source"]) == [(1,)]
     assert receive(context, 1) == ["a"]
     assert server.rows("select count(*) from jmsql.spark_sources") == [(0,)]
+
+
+def test_reads_that_hold_nothing_are_forgotten_when_nobody_comes_back(
+    context: jmsql.JMSContext, server: Server
+) -> None:
+    send(context, "a")
+
+    def begin() -> Offset:
+        with driver() as reader:
+            return reader.initialOffset()
+
+    def known() -> set[str]:
+        return {str(source) for (source,) in server.rows("select source_id from jmsql.spark_sources")}
+
+    with driver() as reader:
+        holding = reader.initialOffset()
+        reader.partitions(holding, reader.latestOffset(holding, ALL))
+    with driver() as reader:
+        opened = reader.initialOffset()
+        assert reader.latestOffset(opened, ALL) == opened
+    noted = begin()
+    server.rows("update jmsql_internal.spark_source set used_at = now() - interval '2 days'")
+    new = begin()
+    assert known() == {read["source"] for read in (holding, opened, new)}
+    with driver() as reader, pytest.raises(jmsql.InvalidDestinationException, match="does not know"):
+        reader.latestOffset(noted, ALL)
+    server.rows("update jmsql_internal.spark_source set used_at = now() - interval '401 days'")
+    new = begin()
+    assert known() == {read["source"] for read in (holding, new)}
 
 
 def test_subscription_is_streamed_if_it_is_durable(context: jmsql.JMSContext, server: Server) -> None:

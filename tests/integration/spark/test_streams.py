@@ -48,11 +48,11 @@ def releases(stream: SparkStream, control: Runner) -> list[Release]:
 def test_batch_that_is_frozen_before_its_claims_are_released_stays_whole(
     stream: SparkStream, control: Runner, releases: list[Release]
 ) -> None:
-    frozen = stream.freeze(1, 1)
+    frozen = stream.freeze(1, lambda _: 1)
     assert frozen is not None
     assert [part.messages for part in frozen.parts] == [3]
     control.run(release(releases))
-    assert stream.freeze(1, 1) == frozen
+    assert stream.freeze(1, lambda _: 1) == frozen
     assert control.run(lost_claims(100)) == []
 
 
@@ -60,7 +60,7 @@ def test_batch_that_is_frozen_later_has_the_claims_that_are_left(
     stream: SparkStream, control: Runner, releases: list[Release]
 ) -> None:
     control.run(release(releases[:2]))
-    frozen = stream.freeze(1, 1)
+    frozen = stream.freeze(1, lambda _: 1)
     assert frozen is not None
     assert ([part.messages for part in frozen.parts], frozen.missing) == ([1], 0)
     assert control.run(lost_claims(100)) == []

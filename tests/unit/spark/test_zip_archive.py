@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
-import jmsql
 from jmsql.store.schema_version import newest_version
+from tests.zip_archive import write_archive
 
 PROGRAM = """
 import jmsql
@@ -24,13 +23,8 @@ print(jmsql.__file__, newest_version())
 
 
 def test_all_that_tasks_need_is_found_in_a_zip_archive(tmp_path: Path) -> None:
-    root = Path(jmsql.__file__).parents[1]
     archive = tmp_path / "jmsql.zip"
-    with zipfile.ZipFile(archive, "w") as target:
-        for package, place in (("jmsql", "jmsql"), ("migrations", "jmsql/migrations"), ("pyspark_jmsql",) * 2):
-            for path in (root / package).rglob("*"):
-                if path.is_file() and path.suffix != ".pyc":
-                    target.write(path, Path(place, path.relative_to(root / package)))
+    write_archive(archive)
     answer = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=tmp_path,

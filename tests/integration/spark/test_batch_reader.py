@@ -1,0 +1,94 @@
+"""How a batch read of a queue is divided, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import psycopg
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+import jmsql
+from jmsql.spark.options import Options
+from jmsql.spark.reading.batch_reader import BatchReader
+from jmsql.spark.reading.browse import divide_queue
+from jmsql.store._sync.runner import PsycopgRunner
+from tests.integration.client.server import Server
+from tests.integration.store.plans import PlannedStatement
+
+SCHEMA = StructType([StructField("sequence", LongType())])
+
+# One that was forgotten long ago, many of one priority, a few of others, and some that are delayed.
+FILL = """
+    with new as (
+        select n as sequence, case when n % 100 = 0 then n / 100 % 10 else 5 end as inverse_priority
+        from generate_series(1000001, 1004000) n
+        union all values (1, 5))
+    insert into jmsql_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type, sequence)
+    select %(queue_id)s, inverse_priority, 2, 'Message', sequence from new"""
+FILL_DELAYED = """
+    insert into jmsql_internal.delayed_message
+        (queue_id, inverse_priority, jms_delivery_mode, message_type, sequence, jms_delivery_time)
+    select %(queue_id)s, 5, 2, 'Message', n, 253402214000000 + n %% 7 from generate_series(2000001, 2000999) n"""
+COUNT = 5_000
+
+
+@pytest.fixture
+def queue_id(server: Server, jmsql_clean_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)
+    server.rows("select jmsql.create_queue('orders')")
+    ((number,),) = server.rows("select queue_id from jmsql_internal.queue where name = 'orders'")
+    yield number
+    server.terminate("jmsql-spark-keeping-a-snapshot")
+
+
+@pytest.fixture
+def full(queue_id: int, server: Server, jmsql_clean_url: str) -> int:
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        connection.execute(FILL.replace("%", "%%").replace("%%(", "%("), {"queue_id": queue_id})
+        connection.execute(FILL_DELAYED, {"queue_id": queue_id})
+    return queue_id
+
+
+def sequences(**options: str) -> list[list[int]]:
+    """What each task reads."""
+    reader = BatchReader(Options.read({"queue": "orders", "snapshotTimeout": "0", **options}), SCHEMA)
+    return [
+        list(chain.from_iterable(batch.column("sequence").to_pylist() for batch in reader.read(partition)))
+        for partition in reader.partitions()
+    ]
+
+
+@pytest.mark.parametrize("partitions", [2, 8, 30])
+def test_parts_have_as_many_messages_each_wherever_their_sequences_lie(full: int, partitions: int) -> None:
+    parts = sequences(partitions=str(partitions))
+    assert len(parts) == partitions
+    assert sorted(chain.from_iterable(parts)) == [1, *range(1000001, 1004001), *range(2000001, 2001000)]
+    assert max(map(len, parts)) <= 1.2 * COUNT / partitions
+
+
+def test_few_messages_are_divided_too(queue_id: int, server: Server, jmsql_factory: jmsql.ConnectionFactory) -> None:
+    assert sequences(partitions="4") == [[]]
+    with jmsql_factory.create_context() as context:
+        for priority in (0, 9, 4):
+            context.create_producer(priority=priority).send(jmsql.Queue("orders"), "a")
+    assert sorted(map(len, sequences(partitions="4"))) == [1, 1, 1]
+    assert list(map(len, sequences(partitions="2"))) in ([1, 2], [2, 1])
+
+
+def test_tasks_are_as_many_as_asked_for_or_more_where_one_would_have_too_much(
+    full: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(sequences(minPartitions="3")) == 3
+    monkeypatch.setattr("jmsql.spark.options._MOST_MESSAGES", 1000)
+    assert len(sequences(minPartitions="3")) == 5
+
+
+def test_samples_are_taken_by_keys_alone(full: int, jmsql_clean_url: str) -> None:
+    """Whatever PostgreSQL expects of tables that it has not analyzed."""
+    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+        [query] = [divide_queue(full, lambda _: 2).send(None)]
+        plan = PlannedStatement(connection, "samples", query.statement.encoded("jmsql").decode()).run(query.parameters)
+        assert {scan.kind for scan in plan.scans if scan.table.endswith("message")} == {"Index Only Scan"}
+        assert len(PsycopgRunner(connection, "jmsql").run(divide_queue(full, lambda _: 2))) == 2
