@@ -37,7 +37,7 @@ from benchmarks.machine import describe_machine
 from benchmarks.measurement import BenchmarkResult
 from benchmarks.report import table, write_json
 from benchmarks.setting import FULL, QUICK, Benchmark, Setting
-from benchmarks.spark import spark_history, spark_memory, spark_read, spark_write
+from benchmarks.spark import spark_history, spark_memory, spark_read, spark_stream, spark_write
 
 _BENCHMARKS: dict[str, Benchmark] = {
     "transacted-send": batches.transacted_send,
@@ -71,6 +71,7 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "spark-history": spark_history,
     "spark-write": spark_write,
     "spark-memory": spark_memory,
+    "spark-stream": spark_stream,
     "peers": peer_comparison.peers,
     "queues-sweep": queues.sweep,
     "queues-held-transaction": queues.held_transaction,

@@ -6,7 +6,7 @@ from benchmarks.measurement import BenchmarkResult
 from benchmarks.setting import Setting
 from jmsql.exceptions import ResourceAllocationException
 
-__all__ = ["spark_history", "spark_memory", "spark_read", "spark_write"]
+__all__ = ["spark_history", "spark_memory", "spark_read", "spark_stream", "spark_write"]
 
 
 def spark_read(setting: Setting) -> list[BenchmarkResult]:
@@ -34,6 +34,15 @@ def spark_write(setting: Setting) -> list[BenchmarkResult]:
     from benchmarks.spark.writing import write
 
     return write(setting)
+
+
+def spark_stream(setting: Setting) -> list[BenchmarkResult]:
+    """Stream 1,000,000 messages with Spark, beside reading them as a batch."""
+    if not _can_run(setting):
+        return []
+    from benchmarks.spark.streaming import stream
+
+    return stream(setting)
 
 
 def spark_memory(setting: Setting) -> list[BenchmarkResult]:

@@ -33,6 +33,7 @@ OPTIONS = (
     "endingOffsets",
     "maxMessagesPerTrigger",
     "maxBytesPerTrigger",
+    "claimConnections",
     "failOnDataLoss",
     "writeId",
     "writeIdDays",
@@ -53,7 +54,7 @@ class Use(Enum):
 
 
 _OF_READS = ("subscription", "clientId", "history", "selector", "columns", "bodySchema", "partitions", "minPartitions")
-_OF_STREAMS = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
+_OF_STREAMS = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "claimConnections", "failOnDataLoss")
 _USES = {
     **dict.fromkeys(_OF_READS, (Use.BATCH_READ, Use.HISTORY_READ, Use.STREAM_READ)),
     **dict.fromkeys(_OF_STREAMS, (Use.STREAM_READ,)),
@@ -115,6 +116,7 @@ class Options:
         ending_offsets: Where a batch read of the history ends.
         maximum_messages: The most messages in a micro-batch; None: all there are.
         maximum_bytes: The bytes from which on a micro-batch takes no more; None: any number.
+        claim_connections: How many connections of the driver claim and acknowledge a large micro-batch side by side.
         fail_on_data_loss: Whether a read fails when messages are gone that it has promised.
         write_id: What makes a batch write the same write when it is run again.
         write_days: For how many days the database knows that a write was done.
@@ -139,6 +141,7 @@ class Options:
     ending_offsets: str = "latest"
     maximum_messages: int | None = None
     maximum_bytes: int | None = None
+    claim_connections: int = 4
     fail_on_data_loss: bool = True
     write_id: str | None = None
     write_days: int = _WRITE_DAYS
@@ -177,6 +180,7 @@ class Options:
             ending_offsets=options.get("endingOffsets", "latest"),
             maximum_messages=_integer("maxMessagesPerTrigger", options, 1),
             maximum_bytes=_integer("maxBytesPerTrigger", options, 1),
+            claim_connections=_integer("claimConnections", options, 1) or 4,
             fail_on_data_loss=_boolean("failOnDataLoss", options, default=True),
             write_id=options.get("writeId"),
             write_days=_integer("writeIdDays", options, 1) or _WRITE_DAYS,

@@ -66,6 +66,8 @@ create table jmsql_internal.spark_batch (
     primary key (source_id, batch)
 );
 comment on table jmsql_internal.spark_batch is 'Messages that a streaming read has claimed and not acknowledged.';
+comment on column jmsql_internal.spark_batch.claim_id is
+    'The number of its claims, with which a driver claims them; they have the negative one when they are frozen.';
 comment on column jmsql_internal.spark_batch.frozen is
     'Whether a task may have read it: its claims then stay when the driver dies, until the query comes back.';
 
@@ -79,7 +81,7 @@ begin
     perform from jmsql_internal.spark_source s where s.source_id = source for update;
     update jmsql_internal.delivery d set claim_id = null, connection_id = null, claimed_at = null
     from jmsql_internal.spark_source s join jmsql_internal.spark_batch b using (source_id)
-    where s.source_id = source and d.queue_id = s.queue_id and d.claim_id = b.claim_id;
+    where s.source_id = source and d.queue_id = s.queue_id and d.claim_id in (b.claim_id, - b.claim_id);
     get diagnostics released = row_count;
     delete from jmsql_internal.spark_source s where s.source_id = source;
     delete from jmsql_internal.spark_cursor c where c.source_id = source;

@@ -22,6 +22,10 @@ returning epoch, queue_id, first_sequence, first_timestamp;
 -- name: lock_source
 select epoch, acknowledged from jmsql_internal.spark_source where source_id = %(source_id)s for update;
 
+-- name: share_source
+-- The next driver waits until the transaction has ended. So what it finds stays.
+select epoch from jmsql_internal.spark_source where source_id = %(source_id)s for share;
+
 -- name: subscription_is_durable
 select s.durable from jmsql_internal.subscription s where s.queue_id = %(queue_id)s;
 
@@ -32,16 +36,21 @@ select case when is_called then last_value else 0 end from jmsql_internal.messag
 select batch, claim_id from jmsql_internal.spark_batch
 where source_id = %(source_id)s and batch <= %(batch)s order by batch;
 
+-- name: of_part
+(d.inverse_priority, d.sequence) >= (%(first_priority)s::smallint, %(first_sequence)s::bigint)
+and (d.inverse_priority, d.sequence) <= (%(last_priority)s::smallint, %(last_sequence)s::bigint);
+
 -- name: keep_history
 select jmsql_internal.keep_history(array_agg(m.address), array_agg(d.delivery_count), 'acknowledged',
                                   %(connection_id)s::bigint)
 from jmsql_internal.delivery d cross join {message_of_d}
-where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s
+where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s and {of_part}
   and exists (select from jmsql_internal.queue q where q.queue_id = %(queue_id)s and q.history);
 
 -- name: acknowledge
 with acknowledged as (
-    delete from jmsql_internal.delivery d where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s
+    delete from jmsql_internal.delivery d
+    where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s and {of_part}
     returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count),
 deleted as (
     delete from jmsql_internal.message where ctid = any(array(
@@ -61,6 +70,26 @@ select min(batch) from jmsql_internal.spark_batch where source_id = %(source_id)
 -- name: new_claim
 select nextval('jmsql_internal.claim_sequence'::regclass);
 
+-- name: pieces
+-- The first messages of each priority from a bound on, in pieces of the same number, which are counted in the index.
+with recursive piece (inverse_priority, after, last, messages, number) as (
+    select b.inverse_priority, null::bigint, b.lowest - 1, 0::bigint, 0
+    from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
+    union all
+    select piece.inverse_priority, piece.last, next.last, next.messages, piece.number + 1
+    from piece cross join lateral (
+        select max(found.sequence) as last, count(*) as messages
+        from (select m.sequence from jmsql_internal.message m
+              where m.queue_id = %(queue_id)s and m.inverse_priority = piece.inverse_priority
+                and m.sequence between piece.last + 1 and %(last_sequence)s::bigint
+              order by m.queue_id, m.inverse_priority, m.sequence limit %(limit)s) as found) next
+    where piece.number < %(count)s and next.messages > 0)
+select inverse_priority, after + 1, last, messages from piece where number > 0 order by inverse_priority, last;
+
+-- name: release_claims
+update jmsql_internal.delivery d set claim_id = null, connection_id = null, claimed_at = null
+where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s;
+
 -- name: create_batch
 insert into jmsql_internal.spark_batch (source_id, batch, claim_id, messages, bytes)
 values (%(source_id)s, %(batch)s, %(claim_id)s, %(messages)s, %(bytes)s);
@@ -69,10 +98,11 @@ values (%(source_id)s, %(batch)s, %(claim_id)s, %(messages)s, %(bytes)s);
 select claim_id, messages, frozen from jmsql_internal.spark_batch where source_id = %(source_id)s and batch = %(batch)s;
 
 -- name: freeze_claims
--- No longer the driver's own: its death does not free them. The number is new, since maintenance may be about to
--- release, by the old one, what a dead driver had claimed.
-update jmsql_internal.delivery d set connection_id = null, claim_id = %(frozen_claim_id)s
-where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s;
+-- No longer the driver's own: its death does not free them. The number is another, since maintenance may be about to
+-- release, by the former one, what a dead driver had claimed; it follows from the former one, so that a driver that
+-- finds a batch half frozen finds its claims.
+update jmsql_internal.delivery d set connection_id = null, claim_id = - %(claim_id)s::bigint
+where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s and {of_part};
 
 -- name: freeze_batch
 update jmsql_internal.spark_batch set frozen = true, claim_id = %(claim_id)s, messages = %(messages)s
@@ -95,11 +125,12 @@ left join {delivery_of_m} on true
 where m.queue_id = %(queue_id)s and d.claim_id is null and {is_sent};
 
 -- name: read
--- The messages of a claim, from a key to another.
+-- The messages of a claim, from a key to another, in the order of delivery.
 select {columns}
 from (
     select m.*, d.delivery_count
-    from jmsql_internal.delivery d cross join {message_of_d}
-    where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s
-      and (d.inverse_priority, d.sequence) >= (%(first_priority)s::smallint, %(first_sequence)s::bigint)
-      and (d.inverse_priority, d.sequence) <= (%(last_priority)s::smallint, %(last_sequence)s::bigint)) m;
+    from (
+        select d.* from jmsql_internal.delivery d
+        where d.queue_id = %(queue_id)s and d.claim_id = %(claim_id)s and {of_part}
+        order by d.queue_id, d.inverse_priority, d.sequence) d
+    cross join {message_of_d}) m;

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self, TypeVar
+from itertools import accumulate, takewhile
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.selectors import Selector
@@ -15,6 +17,7 @@ from jmsql.store._sync.runner import Runner
 from jmsql.store.candidates import by_key
 from jmsql.store.counts import Counts
 from jmsql.store.dequeue import PRIORITIES, ScanBounds
+from jmsql.store.errors import is_connection_lost
 from jmsql.store.receive import claim_batch, has_groups
 from jmsql.store.statement import (
     Query,
@@ -26,7 +29,7 @@ from jmsql.store.statement import (
     in_transaction,
     nothing,
     optional_value,
-    row_count,
+    records,
     rows,
     value,
 )
@@ -36,6 +39,7 @@ __all__ = [
     "Backlog",
     "BatchLimits",
     "FrozenBatch",
+    "InParallel",
     "Part",
     "SparkStream",
     "Start",
@@ -46,10 +50,15 @@ __all__ = [
     "read_claim",
 ]
 
+logger = logging.getLogger("jmsql")
+
 T = TypeVar("T")
 
 _CHUNK = 10_000
 """The most messages that one statement claims."""
+
+_MOST_PIECES = 1000
+"""The most statements that claim a batch side by side."""
 
 _EVERYTHING = 2**63 - 1
 
@@ -92,6 +101,36 @@ class Part(NamedTuple):
     first: tuple[int, int]
     last: tuple[int, int]
 
+    def parameters(self) -> dict[str, object]:
+        """Return the parameters of the statement that reads it."""
+        return {"queue_id": self.queue_id, "claim_id": self.claim_id, **_range(self.first, self.last)}
+
+
+class _Piece(NamedTuple):
+    """So many messages of a priority, from a sequence to another."""
+
+    inverse_priority: int
+    first: int
+    last: int
+    messages: int
+
+
+class _Claimed(NamedTuple):
+    """What several connections have claimed for a batch: how much, and where it lies."""
+
+    batch: int
+    claim_id: int
+    messages: int
+    size: int
+    pieces: list[_Piece]
+
+
+class InParallel(Protocol):
+    """Runs steps side by side, each in a transaction on a connection of its own."""
+
+    def __call__(self, work: Sequence[Steps[T]], /) -> list[T]:
+        """Return what each has returned, when all have ended; raise what one has raised."""
+
 
 class FrozenBatch(NamedTuple):
     """A batch that stays as it is: its parts, and how many of its messages are gone all the same."""
@@ -112,6 +151,18 @@ def _first_row(result: Result) -> Sequence[Any]:
     return result.rows[0]
 
 
+def _range(first: tuple[int, int], last: tuple[int, int]) -> dict[str, object]:
+    """Return the parameters that choose the messages from a key to another."""
+    return {
+        "first_priority": first[0],
+        "first_sequence": first[1],
+        "last_priority": last[0],
+        "last_sequence": last[1],
+    }
+
+
+_ALL = _range((0, 0), (PRIORITIES, 0))
+
 _BY_KEY = {
     "message_of_d": by_key("jmsql_internal", "message", "m", "d"),
     "message_of_a": by_key("jmsql_internal", "message", "m", "a"),
@@ -119,23 +170,27 @@ _BY_KEY = {
 }
 
 _sql = SqlFile("queue_stream", "jmsql.spark")
+_OF_PART = {"of_part": _sql["of_part"]}
 _forget_unused = _sql.statement("forget_unused", "beginning a stream", nothing)
 _create_source = _sql.statement("create_source", "beginning a stream", value(str))
 _find_message = _sql.statement("find_message", "looking for the start of the stream", optional_value(int))
 _begin_epoch = _sql.statement("begin_epoch", "starting a stream", rows)
+_share_source = _sql.statement("share_source", "going on with a stream", rows)
 _lock_source = _sql.statement("lock_source", "going on with a stream", rows)
 _is_durable = _sql.statement("subscription_is_durable", "looking at the subscription", value(bool))
 _last_sequence = _sql.statement("last_sequence", "looking for the last message", value(int))
 _finished = _sql.statement("finished", "acknowledging a batch", rows)
-_keep_history = _sql.statement("keep_history", "acknowledging a batch", nothing, _BY_KEY)
-_acknowledge = _sql.statement("acknowledge", "acknowledging a batch", _first_row, _BY_KEY)
+_keep_history = _sql.statement("keep_history", "acknowledging a batch", nothing, {**_OF_PART, **_BY_KEY})
+_acknowledge = _sql.statement("acknowledge", "acknowledging a batch", _first_row, {**_OF_PART, **_BY_KEY})
 _forget_batch = _sql.statement("forget_batch", "acknowledging a batch", nothing)
 _set_acknowledged = _sql.statement("set_acknowledged", "acknowledging a batch", nothing)
 _next_batch: Statement[int | None] = _sql.statement("next_batch", "claiming a batch", first_value)
 _new_claim = _sql.statement("new_claim", "claiming a batch", value(int))
+_pieces = _sql.statement("pieces", "claiming a batch", records(_Piece._make))
+_release_claims = _sql.statement("release_claims", "claiming a batch", nothing)
 _create_batch = _sql.statement("create_batch", "claiming a batch", nothing)
 _find_batch = _sql.statement("find_batch", "freezing a batch", rows)
-_freeze_claims = _sql.statement("freeze_claims", "freezing a batch", row_count)
+_freeze_claims = _sql.statement("freeze_claims", "freezing a batch", nothing, _OF_PART)
 _freeze_batch = _sql.statement("freeze_batch", "freezing a batch", nothing)
 _parts = _sql.statement("parts", "dividing a batch", rows)
 _backlog = _sql.statement("backlog", "counting the backlog", lambda result: Backlog._make(result.rows[0]), _BY_KEY)
@@ -190,8 +245,15 @@ def read_claim(columns: Sequence[str]) -> Statement[list[tuple[Any, ...]]]:
         columns: Which columns.
     """
     return _sql.statement(
-        "read", "reading a batch", rows, {"columns": select_list(MESSAGE_EXPRESSIONS, columns), **_BY_KEY}
+        "read",
+        "reading a batch",
+        rows,
+        {"columns": select_list(MESSAGE_EXPRESSIONS, columns), **_OF_PART, **_BY_KEY},
     )
+
+
+def _of_piece(piece: _Piece) -> dict[str, object]:
+    return _range((piece.inverse_priority, piece.first), (piece.inverse_priority, piece.last))
 
 
 class SparkStream:
@@ -207,6 +269,7 @@ class SparkStream:
         epoch: Tells this driver from those before and after it.
         queue_id: The number of the queue.
         start: What the read began with.
+        in_parallel: Works on large batches; None: the runner alone does.
     """
 
     def __init__(
@@ -218,6 +281,7 @@ class SparkStream:
         epoch: int,
         queue_id: int,
         start: Start,
+        in_parallel: InParallel | None = None,
     ) -> None:
         self._runner = runner
         self._selector = selector
@@ -228,9 +292,19 @@ class SparkStream:
         self.queue_id = queue_id
         self._start = start
         self._acknowledged = Counts()
+        self._in_parallel = in_parallel
+        self._claimed: _Claimed | None = None
+        self._was_large = False
 
     @classmethod
-    def open(cls, runner: Runner, source_id: str, selector: Selector | None, count: Callable[[Counts], None]) -> Self:
+    def open(
+        cls,
+        runner: Runner,
+        source_id: str,
+        selector: Selector | None,
+        count: Callable[[Counts], None],
+        in_parallel: InParallel | None = None,
+    ) -> Self:
         """Take a read from the driver before, which can do nothing more.
 
         Args:
@@ -238,6 +312,7 @@ class SparkStream:
             source_id: The number of the read.
             selector: Which messages are wanted.
             count: Called with what was acknowledged, once that is committed.
+            in_parallel: Works on large batches; None: the runner alone does.
 
         Raises:
             InvalidDestinationException: The read is not known.
@@ -250,7 +325,8 @@ class SparkStream:
                 "checkpoint."
             )
         epoch, queue_id, first_sequence, first_timestamp = found[0]
-        return cls(runner, source_id, selector, count, epoch, queue_id, Start(first_sequence, first_timestamp))
+        start = Start(first_sequence, first_timestamp)
+        return cls(runner, source_id, selector, count, epoch, queue_id, start, in_parallel)
 
     def next_batch(self, after: int, limits: BatchLimits, connection_id: int, *, look_everywhere: bool) -> int:
         """Acknowledge the batches up to `after`, and return the next: one that is there, or a new one.
@@ -264,9 +340,15 @@ class SparkStream:
         Returns:
             The number of the next batch, or `after` if there is none.
         """
-        return self._counting(self._claim_next(after, limits, connection_id, look_everywhere=look_everywhere))
+        self._acknowledge_pieces(after, connection_id)
+        claimed = self._claim_pieces(after, limits, connection_id)
+        batch = self._counting(self._claim_next(after, limits, connection_id, claimed, look_everywhere=look_everywhere))
+        self._claimed = claimed
+        return batch
 
-    def _claim_next(self, after: int, limits: BatchLimits, connection_id: int, *, look_everywhere: bool) -> Steps[int]:
+    def _claim_next(
+        self, after: int, limits: BatchLimits, connection_id: int, claimed: _Claimed | None, *, look_everywhere: bool
+    ) -> Steps[int]:
         acknowledged = yield from self._lock()
         if after < acknowledged:
             raise IllegalStateException(
@@ -277,8 +359,12 @@ class SparkStream:
         existing = yield from _next_batch.bind(self._at(after))
         if existing is not None:
             return existing
-        claim_id = yield from _new_claim.bind()
-        messages, size = yield from self._fill(claim_id, limits, connection_id, look_everywhere=look_everywhere)
+        if claimed is None:
+            claim_id = yield from _new_claim.bind()
+            messages, size = yield from self._fill(claim_id, limits, connection_id, look_everywhere=look_everywhere)
+        else:
+            _, claim_id, messages, size, _ = claimed
+        self._was_large = messages >= 2 * _CHUNK
         if not messages:
             return after
         yield from _create_batch.bind(self._at(after + 1), claim_id=claim_id, messages=messages, bytes=size)
@@ -294,6 +380,8 @@ class SparkStream:
         Returns:
             Its parts; None if it is not known.
         """
+        if (claimed := self._claimed) is not None and claimed.batch == batch:
+            self._work_beside([self._freeze_piece(claimed.claim_id, piece) for piece in claimed.pieces])
         return self._runner.run(in_transaction(self._freeze(batch, count_parts)))
 
     def _freeze(self, batch: int, count_parts: Callable[[int], int]) -> Steps[FrozenBatch | None]:
@@ -303,10 +391,12 @@ class SparkStream:
             return None
         claim_id, messages, frozen = found[0]
         if not frozen:  # the claims are taken from the driver
-            former, claim_id = claim_id, (yield from _new_claim.bind())
-            messages = yield from _freeze_claims.bind(queue_id=self.queue_id, claim_id=former, frozen_claim_id=claim_id)
-            yield from _freeze_batch.bind(self._at(batch), claim_id=claim_id, messages=messages)
+            yield from _freeze_claims.bind(_ALL, queue_id=self.queue_id, claim_id=claim_id)
+            claim_id = -claim_id
         parts = yield from _parts.bind(queue_id=self.queue_id, claim_id=claim_id, partitions=count_parts(messages))
+        if not frozen:
+            messages = sum(row[0] for row in parts)
+            yield from _freeze_batch.bind(self._at(batch), claim_id=claim_id, messages=messages)
         return FrozenBatch(
             [
                 Part(self.queue_id, claim_id, count, (first[0], first[1]), (last[0], last[1]))
@@ -317,6 +407,7 @@ class SparkStream:
 
     def acknowledge(self, batch: int, connection_id: int) -> None:
         """Remove the messages of a batch and of those before it, which the history says of a connection."""
+        self._acknowledge_pieces(batch, connection_id)
         self._counting(self._acknowledge_locked(batch, connection_id))
 
     def backlog(self) -> Backlog:
@@ -346,13 +437,114 @@ class SparkStream:
     def _acknowledge(self, batch: int, connection_id: int) -> Steps[None]:
         finished = yield from _finished.bind(self._at(batch))
         for number, claim_id in finished:
-            claim = {"queue_id": self.queue_id, "claim_id": claim_id}
-            yield from _keep_history.bind(claim, connection_id=connection_id)
-            messages, redelivered = yield from _acknowledge.bind(claim)
-            self._acknowledged = self._acknowledged.plus(Counts(acknowledged=messages, redelivered=redelivered))
+            acknowledged = yield from self._remove(claim_id, _ALL, connection_id)
+            self._acknowledged = self._acknowledged.plus(acknowledged)
             yield from _forget_batch.bind(self._at(number))
         if finished:
             yield from _set_acknowledged.bind(self._at(batch))
+
+    def _remove(self, claim_id: int, part: dict[str, object], connection_id: int) -> Steps[Counts]:
+        claim = {"queue_id": self.queue_id, "claim_id": claim_id, **part}
+        yield from _keep_history.bind(claim, connection_id=connection_id)
+        messages, redelivered = yield from _acknowledge.bind(claim)
+        return Counts(acknowledged=messages, redelivered=redelivered)
+
+    # In parallel: each transaction shares the source's row, and so makes the next driver wait until it has ended.
+
+    def _claim_pieces(self, after: int, limits: BatchLimits, connection_id: int) -> _Claimed | None:
+        """Claim a batch by several connections; None if one is to claim it: it may be small, or is not simple."""
+        if self._in_parallel is None or self._selector is not None or limits.size < _EVERYTHING or not self._was_large:
+            return None
+        sweeps, started = self._bounds.sweep_due(idle=False), time.monotonic()
+        lowest = [0] * PRIORITIES if sweeps else self._bounds.lowest
+        claim_id, pieces = self._counting(self._plan_pieces(after, limits, connection_id, lowest))
+        if len(pieces) < 2:
+            return None
+        found = None
+        try:
+            found = self._work_beside([self._claim_piece(claim_id, piece, connection_id) for piece in pieces])
+        finally:
+            if found is None:
+                self._runner.run(_release_claims.bind(queue_id=self.queue_id, claim_id=claim_id))
+        if found is None:
+            return None
+        claimed = [row for each in found for row in each]
+        self._bounds.passed((row[0], row[3]) for row in claimed)
+        if sweeps:
+            self._bounds.swept(time.monotonic() - started)
+        messages, size = (sum(row[column] for row in claimed) for column in (1, 2))
+        return _Claimed(after + 1, claim_id, messages, size, pieces) if messages else None
+
+    def _plan_pieces(
+        self, after: int, limits: BatchLimits, connection_id: int, lowest: Sequence[int]
+    ) -> Steps[tuple[int, list[_Piece]]]:
+        """Divide what is to be claimed. What is done before it is to go first: a sweep would find it."""
+        acknowledged = yield from self._lock()
+        existing = yield from _next_batch.bind(self._at(after))
+        if after < acknowledged or existing is not None or (yield from has_groups(self.queue_id)):
+            return 0, []
+        yield from self._acknowledge(after, connection_id)
+        found = yield from _pieces.bind(
+            queue_id=self.queue_id,
+            lowest=lowest,
+            last_sequence=limits.last_sequence,
+            limit=_CHUNK,
+            count=min(limits.messages // _CHUNK, _MOST_PIECES),
+        )
+        ends = accumulate(piece.messages for piece in found)
+        most = min(limits.messages, _MOST_PIECES * _CHUNK)
+        pieces = [piece for piece, _ in takewhile(lambda each: each[1] <= most, zip(found, ends, strict=True))]
+        return (yield from _new_claim.bind()), pieces
+
+    def _claim_piece(self, claim_id: int, piece: _Piece, connection_id: int) -> Steps[list[tuple[Any, ...]]]:
+        yield from self._share()
+        lowest = [_EVERYTHING] * PRIORITIES
+        lowest[piece.inverse_priority] = piece.first
+        return (
+            yield from claim_batch(None).bind(
+                _NO_PLACES,
+                queue_id=self.queue_id,
+                lowest=lowest,
+                limit=piece.messages,
+                first_sequence=self._start.sequence,
+                last_sequence=piece.last,
+                first_timestamp=self._start.timestamp,
+                claim_id=claim_id,
+                connection_id=connection_id,
+            )
+        )
+
+    def _freeze_piece(self, claim_id: int, piece: _Piece) -> Steps[None]:
+        yield from self._share()
+        yield from _freeze_claims.bind(_of_piece(piece), queue_id=self.queue_id, claim_id=claim_id)
+
+    def _acknowledge_pieces(self, batch: int, connection_id: int) -> None:
+        """Remove the messages of a batch that several connections have claimed; what is left is for one."""
+        claimed = self._claimed
+        if claimed is None or claimed.batch > batch:
+            return
+        self._claimed = None
+        work = [self._acknowledge_piece(-claimed.claim_id, piece, connection_id) for piece in claimed.pieces]
+        for counts in self._work_beside(work) or ():
+            self._count(counts)
+
+    def _acknowledge_piece(self, claim_id: int, piece: _Piece, connection_id: int) -> Steps[Counts]:
+        yield from self._share()
+        return (yield from self._remove(claim_id, _of_piece(piece), connection_id))
+
+    def _work_beside(self, work: Sequence[Steps[T]]) -> list[T] | None:
+        """Work on several connections; None if one was lost, and some of the work is not done."""
+        assert self._in_parallel is not None
+        try:
+            return self._in_parallel(work)
+        except JMSException as error:
+            if not is_connection_lost(error):
+                raise
+            logger.warning("A connection was lost that worked beside the stream's own, which does the rest: %s", error)
+            return None
+
+    def _share(self) -> Steps[None]:
+        check_epoch((yield from _share_source.bind(self._source)), self._epoch)
 
     def _fill(
         self, claim_id: int, limits: BatchLimits, connection_id: int, *, look_everywhere: bool

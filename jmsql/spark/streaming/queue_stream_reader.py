@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 import psycopg
 import pyarrow as pa
@@ -31,7 +33,7 @@ from jmsql.spark.streaming.queue_stream import (
     read_claim,
 )
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader
-from jmsql.store._sync.runner import PsycopgRunner
+from jmsql.store._sync.runner import PsycopgRunner, Runner
 from jmsql.store.consumers import Consumption
 from jmsql.store.control import ControlConnection
 from jmsql.store.counters import DestinationCounters
@@ -46,6 +48,8 @@ from jmsql.timings import Timings
 __all__ = ["StreamReader"]
 
 logger = logging.getLogger("jmsql")
+
+T = TypeVar("T")
 
 _POLL = 1.0
 """Seconds after which an empty queue is looked at again, though nothing was heard of it."""
@@ -64,6 +68,47 @@ class BatchPartition(InputPartition):
     messages: int
 
 
+class _Beside:
+    """Connections that work on large batches beside the driver's own, which are opened when the first one comes.
+
+    Args:
+        options: The options of the read.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._connections: list[psycopg.Connection[Any]] = []
+
+    def __call__(self, work: Sequence[Steps[T]], /) -> list[T]:
+        """Run steps side by side, each in a transaction."""
+        options = self._options
+        while len(self._connections) < options.claim_connections:
+            self._connections.append(options.database.open("claiming", autocommit=True))
+        free: SimpleQueue[Runner] = SimpleQueue()
+        for connection in self._connections:
+            free.put(PsycopgRunner(connection, options.schema))
+
+        def run(steps: Steps[T]) -> T:
+            runner = free.get()
+            try:
+                return runner.run(in_transaction(steps))
+            finally:
+                free.put(runner)
+
+        try:
+            with ThreadPoolExecutor(options.claim_connections, "jmsql-claiming") as threads:
+                return list(threads.map(run, work))
+        except BaseException:
+            self.close()  # one may be lost, or in a transaction that has failed
+            raise
+
+    def close(self) -> None:
+        """Close the connections."""
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
+
 class _Driver:
     """What a stream keeps in the driver while it runs: its connections, and the read that it holds.
 
@@ -80,6 +125,7 @@ class _Driver:
         self._news.set()
         self._next_look = 0.0
         self._consumptions: dict[Consumption, int] = {}
+        self._beside = _Beside(options)
         self.connection: psycopg.Connection[Any] | None = None
 
     def open(self) -> None:
@@ -101,6 +147,7 @@ class _Driver:
                 self.source_id,
                 options.selector,
                 lambda counts: counters.count(self.stream.queue_id, source, counts),
+                None if options.claim_connections == 1 else self._beside,
             )
         except BaseException:
             self.close()
@@ -133,6 +180,7 @@ class _Driver:
 
     def close(self) -> None:
         self.control.close()
+        self._beside.close()
         if self.connection is not None:
             self.connection.close()
 
@@ -253,15 +301,7 @@ class StreamReader(ReconnectingReader[_Driver]):
                 inlined(
                     connection,
                     options.schema,
-                    read.bind(
-                        queue_id=part.queue_id,
-                        claim_id=part.claim_id,
-                        destination=destination,
-                        first_priority=part.first[0],
-                        first_sequence=part.first[1],
-                        last_priority=part.last[0],
-                        last_sequence=part.last[1],
-                    ),
+                    read.bind(part.parameters(), destination=destination),
                 ),
                 part.messages,
             )

@@ -36,6 +36,8 @@ class Replicated(NamedTuple):
     def wait(self) -> None:
         """Return when the standby has what the primary has."""
         with psycopg.connect(self.primary) as primary, psycopg.connect(self.standby, autocommit=True) as standby:
+            primary.execute("select pg_current_xact_id()")
+            primary.commit()  # which also writes what was committed without waiting for that
             position = primary.execute("select pg_current_wal_lsn()").fetchone()
             passed = "select pg_last_wal_replay_lsn() >= %s"
             wait_for(lambda: standby.execute(passed, position).fetchone() == (True,), timeout=30)

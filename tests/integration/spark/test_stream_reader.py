@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import jmsql
 from jmsql.spark.options import Options
+from jmsql.spark.streaming.queue_stream import SparkStream
 from jmsql.spark.streaming.queue_stream_reader import StreamReader
 from jmsql.store.receive import claim_batch
 from jmsql.testing import wait_for
@@ -222,6 +224,112 @@ def test_limits_of_a_batch(
             found.append(len(read(reader, offset, latest)))
             offset = latest
         assert found == sizes
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some messages are many: several connections claim a batch after one that has as many."""
+    monkeypatch.setattr("jmsql.spark.streaming.queue_stream._CHUNK", 4)
+
+
+CLAIMING = "jmsql-spark-claiming"
+WIDE = {"maxMessagesPerTrigger": "20", "partitions": "2", "claimConnections": "3"}
+
+
+def test_large_batches_are_claimed_by_several_connections(
+    context: jmsql.JMSContext, server: Server, small_pieces: None, url: str
+) -> None:
+    server.rows("update jmsql_internal.queue set history = true")
+    for priority in (9, 4):
+        for number in range(30):
+            context.create_producer(priority=priority).send(jmsql.Queue("orders"), f"{9 - priority} {number:02}")
+    context.commit()
+    ((claimed,),) = server.rows("select sequence from jmsql_internal.message order by sequence offset 25 limit 1")
+    with driver(**WIDE) as reader, psycopg.connect(url) as other:
+        other.execute("select from jmsql_internal.message where sequence = %s for update", (claimed,))
+        offsets = [reader.initialOffset()]
+        found = []
+        while (latest := reader.latestOffset(offsets[-1], reader.getDefaultReadLimit())) != offsets[-1]:
+            found.append(sorted(read(reader, offsets[-1], latest)))
+            assert sorted(read(reader, offsets[-1], latest)) == found[-1]
+            offsets.append(latest)
+        assert server.connections(CLAIMING) == 3
+        assert left(server) == (1, 0, 0)
+    bodies = [body for each in found for body in each]
+    assert sorted(bodies) == [
+        f"{place} {number:02}" for place in (0, 5) for number in range(30) if (place, number) != (0, 25)
+    ]
+    assert found[0] == bodies[:20] == sorted(bodies)[:20]
+    assert found[1][:9] == sorted(bodies)[20:29]
+    assert server.rows("select count(*), count(distinct client_id) from jmsql.history") == [(59, 1)]
+
+
+@pytest.mark.parametrize("step", ["claimed", "frozen", "acknowledged"])
+def test_driver_that_dies_while_several_connections_work_leaves_a_whole_batch(
+    context: jmsql.JMSContext,
+    server: Server,
+    small_pieces: None,
+    step: str,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
+) -> None:
+    send(context, *(f"{number:02}" for number in range(60)))
+    with driver(**WIDE) as reader:
+        start = reader.initialOffset()
+        first = reader.latestOffset(start, ReadMaxRows(20))
+        taken = read(reader, start, first)
+        second = first
+        if step == "claimed":
+            break_after(monkeypatch, "_claim_piece")
+            with pytest.raises(RuntimeError, match="the driver breaks"):
+                reader.latestOffset(first, ReadMaxRows(20))
+            assert left(server) == (40, 0, 0)
+        else:
+            second = reader.latestOffset(first, ReadMaxRows(20))
+            break_after(monkeypatch, "_freeze_piece" if step == "frozen" else "_acknowledge_piece")
+            if step == "acknowledged":
+                taken += read(reader, first, second)
+            with pytest.raises(RuntimeError, match="the driver breaks"):
+                reader.partitions(first, second) if step == "frozen" else reader.commit(second)
+    monkeypatch.undo()
+    monkeypatch.setenv("JMSQL_URL", url)
+    with driver(**WIDE) as reader:
+        if step == "frozen":
+            taken += read(reader, first, second)  # or what is left of it, as of any client that dies
+            assert reader.latestOffset(first, ALL) == second
+        last = reader.latestOffset(second, ALL)
+        taken += read(reader, second, last)
+        reader.commit(last)
+    assert sorted(taken) == [f"{number:02}" for number in range(60)]
+    assert left(server) == (0, 0, 0)
+
+
+def break_after(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let the second and all later pieces of a batch fail."""
+    work = getattr(SparkStream, name)
+    pieces = itertools.count()
+
+    def break_down(*arguments: Any) -> Any:
+        if next(pieces):
+            raise RuntimeError("the driver breaks")
+        return (yield from work(*arguments))
+
+    monkeypatch.setattr(SparkStream, name, break_down)
+
+
+def test_connections_that_claim_are_made_again_and_later_drivers_stop_them(
+    context: jmsql.JMSContext, server: Server, small_pieces: None
+) -> None:
+    send(context, *(f"{number:02}" for number in range(60)))
+    with driver(**WIDE) as reader, driver(**WIDE) as later:
+        start = reader.initialOffset()
+        first = reader.latestOffset(start, ReadMaxRows(20))
+        second = reader.latestOffset(first, ReadMaxRows(20))
+        assert server.terminate(CLAIMING) == 3
+        assert read(reader, first, second) == [f"{number:02}" for number in range(20, 40)]
+        assert later.latestOffset(second, ReadMaxRows(10))["batch"] == 3
+        with pytest.raises(jmsql.IllegalStateException, match="Another driver has taken over"):
+            reader.latestOffset(second, ALL)
 
 
 def test_available_now_leaves_what_is_sent_later(context: jmsql.JMSContext, server: Server) -> None:
