@@ -15,6 +15,7 @@ import select
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -105,6 +106,7 @@ class ControlConnection:
         self.wake_ups = WakeUps()
         """Who of the client waits for news of which queue."""
         self._attentive_until = 0.0
+        self._heard: deque[str] = deque()
         self._lock = threading.Lock()
         self._handlers: dict[int, set[NotificationHandler]] = {}
         self._announced: set[Notification] = set()
@@ -358,12 +360,13 @@ class ControlConnection:
         control = PsycopgRunner(self._connection, self.schema)
         maintenance = Maintenance(self._timings, pooled=self._pooled)
         self._queues_with_history.changed()
+        self._heard.clear()
+        # Those that come with the answer to a statement.
+        self._connection.add_notify_handler(lambda received: self._heard.append(received.payload))
         while not self._closed:
             self._attentive_until = time.monotonic() + self._timings.maintenance_interval + _ATTENTION
             self._notify(control, maintenance)
-            for received in self._connection.notifies(timeout=0):
-                if (notification := Notification.parse(received.payload)) is not None:
-                    self._heed(notification, maintenance)
+            self._hear(maintenance)
             released, moved = self._do_maintenance(control, maintenance)
             self.returned(released)
             self.sent(moved)
@@ -375,8 +378,35 @@ class ControlConnection:
                 timeout = min(timeout, extension)
             if self._announced:
                 timeout = min(timeout, self._next_notification - time.monotonic())
-            select.select([self._connection.fileno(), self._wake_receiver.fileno()], [], [], max(timeout, 0.0))
-            self._drain_wakes()
+            self._wait(timeout, maintenance)
+
+    def _wait(self, timeout: float, maintenance: Maintenance) -> None:
+        """Wait until there is something to do, and meanwhile wake those whom notifications concern.
+
+        They run once this thread waits again, so it does nothing else first.
+        """
+        deadline = time.monotonic() + timeout
+        server, client = self._connection.fileno(), self._wake_receiver.fileno()
+        is_due = False
+        while not is_due:
+            ready, _, _ = select.select([server, client], [], [], max(deadline - time.monotonic(), 0.0))
+            is_due = ready != [server] or self._hear(maintenance) or time.monotonic() >= deadline
+        self._drain_wakes()
+
+    def _hear(self, maintenance: Maintenance) -> bool:
+        """Wake those whom notifications concern that have come; return whether there is something to do besides."""
+        # Not by psycopg's generator: its wait takes several times as long, and somebody waits for this.
+        with self._connection.lock:
+            pgconn = self._connection.pgconn
+            pgconn.consume_input()
+            while (received := pgconn.notifies()) is not None:
+                self._heard.append(received.extra.decode(errors="replace"))
+        is_due = False
+        while self._heard:
+            notification = Notification.parse(self._heard.popleft())
+            if notification is not None:
+                is_due |= self._heed(notification, maintenance)
+        return is_due
 
     def _do_maintenance(self, control: Runner, maintenance: Maintenance) -> tuple[list[MessageKey], list[int]]:
         """Write what is due; return the messages that were released, and the queues of those that have become due.
@@ -414,8 +444,8 @@ class ControlConnection:
                 self.wake_ups.wake(queue_id)
         return released
 
-    def _heed(self, notification: Notification, maintenance: Maintenance) -> None:
-        """Wake whom a notification concerns."""
+    def _heed(self, notification: Notification, maintenance: Maintenance) -> bool:
+        """Wake whom a notification concerns; return whether there is something to do besides."""
         if notification.channel == DELAYED_CHANNEL:
             maintenance.message_delayed()
         with self._lock:
@@ -426,6 +456,7 @@ class ControlConnection:
         if has_changed:
             self._queues_with_history.changed()
         self.wake_ups.wake(notification.channel, everyone=has_changed)
+        return has_changed or notification.channel == DELAYED_CHANNEL
 
     def _notify(self, control: Runner, maintenance: Maintenance | None = None) -> None:
         now = time.monotonic()

@@ -70,7 +70,7 @@ _cursors_before = _sql.statement("cursors_before", _LOOKING, column)
 _note_loss = _sql.statement("note_loss", _PRUNING, nothing)
 _partitions_to_drop = _sql.statement("partitions_to_drop", _PRUNING, rows)
 _limit_patience = _sql.statement("limit_patience", _PRUNING, nothing)
-_unlimited_patience = _sql.statement("unlimited_patience", _PRUNING, nothing)
+_patience: Statement[str] = _sql.statement("patience", _PRUNING, first_value)
 
 
 def _of_partition(name: str, partition: str, decode: Callable[[Result], T]) -> Statement[T]:
@@ -218,11 +218,12 @@ class HistoryPartitions:
 
     def _with_patience(self, work: Steps[None]) -> Steps[None]:
         """Limit how long statements, which commit each, wait for locks."""
+        before = yield from _patience.bind()
         yield from _limit_patience.bind(timeout=self._patience, local=False)
         try:
             yield from work
         finally:
-            yield from _unlimited_patience.bind()
+            yield from _limit_patience.bind(timeout=before, local=False)
 
 
 def _detach_and_drop(partition: str) -> Steps[None]:

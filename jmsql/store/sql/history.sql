@@ -64,8 +64,9 @@ where c.relnamespace = (
 -- name: limit_patience
 select set_config('lock_timeout', %(timeout)s, %(local)s::boolean);
 
--- name: unlimited_patience
-reset lock_timeout;
+-- name: patience
+-- That of a control connection is not the server's default.
+select current_setting('lock_timeout');
 
 -- name: count
 select count(*) from jmsql_internal.message_history m where {chosen};
