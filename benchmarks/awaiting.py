@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
+import asyncpg
 import psycopg
 from psycopg.rows import dict_row
 
@@ -26,7 +29,7 @@ from jmsql.domains import QueueRequestor as ThreadQueueRequestor
 __all__ = ["awaited_receive", "awaited_requests", "awaited_send", "waiting_consumers"]
 
 _BATCH = 100
-_TARGET = at_least(0.8)
+_TARGETS = {"threads": at_least(0.8), "psycopg, async": None, "asyncpg": None}
 _WAITING = 1000
 _REQUESTS = 200
 _IDLE_SECONDS = 10.0
@@ -39,9 +42,10 @@ def awaited_send(setting: Setting) -> list[BenchmarkResult]:
         Contender("asyncio", partial(_send, database, "asyncio")),
         Contender("threads", partial(provider.send_in_transactions, database, "threads", _BATCH)),
         Contender("psycopg, async", partial(_send_by_psycopg, database, "floor")),
+        Contender("asyncpg", partial(_send_by_asyncpg, database, "asyncpg")),
     ]
     samples = setting.measure(contenders, setting.effort.messages)
-    return compare("awaited-send", samples, "asyncio", {"threads": _TARGET, "psycopg, async": None})
+    return compare("awaited-send", samples, "asyncio", _TARGETS)
 
 
 def awaited_receive(setting: Setting) -> list[BenchmarkResult]:
@@ -55,9 +59,10 @@ def awaited_receive(setting: Setting) -> list[BenchmarkResult]:
             partial(database.fill, "threads"),
         ),
         Contender("psycopg, async", partial(_receive_by_psycopg, database, "floor"), partial(database.fill, "floor")),
+        Contender("asyncpg", partial(_receive_by_asyncpg, database, "asyncpg"), partial(database.fill, "asyncpg")),
     ]
     samples = setting.measure(contenders, setting.effort.messages)
-    return compare("awaited-receive", samples, "asyncio", {"threads": _TARGET, "psycopg, async": None})
+    return compare("awaited-receive", samples, "asyncio", _TARGETS)
 
 
 def waiting_consumers(setting: Setting) -> list[BenchmarkResult]:
@@ -206,6 +211,58 @@ def _receive_by_psycopg(database: BenchmarkDatabase, queue: str) -> Iterator[Wor
 
     with _by_psycopg(database, work) as run:
         yield run
+
+
+@contextmanager
+def _by_asyncpg(
+    database: BenchmarkDatabase, work: Callable[[asyncpg.Connection[asyncpg.Record], int], Awaitable[None]]
+) -> Iterator[Work]:
+    with asyncio.Runner() as runner:
+
+        async def connect() -> asyncpg.Connection[asyncpg.Record]:
+            return await asyncpg.connect(database.url)
+
+        connection = runner.run(connect())
+
+        async def run(count: int) -> None:
+            for _ in range(count // _BATCH):
+                async with connection.transaction():
+                    await work(connection, _BATCH)
+
+        yield lambda count: runner.run(run(count))
+        runner.run(connection.close())
+
+
+@contextmanager
+def _send_by_asyncpg(database: BenchmarkDatabase, queue: str) -> Iterator[Work]:
+    queue_id = database.queue_id(queue)
+
+    async def work(connection: asyncpg.Connection[asyncpg.Record], count: int) -> None:
+        statement, parameters = floor.insert(queue_id, count)
+        await connection.execute(_numbered(statement), *parameters)
+
+    with _by_asyncpg(database, work) as run:
+        yield run
+
+
+@contextmanager
+def _receive_by_asyncpg(database: BenchmarkDatabase, queue: str) -> Iterator[Work]:
+    queue_id, bounds = database.queue_id(queue), floor.Bounds()
+
+    async def work(connection: asyncpg.Connection[asyncpg.Record], count: int) -> None:
+        statement, parameters = floor.dequeue(queue_id, bounds, count)
+        bounds.passed([dict(row) for row in await connection.fetch(_numbered(statement), *parameters.values())])
+
+    with _by_asyncpg(database, work) as run:
+        yield run
+
+
+@cache
+def _numbered(statement: str) -> str:
+    """Return a statement of psycopg's with the placeholders of asyncpg's."""
+    names: dict[str, int] = {"queue_id": 1, "lowest": 2, "limit": 3}
+    positions = itertools.count(1)
+    return re.sub(r"%(?:\((\w+)\))?s", lambda found: f"${names[found[1]] if found[1] else next(positions)}", statement)
 
 
 @contextmanager

@@ -62,6 +62,11 @@ class BenchmarkDatabase:
         assert row is not None
         return int(row[0])
 
+    def server_processes(self) -> list[int]:
+        """Return the numbers of the server's processes that work for clients in the database."""
+        rows = self._connection.execute("select pid from pg_stat_activity where datname = current_database()")
+        return [int(row[0]) for row in rows]
+
     def connect(self, *, autocommit: bool) -> psycopg.Connection[Any]:
         """Open a bare connection."""
         return psycopg.connect(self.url, autocommit=autocommit)
@@ -101,6 +106,12 @@ class BenchmarkDatabase:
         row = self._connection.execute(f"select count(*) from {table}".encode()).fetchone()
         assert row is not None
         return int(row[0])
+
+    def size(self, table: str) -> tuple[int, int]:
+        """Return how large a table is, and how large its indexes are together, in bytes."""
+        row = self._connection.execute("select pg_table_size(%(table)s), pg_indexes_size(%(table)s)", {"table": table})
+        table_size, indexes_size = row.fetchone() or (0, 0)
+        return int(table_size), int(indexes_size)
 
     def setting(self, name: str) -> str:
         """Return one of the server's settings."""

@@ -1,20 +1,24 @@
-"""What makes queues in a database slow: long queues, old snapshots, messages that a selector passes over."""
+"""What makes queues in a database slow: long queues, old snapshots, what a selector passes over, and time."""
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 import psycopg
 
 from benchmarks import floor, provider
-from benchmarks.database import database_on
+from benchmarks.database import BenchmarkDatabase, database_on
 from benchmarks.measurement import BenchmarkResult, Contender, at_least, compare
 from benchmarks.setting import Setting
+from jmsql.admin import Administration
 
-__all__ = ["backlog", "pinned_snapshot", "selector"]
+__all__ = ["backlog", "long_run", "pinned_snapshot", "selector"]
 
 _BATCH = 100
 _SHORT = 1000
+_TENTHS = 10
+_MEBIBYTE = 1024 * 1024
 
 
 def backlog(setting: Setting) -> list[BenchmarkResult]:
@@ -32,6 +36,50 @@ def backlog(setting: Setting) -> list[BenchmarkResult]:
     ]
     samples = setting.measure(contenders, _SHORT)
     return compare("backlog", samples, "long", {"short": at_least(0.8)})
+
+
+def long_run(setting: Setting) -> list[BenchmarkResult]:
+    """1,000,000 messages through one queue, with history and without: the last tenth beside the first."""
+    results = []
+    for history in (False, True):
+        name = "long-run with history" if history else "long-run"
+        # A database each: what is vacuumed in one would otherwise count for both.
+        with database_on(setting.database.url) as database:
+            with Administration(database.url) as administration:
+                administration.create_queue(name, history=history)
+            rates, pages = _pass_through(setting, database, name)
+        results += [
+            BenchmarkResult(name, "last tenth", "first tenth", "messages/s", rates[-1:], rates[:1], at_least(0.9))
+        ]
+        for relation, sizes in pages.items():
+            line = f"{name}, {relation}"
+            results.append(BenchmarkResult(line, "last tenth", "second tenth", "MiB", sizes[-1:], sizes[1:2]))
+            setting.tell(f"{line}: {' '.join(f'{size:.1f}' for size in sizes)} MiB")
+    return results
+
+
+def _pass_through(
+    setting: Setting, database: BenchmarkDatabase, queue: str
+) -> tuple[list[float], dict[str, list[float]]]:
+    """Send and receive by turns; return the rate of each tenth, and how large what it uses is at its end, in MiB."""
+    rates: list[float] = []
+    sizes: dict[str, list[float]] = {"table": [], "indexes": []}
+    turns = setting.effort.backlog // (_TENTHS * _SHORT)
+    with (
+        provider.send_in_transactions(database, queue, _BATCH) as send,
+        provider.receive_in_transactions(database, queue, _BATCH) as receive,
+    ):
+        for tenth in range(_TENTHS):
+            started = time.perf_counter()
+            for _ in range(turns):
+                send(_SHORT)
+                receive(_SHORT)
+            rates.append(turns * _SHORT / (time.perf_counter() - started))
+            table, indexes = database.size("jmsql_internal.message")
+            sizes["table"].append(table / _MEBIBYTE)
+            sizes["indexes"].append(indexes / _MEBIBYTE)
+            setting.tell(f"{queue}: tenth {tenth + 1} of {_TENTHS}, {rates[-1]:,.0f} messages/s")
+    return rates, sizes
 
 
 def pinned_snapshot(setting: Setting) -> list[BenchmarkResult]:

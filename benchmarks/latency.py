@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import random
 import statistics
@@ -29,17 +30,24 @@ Send = Callable[[], None]
 
 
 def idle_latency(setting: Setting) -> list[BenchmarkResult]:
-    """Time from send to receive in another process, on an idle system."""
-    samples: dict[str, list[float]] = {"jmsql": [], "floor": []}
+    """Time from send to receive in another process, in a thread or an event loop, on an idle system."""
+    samples: dict[str, list[float]] = {"jmsql": [], "asyncio": [], "floor": []}
     with (
         _receiving(_receive_by_provider, setting.database) as jmsql_times,
+        _receiving(_receive_by_asyncio, setting.database) as asyncio_times,
         _receiving(_receive_by_floor, setting.database) as floor_times,
-        _provider_sender(setting.database) as send_by_provider,
+        _provider_sender(setting.database, "jmsql") as send_by_provider,
+        _provider_sender(setting.database, "asyncio") as send_to_asyncio,
         _floor_sender(setting.database) as send_by_floor,
     ):
-        turns = [("jmsql", send_by_provider, jmsql_times), ("floor", send_by_floor, floor_times)]
+        turns = [
+            ("jmsql", send_by_provider, jmsql_times),
+            ("asyncio", send_to_asyncio, asyncio_times),
+            ("floor", send_by_floor, floor_times),
+        ]
         for number in range(setting.effort.latencies):
-            for name, send, times in turns if number % 2 else reversed(turns):
+            place = number % len(turns)
+            for name, send, times in [*turns[place:], *turns[:place]]:
                 time.sleep(_PAUSE * random.uniform(0.5, 1.5))
                 started = time.monotonic()
                 send()
@@ -47,19 +55,28 @@ def idle_latency(setting: Setting) -> list[BenchmarkResult]:
             if number % 50 == 0:
                 setting.tell(f"{number} messages of {setting.effort.latencies}")
     return [
-        _percentile("idle-latency p50", 50, samples, at_most(1.3)),
-        _percentile("idle-latency p99", 99, samples, at_most(2.0)),
+        _percentile("idle-latency p50", 50, samples, "jmsql", "floor", at_most(1.1)),
+        _percentile("idle-latency p99", 99, samples, "jmsql", "floor", at_most(1.3)),
+        _percentile("idle-latency p50", 50, samples, "asyncio", "jmsql", at_most(1.3)),
+        _percentile("idle-latency p99", 99, samples, "asyncio", "jmsql"),
     ]
 
 
-def _percentile(benchmark: str, percent: int, samples: dict[str, list[float]], target: Target) -> BenchmarkResult:
+def _percentile(
+    benchmark: str,
+    percent: int,
+    samples: dict[str, list[float]],
+    subject: str,
+    reference: str,
+    target: Target | None = None,
+) -> BenchmarkResult:
     def of_blocks(figures: list[float]) -> list[float]:
         length = len(figures) // _BLOCKS
         blocks = [figures[start : start + length] for start in range(0, _BLOCKS * length, length)]
         return [statistics.quantiles(block, n=100, method="inclusive")[percent - 1] for block in blocks]
 
     return BenchmarkResult(
-        benchmark, "jmsql", "floor", "ms", of_blocks(samples["jmsql"]), of_blocks(samples["floor"]), target
+        benchmark, subject, reference, "ms", of_blocks(samples[subject]), of_blocks(samples[reference]), target
     )
 
 
@@ -89,6 +106,21 @@ def _receive_by_provider(url: str, times: Connection) -> None:
             times.send(time.monotonic())
 
 
+def _receive_by_asyncio(url: str, times: Connection) -> None:
+    async def receive() -> None:
+        async with (
+            BenchmarkDatabase(url).asyncio_factory.create_connection() as connection,
+            connection.create_session() as session,
+        ):
+            consumer = await session.create_consumer(session.create_queue("asyncio"))
+            await connection.start()
+            times.send(None)
+            while await consumer.receive() is not None:
+                times.send(time.monotonic())
+
+    asyncio.run(receive())
+
+
 def _receive_by_floor(url: str, times: Connection) -> None:
     database = BenchmarkDatabase(url)
     queue_id = database.queue_id("floor")
@@ -107,9 +139,9 @@ def _receive_by_floor(url: str, times: Connection) -> None:
 
 
 @contextmanager
-def _provider_sender(database: BenchmarkDatabase) -> Iterator[Send]:
+def _provider_sender(database: BenchmarkDatabase, queue: str) -> Iterator[Send]:
     with database.factory.create_connection() as connection, connection.create_session() as session:
-        producer = session.create_producer(session.create_queue("jmsql"))
+        producer = session.create_producer(session.create_queue(queue))
 
         def send() -> None:
             producer.send(session.create_text_message("x" * 200))

@@ -1,0 +1,252 @@
+"""Many at once: processes that send and receive, consumers that wait, consumers of one queue, queues."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TypeAlias
+
+import jmsql
+import jmsql.asyncio as jms
+from benchmarks import floor, provider
+from benchmarks.database import BODY, BenchmarkDatabase
+from benchmarks.measurement import BenchmarkResult, Contender, Work, at_least, at_most, compare
+from benchmarks.setting import Setting
+
+__all__ = ["idle_consumers", "many_consumers", "many_queues", "processes"]
+
+_PROCESSES = 8
+_FEW, _MANY = 8, 64
+_QUEUES = 1000
+_IDLE_CONSUMERS = 100
+_SETTLING_SECONDS = 4.0
+_REPORTING_SECONDS = 12.0
+"""By then the server has counted the transactions of connections that have become idle."""
+_IDLE_SECONDS = 10.0
+_BATCH = 10
+_PATIENCE = 60.0
+
+Pump: TypeAlias = Callable[[int], None]
+"""Sends so many messages, and returns when all have been received."""
+
+OpenPump: TypeAlias = Callable[[BenchmarkDatabase], AbstractContextManager[Pump]]
+
+
+def processes(setting: Setting) -> list[BenchmarkResult]:
+    """8 processes, each of which sends a message and receives one, by turns."""
+    contenders = [
+        Contender("jmsql", partial(_in_processes, setting.database, _exchange_by_provider)),
+        Contender("floor", partial(_in_processes, setting.database, _exchange_by_floor)),
+    ]
+    samples = setting.measure(contenders, setting.effort.singles * _PROCESSES)
+    return compare("processes", samples, "jmsql", {"floor": at_least(0.85)})
+
+
+def idle_consumers(setting: Setting) -> list[BenchmarkResult]:
+    """100 consumers of one client that wait: transactions and processor time of the server."""
+    database = setting.database
+    with database.factory.create_connection() as connection:
+        connection.start()
+        for number in range(_IDLE_CONSUMERS):
+            session = connection.create_session()
+            consumer = session.create_consumer(session.create_queue(f"idle {number % 10}"))
+            threading.Thread(target=consumer.receive, daemon=True).start()
+        time.sleep(_SETTLING_SECONDS + _REPORTING_SECONDS)  # their own looks end
+        transactions, seconds = database.transactions(), _server_seconds(database)
+        time.sleep(_IDLE_SECONDS)
+        rate = (database.transactions() - transactions) / _IDLE_SECONDS
+        load = 1000 * (_server_seconds(database) - seconds) / _IDLE_SECONDS
+    return [
+        BenchmarkResult(
+            "idle-consumers", "100 consumers", "each once in 5 s", "transactions/s", [rate], [20.0], at_most(1.0)
+        ),
+        BenchmarkResult("idle-consumers load", "100 consumers", "1 % of a core", "ms/s", [load], [10.0]),
+    ]
+
+
+def many_consumers(setting: Setting) -> list[BenchmarkResult]:
+    """64 consumers on one queue, beside 8: rate, and the server's processor time."""
+    pumps: dict[str, OpenPump] = {
+        f"{count} consumers": partial(_pump_to_threads, count=count) for count in (_MANY, _FEW)
+    }
+    return _compare_pumps(setting, "many-consumers", pumps)
+
+
+def many_queues(setting: Setting) -> list[BenchmarkResult]:
+    """1,000 queues with a consumer each in one event loop, beside 8: rate, and the server's processor time."""
+    pumps: dict[str, OpenPump] = {f"{count} queues": partial(_pump_to_tasks, count=count) for count in (_QUEUES, _FEW)}
+    return _compare_pumps(setting, "many-queues", pumps)
+
+
+def _compare_pumps(setting: Setting, benchmark: str, pumps: Mapping[str, OpenPump]) -> list[BenchmarkResult]:
+    """Compare the first pump with the second."""
+    database = setting.database
+    rates: dict[str, list[float]] = {name: [] for name in pumps}
+    loads: dict[str, list[float]] = {name: [] for name in pumps}
+    with ExitStack() as stack:
+        opened = [(name, stack.enter_context(open_pump(database))) for name, open_pump in pumps.items()]
+        time.sleep(_SETTLING_SECONDS)
+        for number in range(setting.effort.rounds + 1):
+            for name, pump in opened if number % 2 else reversed(opened):
+                seconds, started = _server_seconds(database), time.perf_counter()
+                pump(setting.effort.messages)
+                duration = time.perf_counter() - started
+                if number:
+                    rates[name].append(setting.effort.messages / duration)
+                    loads[name].append(1000 * (_server_seconds(database) - seconds) / setting.effort.messages)
+            setting.tell(f"round {number}")
+    many, few = pumps
+    return [
+        BenchmarkResult(benchmark, many, few, "messages/s", rates[many], rates[few], at_least(1.0)),
+        BenchmarkResult(f"{benchmark} load", many, few, "ms a message", loads[many], loads[few], at_most(1.0)),
+    ]
+
+
+def _server_seconds(database: BenchmarkDatabase) -> float:
+    """Return the processor time of the server's processes for the database, on this machine.
+
+    Raises:
+        SystemExit: The server runs on another one.
+    """
+    ticks = 0
+    for process_id in database.server_processes():
+        try:
+            fields = Path(f"/proc/{process_id}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        except FileNotFoundError:
+            raise SystemExit("The server's processor time is measured where it runs: leave out --url.") from None
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def _pump_to_threads(database: BenchmarkDatabase, count: int) -> Iterator[Pump]:
+    """Have so many threads receive from one queue, in AUTO sessions."""
+    received = threading.Semaphore(0)
+    queue = jmsql.Queue(f"{count} consumers")
+
+    def receive(consumer: jmsql.MessageConsumer) -> None:
+        while consumer.receive() is not None:
+            received.release()
+
+    with (
+        database.factory.create_connection() as connection,
+        provider.send_in_transactions(database, queue.name, _BATCH) as send,
+    ):
+        connection.start()
+        for _ in range(count):
+            consumer = connection.create_session().create_consumer(queue)
+            threading.Thread(target=receive, args=(consumer,), daemon=True).start()
+
+        def pump(messages: int) -> None:
+            send(messages)
+            for _ in range(messages):
+                if not received.acquire(timeout=_PATIENCE):
+                    raise SystemExit("A message did not come.")
+
+        yield pump
+
+
+@contextmanager
+def _pump_to_tasks(database: BenchmarkDatabase, count: int) -> Iterator[Pump]:
+    """Have an event loop receive from so many queues, in AUTO sessions."""
+    with asyncio.Runner() as runner:
+
+        async def open_consumers() -> tuple[jms.Connection, list[jms.MessageConsumer]]:
+            connection = await database.asyncio_factory.create_connection()
+            await connection.start()
+            return connection, [
+                await connection.create_session().create_consumer(jmsql.Queue(f"{number} of {count}"))
+                for number in range(count)
+            ]
+
+        async def run(messages: int) -> None:
+            received = asyncio.Semaphore(0)
+
+            async def receive(consumer: jms.MessageConsumer) -> None:
+                while await consumer.receive() is not None:
+                    received.release()
+
+            receiving = [asyncio.create_task(receive(consumer)) for consumer in consumers]
+            async with connection.create_session(transacted=True) as session:
+                producer = await session.create_producer()
+                for number in range(messages):
+                    queue = jmsql.Queue(f"{number % count} of {count}")
+                    await producer.send(session.create_text_message(BODY), queue)
+                    if number % _BATCH == _BATCH - 1:
+                        await session.commit()
+                await session.commit()
+            async with asyncio.timeout(_PATIENCE):
+                for _ in range(messages):
+                    await received.acquire()
+            for task in receiving:
+                task.cancel()
+            await asyncio.gather(*receiving, return_exceptions=True)
+
+        connection, consumers = runner.run(open_consumers())
+        yield lambda messages: runner.run(run(messages))
+        runner.run(connection.close())
+
+
+@contextmanager
+def _in_processes(database: BenchmarkDatabase, exchange: Callable[[str, Connection], None]) -> Iterator[Work]:
+    """Have processes send and receive as many messages as they are told."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["benchmarks.crowds", "sqlalchemy.dialects.postgresql.psycopg"])
+    pipes, children = [], []
+    for _ in range(_PROCESSES):
+        here, there = context.Pipe()
+        children.append(context.Process(target=exchange, args=(database.url, there), daemon=True))
+        children[-1].start()
+        there.close()
+        pipes.append(here)
+
+    def work(count: int) -> None:
+        for pipe in pipes:
+            pipe.send(count // _PROCESSES)
+        for pipe in pipes:
+            pipe.recv()
+
+    for pipe in pipes:
+        pipe.recv()
+    yield work
+    for pipe in pipes:
+        pipe.send(0)
+    for child in children:
+        child.join()
+
+
+def _exchange_by_provider(url: str, orders: Connection) -> None:
+    database = BenchmarkDatabase(url)
+    with provider.send(database, "jmsql") as send, provider.receive(database, "jmsql") as receive:
+        _obey(orders, send, receive)
+
+
+def _exchange_by_floor(url: str, orders: Connection) -> None:
+    database = BenchmarkDatabase(url)
+    queue_id = database.queue_id("floor")
+    # From the front: what commits late is below where the last scan ended.
+    bounds = floor.Bounds(kept=False)
+    with floor.send(database, "floor") as send, database.connect(autocommit=True) as connection:
+
+        def receive(_: int) -> None:
+            while not connection.execute(*floor.dequeue(queue_id, bounds, 1), prepare=True).fetchall():
+                pass  # others have what this one saw, and what they sent since it did not
+
+        _obey(orders, send, receive)
+
+
+def _obey(orders: Connection, send: Work, receive: Work) -> None:
+    orders.send(None)
+    while count := orders.recv():
+        for _ in range(count):
+            send(1)
+            receive(1)
+        orders.send(None)
