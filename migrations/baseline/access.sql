@@ -1,52 +1,65 @@
 -- What roles may touch: as little as clients need, so that no privilege leads to more than was given. What policies let
 -- through, triggers then do with the owner's rights.
 --
--- The policies do nothing until the first grant enables row security. Whether a role has access to all destinations,
--- and to which, is asked in scalar subqueries, once a statement.
+-- The policies do nothing until the first grant enables row security. To which destinations a role has access, and
+-- whether to all, is asked in scalar subqueries, once a statement; to which comes first, since the other need not be asked
+-- then. Where messages are sent and received, administrators have no policy of their own beside the others, which would
+-- be asked each time: who may do everything may do what these let through.
 
 -- Messages.
 
-create policy administrators on jmsql_internal.message
-    using ((select jmsql_internal.has_access_to_all('administer', current_user)))
-    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
+create policy may_delete on jmsql_internal.message for delete
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)));
 create policy may_select on jmsql_internal.message for select
-    using ((select jmsql_internal.has_access_to_all('browse', current_user))
-           or queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[]));
+    using (queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[])
+           or (select jmsql_internal.has_access_to_all('browse', current_user)));
 -- What the provider says of a message, nobody else does.
 create policy may_insert on jmsql_internal.message for insert
     with check (
-        ((select jmsql_internal.has_access_to_all('send', current_user))
-         or queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[]))
+        (queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
+         or (select jmsql_internal.has_access_to_all('send', current_user)))
         and (properties is null
-             or not exists (select from jsonb_object_keys(properties) k where starts_with(k, 'JMS_jmsql'))));
+             or not exists (select from jsonb_object_keys(properties) k where starts_with(k, 'JMS_jmsql'))
+             or (select jmsql_internal.has_access_to_all('administer', current_user))));
 -- A row is locked by who could change some column of it; the policy lets nobody do that.
 create policy may_update on jmsql_internal.message for update
-    using ((select jmsql_internal.has_access_to_all('receive', current_user))
-           or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
-    with check (false);
+    using (queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+           or (select jmsql_internal.has_access_to_all('receive', current_user)))
+    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
 
 create policy administrators on jmsql_internal.delayed_message
     using ((select jmsql_internal.has_access_to_all('administer', current_user)))
     with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
 create policy may_select on jmsql_internal.delayed_message for select
-    using ((select jmsql_internal.has_access_to_all('browse', current_user))
-           or queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[]));
+    using (queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[])
+           or (select jmsql_internal.has_access_to_all('browse', current_user)));
 create policy may_insert on jmsql_internal.delayed_message for insert
     with check (
-        ((select jmsql_internal.has_access_to_all('send', current_user))
-         or queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[]))
+        (queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
+         or (select jmsql_internal.has_access_to_all('send', current_user)))
         and (properties is null
              or not exists (select from jsonb_object_keys(properties) k where starts_with(k, 'JMS_jmsql'))));
 
--- What refers to a body is subject to its own policy.
-create policy administrators on jmsql_internal.body
-    using ((select jmsql_internal.has_access_to_all('administer', current_user)))
-    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
+-- What refers to a body is subject to its own policy. A consumer's messages do, nearly always; what else may refer to it
+-- stands in a function, since a statement prepares all parts of the policies of what it could come to read, each time.
+create function jmsql_internal.may_read_body(body bigint) returns boolean
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return jmsql_internal.has_access_to_all('administer', current_user)
+        or exists (select from jmsql_internal.delayed_message d where d.body_id = body)
+        or exists (select from jmsql_internal.message_history h where h.body_id = body);
+end
+$$;
+comment on function jmsql_internal.may_read_body(bigint) is
+    'Whether the current role administers, or may read something beside messages in queues that has this body.';
+create policy may_delete on jmsql_internal.body for delete
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)));
 create policy may_select on jmsql_internal.body for select
     using (transaction_id = (select pg_current_xact_id_if_assigned())
            or exists (select from jmsql_internal.message m where m.body_id = body.body_id)
-           or exists (select from jmsql_internal.delayed_message d where d.body_id = body.body_id)
-           or exists (select from jmsql_internal.message_history h where h.body_id = body.body_id));
+           or jmsql_internal.may_read_body(body_id));
 create policy may_insert on jmsql_internal.body for insert with check (true);
 
 create function jmsql_internal.check_body() returns trigger
@@ -74,46 +87,47 @@ create policy administrators on jmsql_internal.message_history
     using ((select jmsql_internal.has_access_to_all('administer', current_user)))
     with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
 create policy may_select on jmsql_internal.message_history for select
-    using ((select jmsql_internal.has_access_to_all('browse', current_user))
-           or queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[]));
+    using (queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[])
+           or (select jmsql_internal.has_access_to_all('browse', current_user)));
 
 -- The state of delivery. There is nothing in it that the maintenance or a view would stumble over; and a dead letter
 -- goes to the queue that the destination names, to DLQ, or to where the role may send.
 
-create policy administrators on jmsql_internal.delivery
-    using ((select jmsql_internal.has_access_to_all('administer', current_user)))
-    with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
+create policy may_delete on jmsql_internal.delivery for delete
+    using ((select jmsql_internal.has_access_to_all('administer', current_user)));
 create policy may_select on jmsql_internal.delivery for select
-    using ((select jmsql_internal.has_access_to_all('browse', current_user))
-           or queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[]));
+    using (queue_id = any ((select jmsql_internal.accessible_queues('browse', current_user))::integer[])
+           or (select jmsql_internal.has_access_to_all('browse', current_user)));
 create policy may_insert on jmsql_internal.delivery for insert
     with check (
-        ((select jmsql_internal.has_access_to_all('receive', current_user))
-         or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
-        and (dead_letter_queue_id is null or dead_letter_queue_id = 0
-             or dead_letter_queue_id = (
-                 select q.dead_letter_queue_id from jmsql_internal.queue q where q.queue_id = delivery.queue_id)
-             or (select jmsql_internal.has_access_to_all('send', current_user))
-             or dead_letter_queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[]))
-        and delivery_count between 0 and 1000000 and error_count between 0 and 1000000
-        and length(last_error) <= 100000 is not false
-        and isfinite(first_failed_at) is not false
-        and (next_attempt < '9999-01-01 00:00+00' is not false or dead_letter_queue_id is not null));
+        (queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+         or (select jmsql_internal.has_access_to_all('receive', current_user)))
+        and ((dead_letter_queue_id is null or dead_letter_queue_id = 0
+              or dead_letter_queue_id = (
+                  select q.dead_letter_queue_id from jmsql_internal.queue q where q.queue_id = delivery.queue_id)
+              or dead_letter_queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
+              or (select jmsql_internal.has_access_to_all('send', current_user)))
+             and delivery_count between 0 and 1000000 and error_count between 0 and 1000000
+             and length(last_error) <= 100000 is not false
+             and isfinite(first_failed_at) is not false
+             and (next_attempt < '9999-01-01 00:00+00' is not false or dead_letter_queue_id is not null)
+             or (select jmsql_internal.has_access_to_all('administer', current_user))));
 create policy may_update on jmsql_internal.delivery for update
-    using ((select jmsql_internal.has_access_to_all('receive', current_user))
-           or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
+    using (queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+           or (select jmsql_internal.has_access_to_all('receive', current_user)))
     with check (
-        ((select jmsql_internal.has_access_to_all('receive', current_user))
-         or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
-        and (dead_letter_queue_id is null or dead_letter_queue_id = 0
-             or dead_letter_queue_id = (
-                 select q.dead_letter_queue_id from jmsql_internal.queue q where q.queue_id = delivery.queue_id)
-             or (select jmsql_internal.has_access_to_all('send', current_user))
-             or dead_letter_queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[]))
-        and delivery_count between 0 and 1000000 and error_count between 0 and 1000000
-        and length(last_error) <= 100000 is not false
-        and isfinite(first_failed_at) is not false
-        and (next_attempt < '9999-01-01 00:00+00' is not false or dead_letter_queue_id is not null));
+        (queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+         or (select jmsql_internal.has_access_to_all('receive', current_user)))
+        and ((dead_letter_queue_id is null or dead_letter_queue_id = 0
+              or dead_letter_queue_id = (
+                  select q.dead_letter_queue_id from jmsql_internal.queue q where q.queue_id = delivery.queue_id)
+              or dead_letter_queue_id = any ((select jmsql_internal.accessible_queues('send', current_user))::integer[])
+              or (select jmsql_internal.has_access_to_all('send', current_user)))
+             and delivery_count between 0 and 1000000 and error_count between 0 and 1000000
+             and length(last_error) <= 100000 is not false
+             and isfinite(first_failed_at) is not false
+             and (next_attempt < '9999-01-01 00:00+00' is not false or dead_letter_queue_id is not null)
+             or (select jmsql_internal.has_access_to_all('administer', current_user))));
 
 create policy may_select on jmsql_internal.group_lock for select using (true);
 create policy may_lock on jmsql_internal.group_lock for update using (true) with check (false);
@@ -157,8 +171,8 @@ create policy may_insert on jmsql_internal.topic for insert
                  select c.connection_id from jmsql_internal.connection c where c.user_name = current_user)));
 create policy may_update on jmsql_internal.topic for update
     using (connection_id is not null and user_name = current_user
-           or ((select jmsql_internal.has_access_to_all('receive', current_user))
-               or topic_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[])))
+           or (topic_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[])
+               or (select jmsql_internal.has_access_to_all('receive', current_user))))
     with check (
         user_name = current_user
         and (connection_id is null
@@ -170,13 +184,13 @@ create policy administrators on jmsql_internal.subscription
     with check ((select jmsql_internal.has_access_to_all('administer', current_user)));
 create policy may_select on jmsql_internal.subscription for select using (true);
 create policy may_insert on jmsql_internal.subscription for insert
-    with check ((select jmsql_internal.has_access_to_all('receive', current_user))
-                or topic_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[]));
+    with check (topic_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[])
+                or (select jmsql_internal.has_access_to_all('receive', current_user)));
 create policy may_update on jmsql_internal.subscription for update
-    using ((select jmsql_internal.has_access_to_all('receive', current_user))
-           or topic_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[]))
-    with check ((select jmsql_internal.has_access_to_all('receive', current_user))
-                or topic_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[]));
+    using (topic_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[])
+           or (select jmsql_internal.has_access_to_all('receive', current_user)))
+    with check (topic_id = any ((select jmsql_internal.accessible_topics('receive', current_user))::integer[])
+                or (select jmsql_internal.has_access_to_all('receive', current_user)));
 
 -- Clients. Each role says of its own connections alone that they live, and what they receive from.
 
@@ -201,19 +215,19 @@ create policy administrators on jmsql_internal.subscriber
 create policy may_select on jmsql_internal.subscriber for select using (true);
 create policy may_insert on jmsql_internal.subscriber for insert
     with check (
-        ((select jmsql_internal.has_access_to_all('receive', current_user))
-         or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
+        (queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+         or (select jmsql_internal.has_access_to_all('receive', current_user)))
         and connection_id in (
             select c.connection_id from jmsql_internal.connection c where c.user_name = current_user));
 create policy may_update on jmsql_internal.subscriber for update
     using (
-        ((select jmsql_internal.has_access_to_all('receive', current_user))
-         or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
+        (queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+         or (select jmsql_internal.has_access_to_all('receive', current_user)))
         and connection_id in (
             select c.connection_id from jmsql_internal.connection c where c.user_name = current_user))
     with check (
-        ((select jmsql_internal.has_access_to_all('receive', current_user))
-         or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
+        (queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+         or (select jmsql_internal.has_access_to_all('receive', current_user)))
         and connection_id in (
             select c.connection_id from jmsql_internal.connection c where c.user_name = current_user));
 
@@ -223,8 +237,8 @@ create policy administrators on jmsql_internal.consumer
 create policy may_select on jmsql_internal.consumer for select using (true);
 create policy may_insert on jmsql_internal.consumer for insert
     with check (
-        ((select jmsql_internal.has_access_to_all('receive', current_user))
-         or queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[]))
+        (queue_id = any ((select jmsql_internal.accessible_queues('receive', current_user))::integer[])
+         or (select jmsql_internal.has_access_to_all('receive', current_user)))
         and connection_id in (
             select c.connection_id from jmsql_internal.connection c where c.user_name = current_user));
 create policy may_update on jmsql_internal.consumer for update

@@ -13,9 +13,11 @@ comment on column jmsql_internal.permission.queue_id is
     'The queue, or what holds the settings of the topic; null: with every destination.';
 create index permission_queue on jmsql_internal.permission (queue_id);
 
--- In PL/pgSQL they are planned once for each connection, in SQL they would be with each call.
+-- In PL/pgSQL they are planned once for each connection, in SQL they would be with each call; and so they would be without
+-- the setting, since PostgreSQL takes a plan for the values of each call to be better, which takes longer to make than to run.
 create function jmsql_internal.has_access_to_all(wanted text, role name) returns boolean
     language plpgsql stable strict security definer set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
 as $$
 begin
     return exists (
@@ -29,26 +31,31 @@ comment on function jmsql_internal.has_access_to_all(text, name) is
 
 create function jmsql_internal.accessible_queues(wanted text, role name) returns integer[]
     language plpgsql stable strict security definer set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan
 as $$
 declare
+    -- A role is looked up for the rows that count, no others.
     permitted integer[] := array(
         select p.queue_id from jmsql_internal.permission p
-        where p.queue_id is not null and pg_has_role(role, p.grantee, 'usage')
-          and (p.action = wanted or (p.action = 'receive' and wanted = 'browse')));
+        where case when p.queue_id is not null and (p.action = wanted or (p.action = 'receive' and wanted = 'browse'))
+                   then pg_has_role(role, p.grantee, 'usage') end);
 begin
+    -- Most statements are of databases without topics. To find that out takes a tenth of looking for subscriptions.
+    if exists (select from jmsql_internal.topic) then
+        permitted := permitted || array(
+            select s.queue_id
+            from jmsql_internal.queue t
+            join jmsql_internal.subscription s on s.topic_id = t.topic_id
+            where t.queue_id = any(permitted)
+            union all
+            select s.queue_id
+            from jmsql_internal.topic t
+            join jmsql_internal.subscription s using (topic_id)
+            where t.connection_id is not null and (wanted = 'send' or t.user_name = role));
+    end if;
     return permitted || array(
-        select s.queue_id
-        from jmsql_internal.queue t
-        join jmsql_internal.subscription s on s.topic_id = t.topic_id
-        where t.queue_id = any(permitted)
-        union all
         select q.queue_id from jmsql_internal.queue q
-        where q.connection_id is not null and (wanted = 'send' or q.user_name = role)
-        union all
-        select s.queue_id
-        from jmsql_internal.topic t
-        join jmsql_internal.subscription s using (topic_id)
-        where t.connection_id is not null and (wanted = 'send' or t.user_name = role));
+        where q.connection_id is not null and (wanted = 'send' or q.user_name = role));
 end
 $$;
 comment on function jmsql_internal.accessible_queues(text, name) is
