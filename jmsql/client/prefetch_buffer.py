@@ -222,6 +222,11 @@ class PrefetchBuffer:
         self.prefetch.used()
         return self._rows.popleft()
 
+    @property
+    def first(self) -> MessageRow | None:
+        """The next message, which stays held."""
+        return self._rows[0] if self._rows else None
+
     def next_fresh(self) -> MessageRow | None:
         """Do what `next` does if `drop_stale` surely keeps the message, since it never expires; else return None."""
         rows = self._rows

@@ -20,6 +20,7 @@ __all__ = ["Client", "Recipient", "present"]
 
 _sql = SqlFile("acknowledge")
 _parts = {
+    "forget_deliveries": _sql["forget_deliveries"],
     "message_of_k": by_key("jmsql_internal", "message", "m", "k"),
     "message_of_a": by_key("jmsql_internal", "message", "m", "a"),
     "delivery_of_k": by_key("jmsql_internal", "delivery", "d", "k"),
@@ -48,6 +49,7 @@ def _acknowledging(name: str, *, claimed: bool = False) -> Statement[int]:
 
 
 delete_locked = _acknowledging("delete_locked")
+delete_locked_and_forget = _acknowledging("delete_locked_and_forget")
 delete_locked_with_history = _acknowledging("delete_locked_with_history")
 _ask_to_delete_locked = _acknowledging("ask_to_delete_locked")
 acknowledge = _acknowledging("acknowledge", claimed=True)
@@ -73,6 +75,20 @@ class Client(Protocol):
 
     def may_keep_history(self, queue_ids: Collection[int]) -> bool:
         """Tell whether one of the queues keeps history, as far as the client knows."""
+
+
+def _addresses(rows: Sequence[MessageRow]) -> str:
+    return '{"' + '","'.join([row.handle for row in rows]) + '"}'
+
+
+def _require_all(rows: Sequence[MessageRow], deleted: int) -> None:
+    """Raise an exception if fewer messages were deleted than there were."""
+    if deleted != len(rows):
+        raise TransactionRolledBackException(
+            f"{len(rows) - deleted} of {len(rows)} messages were taken away from the transaction that had locked "
+            "them: part of it was rolled back, or ended, by other means than the session's. Call rollback(), and "
+            "do the work again."
+        )
 
 
 class Recipient:
@@ -124,25 +140,38 @@ class Recipient:
             TransactionRolledBackException: Some of them are not there any more: the locks were lost. Nothing that was
                 done with the messages may be committed.
         """
-        addresses = '{"' + '","'.join([row.handle for row in rows]) + '"}'
         if self._restricted:
-            deletion = _ask_to_delete_locked.bind(addresses=addresses, connection_id=self._connection_id)
+            deletion = _ask_to_delete_locked.bind(addresses=_addresses(rows), connection_id=self._connection_id)
         elif self._records(queue_ids):
             deletion = delete_locked_with_history.bind(
-                addresses=addresses,
+                addresses=_addresses(rows),
                 queue_ids=array_literal(queue_ids),
                 deliveries=array_literal(row.delivery_count for row in rows),
                 connection_id=self._connection_id,
             )
         else:
-            deletion = delete_locked.bind(addresses=addresses)
-        deleted = yield from deletion
-        if deleted != len(rows):
-            raise TransactionRolledBackException(
-                f"{len(rows) - deleted} of {len(rows)} messages were taken away from the transaction that had locked "
-                "them: part of it was rolled back, or ended, by other means than the session's. Call rollback(), and "
-                "do the work again."
-            )
+            deletion = delete_locked.bind(addresses=_addresses(rows))
+        _require_all(rows, (yield from deletion))
+
+    def delete_last(
+        self, rows: Sequence[MessageRow], queue_ids: Collection[int], recorded: Sequence[MessageKey]
+    ) -> Steps[None]:
+        """Delete the last messages before the commit, and forget deliveries of all that the transaction has deleted.
+
+        Args:
+            rows: The messages.
+            queue_ids: The queues that they are in.
+            recorded: The messages of whose deliveries something is recorded.
+
+        Raises:
+            TransactionRolledBackException: As for `delete_locked`.
+        """
+        if self._restricted or self._records(queue_ids):
+            yield from self.delete_locked(rows, queue_ids)
+            yield from self.forget_deliveries(recorded)
+            return
+        deletion = delete_locked_and_forget.bind(key_parameters(recorded), addresses=_addresses(rows))
+        _require_all(rows, (yield from deletion))
 
     def forget_deliveries(self, keys: Sequence[MessageKey]) -> Query[None]:
         """Forget how often messages were delivered before that the open transaction has deleted."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from jmsql.exceptions import JMSException
 from jmsql.policies import MOST_ERRORS, RedeliveryPolicy, delay_after_error
 from jmsql.store.candidates import by_key
 from jmsql.store.message_key import MessageKey, key_parameters
@@ -41,12 +42,14 @@ __all__ = [
     "policy",
     "record_attempts",
     "record_deliveries",
+    "record_first_deliveries",
     "release",
     "release_claimed",
 ]
 
 _BURIED_AT_ONCE = 500
 _DEFAULT_DEAD_LETTER_QUEUE_ID = 0
+_UNIQUE_VIOLATION = "23505"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +190,8 @@ def _to_lost_claim(row: tuple[Any, ...]) -> LostClaim:
 
 
 find_policy = _sql.statement("find_policy", "looking up a redelivery policy", _to_policy, _parts)
-_record_deliveries = _sql.statement("record_deliveries", "recording deliveries", value(int), _parts)
+_record_first_deliveries = _sql.statement("record_first_deliveries", "recording deliveries", value(int))
+_record_deliveries = _sql.statement("record_deliveries", "recording deliveries", value(int))
 _release_claimed = {restricted: _release(restricted=restricted) for restricted in (False, True)}
 _record_attempts = _sql.statement(
     "record_attempts",
@@ -206,12 +210,29 @@ def policy(queue_id: int) -> Query[QueuePolicy]:
     return find_policy.bind(queue_id=queue_id)
 
 
+def record_first_deliveries(keys: Sequence[MessageKey], connection_id: int) -> Steps[int]:
+    """Do what `record_deliveries` does for messages of which nothing was recorded when they were locked.
+
+    Something may be by now: who has rolled back may count only then what it had delivered.
+    """
+    try:
+        return (yield from _record_first_deliveries.bind(_recorded(keys), connection_id=connection_id))
+    except JMSException as error:
+        if error.error_code != _UNIQUE_VIOLATION:
+            raise
+    return (yield from record_deliveries(keys, connection_id))
+
+
 def record_deliveries(keys: Sequence[MessageKey], connection_id: int) -> Query[int]:
     """Note that a transaction, which has locked these messages, delivers them; return the claim's number.
 
     If the connection dies, the deliveries count.
     """
-    return _record_deliveries.bind(key_parameters(keys), connection_id=connection_id)
+    return _record_deliveries.bind(_recorded(keys), connection_id=connection_id)
+
+
+def _recorded(keys: Sequence[MessageKey]) -> dict[str, str]:
+    return {**key_parameters(keys), "group_hashes": array_literal(key.group_hash for key in keys)}
 
 
 def release(releases: Sequence[Release], *, restricted: bool = False) -> Steps[None]:

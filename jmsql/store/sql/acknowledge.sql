@@ -5,6 +5,11 @@
 -- The rows are locked by this transaction, so that their addresses hold.
 delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]);
 
+-- name: delete_locked_and_forget
+-- What is last before a commit, in one statement.
+with forgotten as ({forget_deliveries})
+delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]);
+
 -- name: delete_locked_with_history
 with {history}
 delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]) and {recorded};

@@ -13,23 +13,36 @@ case when {outcome}.dead_letter_queue_id is not null then 'infinity'
 -- name: find_policy
 select {policy} from jmsql_internal.queue q where q.queue_id = %(queue_id)s;
 
--- name: record_deliveries
--- While the caller's open transaction locks the messages, so that nobody else claims them. The commit need not reach the
--- disk, as that of any claim.
+-- name: record_first_deliveries
+-- Of messages about whose deliveries nothing was known when the caller's open transaction locked them: a plain insertion
+-- takes half the time of one that looks for what is there. The commit need not reach the disk, as that of any claim.
 with claim as materialized (
-    select set_config('synchronous_commit', 'off', true), nextval('jmsql_internal.claim_sequence'::regclass) as claim_id)
-insert into jmsql_internal.delivery as d
-    (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at)
-select k.queue_id, k.inverse_priority, k.sequence, m.group_hash, claim.claim_id, %(connection_id)s, clock_timestamp()
-from claim
-cross join unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[])
-    as k (queue_id, inverse_priority, sequence)
-left join {message_of_k} on true
-order by k.queue_id, k.inverse_priority, k.sequence
-on conflict (queue_id, inverse_priority, sequence) do update
-set claim_id = excluded.claim_id, connection_id = excluded.connection_id, claimed_at = excluded.claimed_at,
-    next_attempt = null
-returning d.claim_id;
+    select set_config('synchronous_commit', 'off', true), nextval('jmsql_internal.claim_sequence'::regclass) as claim_id),
+recorded as (
+    insert into jmsql_internal.delivery
+        (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at)
+    select k.queue_id, k.inverse_priority, k.sequence, k.group_hash, claim.claim_id, %(connection_id)s, clock_timestamp()
+    from claim
+    cross join unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
+                      %(group_hashes)s::bigint[]) as k (queue_id, inverse_priority, sequence, group_hash))
+select claim_id from claim;
+
+-- name: record_deliveries
+-- While the caller's open transaction locks the messages, so that nobody else claims them.
+with claim as materialized (
+    select set_config('synchronous_commit', 'off', true), nextval('jmsql_internal.claim_sequence'::regclass) as claim_id),
+recorded as (
+    insert into jmsql_internal.delivery as d
+        (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at)
+    select k.queue_id, k.inverse_priority, k.sequence, k.group_hash, claim.claim_id, %(connection_id)s, clock_timestamp()
+    from claim
+    cross join unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
+                      %(group_hashes)s::bigint[]) as k (queue_id, inverse_priority, sequence, group_hash)
+    order by k.queue_id, k.inverse_priority, k.sequence
+    on conflict (queue_id, inverse_priority, sequence) do update
+    set claim_id = excluded.claim_id, connection_id = excluded.connection_id, claimed_at = excluded.claimed_at,
+        next_attempt = null)
+select claim_id from claim;
 
 -- name: release
 with commit as materialized (select set_config('synchronous_commit', 'off', true)),

@@ -13,7 +13,7 @@ import pytest
 from jmsql.selectors import Selector, SelectorSQL
 from jmsql.store import receive
 from jmsql.store.acknowledge import Recipient
-from jmsql.store.redelivery import Release
+from jmsql.store.redelivery import Release, record_attempts, record_first_deliveries
 from jmsql.store.rows import MessageRow
 from jmsql.testing import wait_for
 from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, key, send
@@ -104,6 +104,21 @@ def test_a_message_that_waits_for_its_next_attempt_is_passed_over(fetch: Fetch, 
     assert client.rows("select state, last_error from jmsql.messages where body = 'first'") == [
         ("waiting", "out of stock")
     ]
+
+
+def test_deliveries_that_another_counts_late_are_counted_beside_what_is_recorded(
+    client: Client, open_client: OpenClient, queue_id: int
+) -> None:
+    send(client, "first", "second")
+    locker = open_client(transactions=True)
+    keys = [key(queue_id, row) for row in lock(locker, queue_id)]
+    client.run(record_attempts([Release(keys[1], attempts=1)]))  # by who had rolled back before they were locked
+
+    claim_id = client.run(record_first_deliveries(keys, CONNECTION))
+
+    client.run(RECIPIENT.release([Release(each, claim_id, attempts=1) for each in keys]))
+    locker.connection.rollback()
+    assert [row.delivery_count for row in claim(client, queue_id)] == [1, 2]
 
 
 @pytest.mark.parametrize("fetch", [lock, dequeue])  # claims are made outside of transactions

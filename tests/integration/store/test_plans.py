@@ -19,7 +19,7 @@ import jmsql
 from jmsql.selectors import Selector
 from jmsql.store import due_messages
 from jmsql.store._sync.runner import PsycopgRunner
-from jmsql.store.acknowledge import acknowledge, delete_locked, forget_deliveries
+from jmsql.store.acknowledge import acknowledge, delete_locked, delete_locked_and_forget, forget_deliveries
 from jmsql.store.candidates import first_of_groups_statement
 from jmsql.store.columns import SEND_COLUMNS
 from jmsql.store.leadership import HAS_MESSAGE
@@ -40,6 +40,7 @@ from jmsql.store.redelivery import (
     find_policy,
     record_attempts,
     record_deliveries,
+    record_first_deliveries,
     release_claimed,
 )
 from jmsql.store.rows import OutgoingMessage
@@ -128,6 +129,7 @@ KEYS: dict[str, object] = {
     "inverse_priorities": [PRIORITY] * BATCH,
     "sequences": list(range(1, BATCH + 1)),
 }
+FREE_KEYS = KEYS | {"sequences": list(range(LONG // 2 + 1, LONG // 2 + BATCH + 1))}
 CLAIMS = KEYS | {"claim_ids": [7] * BATCH}
 OUTCOMES = {
     "attempts": [1] * BATCH,
@@ -200,11 +202,23 @@ CASES = {
     "acknowledge": Case(text(acknowledge), CLAIMS, 1200),
     "release": Case(text(release_claimed([RELEASE])), CLAIMS | OUTCOMES, 1500),
     "count deliveries": Case(text(record_attempts([RELEASE])), KEYS | OUTCOMES, 1500),
-    "record deliveries": Case(text(record_deliveries([KEY], 1)), KEYS | {"connection_id": 1}, 1500),
+    "record deliveries": Case(
+        text(record_deliveries([KEY], 1)), KEYS | {"group_hashes": [None] * BATCH, "connection_id": 1}, 1500
+    ),
+    "record first deliveries": Case(
+        text(next(record_first_deliveries([KEY], 1))),
+        FREE_KEYS | {"group_hashes": [None] * BATCH, "connection_id": 1},
+        1000,
+    ),
     "extend claims": Case(
         text(extend_claims([ExtendedClaim(KEY, 7, 60.0)])), CLAIMS | {"seconds": [60.0] * BATCH}, 1500
     ),
     "look up the policy": Case(text(find_policy), {"queue_id": 1}, 10, 1),
+    "delete what is locked, and forget deliveries": Case(
+        text(delete_locked_and_forget),
+        KEYS | {"addresses": [f"({page},1)" for page in range(200, 200 + BATCH)]},
+        1300,
+    ),
     "forget deliveries": Case(text(forget_deliveries), KEYS, 800),
     "find the end of the queue": Case(text(highest_sequences(1)), {"queue_id": 1}, 200, 10),
     "reap what has expired": Case(text(reap_expired), {"limit": 500}, 60),

@@ -81,8 +81,11 @@ class ClaimedDelivery:
         )
 
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        if not (self._claimant().is_certain and self._redelivery.knows_no_rules(buffer)):
+        if not self._claimant().is_certain:
             return None
+        first = buffer.first
+        if first is not None and first.delivery_count and not self._redelivery.knows_no_rules(buffer):
+            return None  # it may be exhausted
         row = buffer.next_fresh()
         if row is not None:
             self._note(buffer, buffer.key(row), row)

@@ -67,12 +67,20 @@ class LockedDelivery:
         return bool(self._delivered)
 
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        if self._database.is_lent or not self._redelivery.knows_no_rules(buffer):
+        if self._database.is_lent or not (self._is_recorded(buffer) or self._redelivery.knows_no_rules(buffer)):
             return None
         row = buffer.next_fresh()
         if row is not None:
-            self._note(buffer, buffer.key(row), row)
+            key = buffer.key(row)
+            if row.delivery_count is None and key in self._claims:
+                self._recorded.append(key)
+            self._note(buffer, key, row)
         return row
+
+    def _is_recorded(self, buffer: PrefetchBuffer) -> bool:
+        """Tell whether the next message is delivered for the first time, and that is recorded, with those before it."""
+        row = buffer.first if self._claims else None
+        return row is not None and not row.delivery_count and buffer.key(row) in self._claims
 
     def _note(self, buffer: PrefetchBuffer, key: MessageKey, row: MessageRow) -> None:
         """Note that a message is delivered."""
@@ -135,7 +143,8 @@ class LockedDelivery:
         keys = [key]
         if not row.delivery_count and rules.policy.maximum_deliveries != 1:
             keys += buffer.held_for_the_first_time
-        self._claims.update(dict.fromkeys(keys, await self._redelivery.record(keys)))
+        claim_id = await self._redelivery.record(keys, is_new=row.delivery_count is None)
+        self._claims.update(dict.fromkeys(keys, claim_id))
 
     async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
         # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
@@ -160,14 +169,24 @@ class LockedDelivery:
         """Delete what was delivered, still in the open transaction."""
         if self._undeleted:
             await self._database.run(self._database.recipient.delete_locked(self._undeleted, self._undeleted_from))
-            self._undeleted.clear()
-            self._undeleted_from.clear()
+            self._forget_undeleted()
+
+    def _forget_undeleted(self) -> None:
+        self._undeleted.clear()
+        self._undeleted_from.clear()
 
     async def before_commit(self) -> None:
         """Delete what was delivered, and what is recorded of its deliveries.
 
         No sooner: a rollback counts the deliveries through another connection, which this transaction would hold up.
         """
+        if self._recorded and self._undeleted and not self._may_come_back:
+            self._are_forgotten = True
+            await self._database.run(
+                self._database.recipient.delete_last(self._undeleted, self._undeleted_from, self._recorded)
+            )
+            self._forget_undeleted()
+            return
         await self.flush()
         await self._notice_what_came_back()
         if self._recorded:
@@ -196,8 +215,7 @@ class LockedDelivery:
             await self._redelivery.bury()
         self._are_counted = self._are_forgotten = self._has_exhausted = False
         self._delivered.clear()
-        self._undeleted.clear()
-        self._undeleted_from.clear()
+        self._forget_undeleted()
         self._recorded.clear()
         self._savepoints.clear()
         self._may_come_back = False
@@ -280,8 +298,7 @@ class LockedDelivery:
         )
         if step.command is SavepointCommand.ROLLBACK:
             await self._give_up()  # what was locked since
-            self._undeleted.clear()  # delivered after a statement had failed
-            self._undeleted_from.clear()
+            self._forget_undeleted()  # delivered after a statement had failed
         if place is None:
             if step.command is SavepointCommand.ROLLBACK:
                 self._may_come_back = True

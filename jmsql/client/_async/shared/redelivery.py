@@ -25,6 +25,7 @@ from jmsql.store.redelivery import (
     errors,
     policy,
     record_deliveries,
+    record_first_deliveries,
 )
 
 __all__ = ["FailedDelivery", "Redelivery"]
@@ -157,10 +158,15 @@ class Redelivery:
             logger.warning("Messages pause as if each delivery before had failed with an error: %s", error)
             return {each.key: each.number - 1 for each in failed}
 
-    async def record(self, keys: Sequence[MessageKey]) -> int:
-        """Record that a transaction delivers messages that it has locked; return the number of the claim on them."""
-        connection_id = self._control.connection_id
-        return await self._side.run(record_deliveries, keys, connection_id)
+    async def record(self, keys: Sequence[MessageKey], *, is_new: bool) -> int:
+        """Record that a transaction delivers messages that it has locked; return the number of the claim on them.
+
+        Args:
+            keys: The messages.
+            is_new: Whether nothing was known of earlier deliveries when they were locked.
+        """
+        record = record_first_deliveries if is_new else record_deliveries
+        return await self._side.run(record, keys, self._control.connection_id)
 
     async def release(self, releases: Sequence[Release]) -> None:
         """Release messages, of which a transaction may still hold the locks."""
