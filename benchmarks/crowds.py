@@ -158,23 +158,22 @@ def _pump_to_threads(database: BenchmarkDatabase, count: int) -> Iterator[Pump]:
 def _pump_to_tasks(database: BenchmarkDatabase, count: int) -> Iterator[Pump]:
     """Have an event loop receive from so many queues, in AUTO sessions."""
     with asyncio.Runner() as runner:
+        received = asyncio.Semaphore(0)
 
-        async def open_consumers() -> tuple[jms.Connection, list[jms.MessageConsumer]]:
+        async def receive(consumer: jms.MessageConsumer) -> None:
+            while await consumer.receive() is not None:
+                received.release()
+
+        async def open_consumers() -> tuple[jms.Connection, list[asyncio.Task[None]]]:
             connection = await database.asyncio_factory.create_connection()
             await connection.start()
-            return connection, [
-                await connection.create_session().create_consumer(jmsql.Queue(f"{number} of {count}"))
-                for number in range(count)
-            ]
+            receiving = []
+            for number in range(count):
+                consumer = await connection.create_session().create_consumer(jmsql.Queue(f"{number} of {count}"))
+                receiving.append(asyncio.create_task(receive(consumer)))
+            return connection, receiving
 
         async def run(messages: int) -> None:
-            received = asyncio.Semaphore(0)
-
-            async def receive(consumer: jms.MessageConsumer) -> None:
-                while await consumer.receive() is not None:
-                    received.release()
-
-            receiving = [asyncio.create_task(receive(consumer)) for consumer in consumers]
             async with connection.create_session(transacted=True) as session:
                 producer = await session.create_producer()
                 for number in range(messages):
@@ -186,12 +185,11 @@ def _pump_to_tasks(database: BenchmarkDatabase, count: int) -> Iterator[Pump]:
             async with asyncio.timeout(_PATIENCE):
                 for _ in range(messages):
                     await received.acquire()
-            for task in receiving:
-                task.cancel()
-            await asyncio.gather(*receiving, return_exceptions=True)
 
-        connection, consumers = runner.run(open_consumers())
+        connection, receiving = runner.run(open_consumers())
         yield lambda messages: runner.run(run(messages))
+        for task in receiving:
+            task.cancel()
         runner.run(connection.close())
 
 
