@@ -19,7 +19,7 @@ from jmsql.spark.archiving.unloading import Unloading
 from jmsql.spark.arrow import Shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.options import Options
-from jmsql.spark.reading.browse import find_queue, read_queue, source_of
+from jmsql.spark.reading.browse import WHOLE_QUEUE, find_queue, read_queue, source_of
 from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.statement import SqlFile, Statement, fill, rows
 
@@ -29,7 +29,6 @@ LIVE = "_live"
 """The directory of what waits, within the target. Spark does not look into it when it reads the target."""
 
 _DOING = "archiving what waits"
-_EVERYTHING = {"first": 0, "last": 2**63 - 1}
 _sql = SqlFile("archive", "jmsql.spark")
 
 
@@ -84,5 +83,5 @@ def _statement(connection: psycopg.Connection[Any], options: Options, columns: S
     }
     read = read_queue([name for name in columns if not name.startswith("subscription")], None, ())
     waiting = Statement("waiting", fill(_sql["waiting"], read=read.text), _DOING, rows)
-    parameters = {"queue_id": queue_id, "destination": source_of(options).uri, **_EVERYTHING, **subscription}
+    parameters = {"queue_id": queue_id, "destination": source_of(options).uri, **WHOLE_QUEUE, **subscription}
     return inlined(connection, options.schema, waiting.bind(parameters))

@@ -21,7 +21,7 @@ from jmsql.store.rows import array_literal
 from jmsql.store.selection import and_chosen
 from jmsql.store.statement import Result, SqlFile, Statement, Steps, fill, optional_value, rows
 
-__all__ = ["divide_queue", "find_queue", "read_queue", "source_of"]
+__all__ = ["WHOLE_QUEUE", "divide_queue", "find_queue", "read_queue", "source_of"]
 
 _STEPS = (1000, 100, 10, 1)
 """How many messages there are from a sample to the next, from the first look on."""
@@ -115,7 +115,7 @@ def divide_queue(queue_id: int, count_parts: Callable[[int], int]) -> Steps[list
         For each part, parameters of what reads it. Together they are all of the queue, also what comes later.
     """
     if count_parts(LAST_SEQUENCE) == 1:
-        return [_part(_BEFORE_ALL, _AFTER_ALL)]
+        return [WHOLE_QUEUE]
     keys: list[_Key] = []
     parts = 1
     for step in _STEPS:
@@ -144,6 +144,10 @@ def _part(after: _Key, until: _Key) -> dict[str, object]:
         "delayed_until": delayed[1].position,
         "delayed_until_sequence": delayed[1].sequence,
     }
+
+
+WHOLE_QUEUE = _part(_BEFORE_ALL, _AFTER_ALL)
+"""The parameters that choose all of a queue."""
 
 
 def read_queue(
