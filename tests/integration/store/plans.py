@@ -12,7 +12,10 @@ from psycopg import sql
 
 from jmsql.store.statement import Query, Statement
 
-__all__ = ["Plan", "PlannedStatement", "Scan", "bloat_indexes", "sql_of"]
+__all__ = ["SMALL_TABLES", "Plan", "PlannedStatement", "Scan", "bloat_indexes", "sql_of"]
+
+SMALL_TABLES = frozenset({"queue", "pending_transaction"})
+"""Tables that statements may read as a whole."""
 
 # An index keeps all the pages it ever had. These are made at once, as in years by queues in which a few messages stay.
 _BLOAT = """

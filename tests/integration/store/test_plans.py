@@ -47,7 +47,7 @@ from jmsql.store.rows import OutgoingMessage
 from jmsql.store.send import insertion, queues_to_copy_to
 from jmsql.store.statement import Query, Statement, column
 from jmsql.timings import Timings
-from tests.integration.store.plans import Plan, PlannedStatement, bloat_indexes, sql_of
+from tests.integration.store.plans import SMALL_TABLES, Plan, PlannedStatement, bloat_indexes, sql_of
 
 SCHEMA = "jmsql_plans"
 
@@ -326,7 +326,7 @@ def check(statements: Planned, url: str, moment: str) -> None:
 def _bad_scans(plan: Plan, name: str) -> Iterator[str]:
     """What is wrong with how it reads: by the primary key alone is right, and a queue from where it is to begin."""
     for scan in plan.scans:
-        if scan.table in {"queue", "pending_transaction"}:  # which statements read the whole of, since it is small
+        if scan.table in SMALL_TABLES:
             continue
         if "Seq" in scan.kind:
             yield f"reads all of a table: {scan}"
