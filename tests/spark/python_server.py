@@ -145,11 +145,13 @@ class _Server:
 
     def _hear(self, client: socket.socket) -> None:
         """Hand a signal on. A client that is gone was killed: so is its process, with those that it has forked."""
+        process = self._clients.get(client)
+        if process is None:
+            return  # its process has ended in the same moment
         try:
             number = client.recv(1)
         except OSError:
             number = b""
-        process = self._clients[client]
         with contextlib.suppress(ProcessLookupError):
             if number:
                 os.kill(process, number[0])

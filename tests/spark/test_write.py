@@ -105,7 +105,7 @@ def test_consumer_that_waits_is_woken_in_the_order_of_the_rows(
 ) -> None:
     with jmsql_factory.create_context() as context:
         consumer = context.create_consumer(context.create_queue("orders"))
-        numbers(spark, 10).write.format("jmsql").option("queue", "orders").mode("append").save()
+        numbers(spark, 10, 1).write.format("jmsql").option("queue", "orders").mode("append").save()
         assert [consumer.receive_body(str, timeout=10) for _ in range(10)] == [str(number) for number in range(10)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 import pyarrow as pa
@@ -60,23 +60,46 @@ class TaskMessages:
 
     Messages for queues are copied. Where row security is active for the role, and for topics, SQL sends them.
 
+    Made by `begin`.
+
     Args:
-        connection: The task's connection.
-        schema: The name of the schema.
+        runner: That of the task's connection.
         make_queues: Makes queues, and commits them, given the names of those that are not there.
+        may_copy: Whether the role may copy messages.
+        first_sequence: The lowest sequence that the messages can have.
     """
 
     def __init__(
-        self, connection: psycopg.Connection[Any], schema: str, make_queues: Callable[[Sequence[str]], None]
+        self,
+        runner: PsycopgRunner,
+        make_queues: Callable[[Sequence[str]], None],
+        *,
+        may_copy: bool,
+        first_sequence: int,
     ) -> None:
-        self._connection = connection
-        self._runner = PsycopgRunner(connection, schema)
+        self._runner = runner
         self._make_queues = make_queues
+        self._may_copy = may_copy
+        self._first_sequence = first_sequence
         self._queue_ids: dict[str, int] = {}
-        [(self._may_copy, self._first_sequence)] = self._runner.run(_begin.bind())
         self._messages: Counter[str] = Counter()
         self._staged: set[str] = set()
         self._delayed = 0
+
+    @classmethod
+    def begin(
+        cls, connection: psycopg.Connection[Any], schema: str, make_queues: Callable[[Sequence[str]], None]
+    ) -> Self:
+        """Begin a task in an open transaction.
+
+        Args:
+            connection: The task's connection.
+            schema: The name of the schema.
+            make_queues: Makes queues, and commits them, given the names of those that are not there.
+        """
+        runner = PsycopgRunner(connection, schema)
+        [(may_copy, first_sequence)] = runner.run(_begin.bind())
+        return cls(runner, make_queues, may_copy=may_copy, first_sequence=first_sequence)
 
     def send(self, messages: pa.RecordBatch) -> None:
         """Send messages, of the schema `OUTGOING_SCHEMA`."""
@@ -129,7 +152,7 @@ class TaskMessages:
 
     def _copy(self, statement: Statement[None], columns: pa.Schema, messages: pa.RecordBatch) -> None:
         encoder = binary_encoder(columns)
-        with self._connection.cursor() as cursor, cursor.copy(statement.encoded(self._runner.schema)) as copy:
+        with self._runner.connection.cursor() as cursor, cursor.copy(statement.encoded(self._runner.schema)) as copy:
             copy.write(encoder.write_header())
             copy.write(encoder.write_batch(messages))
             copy.write(encoder.finish())

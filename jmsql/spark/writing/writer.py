@@ -87,7 +87,7 @@ class _Writer:
         if first is None:
             return WrittenPartition(None, query_id)
         with options.database.connect("writing messages") as connection:
-            task = TaskMessages(connection, options.schema, self._make_queues)
+            task = TaskMessages.begin(connection, options.schema, self._make_queues)
             task.send(first)
             for each in messages:
                 task.send(each)

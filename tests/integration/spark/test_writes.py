@@ -70,7 +70,7 @@ def send(task: psycopg.Connection, url: str, *batches: Rows, write_id: str = "w"
                 made.append(name)
                 PsycopgRunner(connection, "jmsql").run(queue_id(name))
 
-    messages = TaskMessages(task, "jmsql", make_queues)
+    messages = TaskMessages.begin(task, "jmsql", make_queues)
     outgoing = OutgoingMessages(None)
     for rows in batches:
         given = [{"destination": "queue://orders", **row} for row in rows]
