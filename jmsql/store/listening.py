@@ -53,7 +53,7 @@ def is_listening(schema: str) -> bool:
 
 
 def listening_connection(database: tuple[Any, ...], schema: str) -> ListeningConnection | None:
-    """Return a connection that hears of the messages of a schema; None: there is none."""
+    """Return a connection that hears of the messages of a schema, or None."""
     with _lock:
         found = [each for each in _connections if each.schema == schema and each.database == database]
     return next((each for each in found if each.is_attentive), None)
