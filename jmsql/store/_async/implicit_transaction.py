@@ -8,19 +8,16 @@ from typing import Any
 
 import psycopg
 from psycopg import generators
-from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
+from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus
 from psycopg.pq.abc import PGresult
 
-from jmsql.concurrency.tasks import sleep
-from jmsql.store._async.prepared_runner import OUTDATED, Bound, bound
-from jmsql.store._async.runner import Runner
-from jmsql.store.prepared_statements import PreparedStatements
+from jmsql.store._async.prepared_runner import OUTDATED, PreparingRunner
 from jmsql.store.statement import Result
 
 __all__ = ["ImplicitTransaction"]
 
 
-class ImplicitTransaction(Runner):
+class ImplicitTransaction(PreparingRunner):
     """Runs statements in one transaction, which PostgreSQL begins with the first of them.
 
     It lasts until the client's message Sync: `commit` sends it. It is spoken in libpq's terms: psycopg's pipeline
@@ -32,15 +29,7 @@ class ImplicitTransaction(Runner):
         prepared: What the connection has prepared; None: it leads through a pooler that loses prepared statements.
     """
 
-    __slots__ = ("_connection", "_pgconn", "_prepared")
-
-    def __init__(
-        self, connection: psycopg.AsyncConnection[Any], schema: str, prepared: PreparedStatements | None
-    ) -> None:
-        super().__init__(schema)
-        self._connection = connection
-        self._pgconn = connection.pgconn
-        self._prepared = prepared
+    __slots__ = ()
 
     @property
     def is_idle(self) -> bool:
@@ -80,9 +69,6 @@ class ImplicitTransaction(Runner):
                 await self._connection.wait(self._undo())
             self._give_up()
 
-    async def sleep(self, seconds: float) -> None:
-        await sleep(seconds)
-
     def _give_up(self) -> None:
         """End a connection of which nobody knows where it is."""
         if not self.is_idle:
@@ -91,31 +77,9 @@ class ImplicitTransaction(Runner):
     # The messages to the server and back
 
     def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Generator[Any, Any, Result]:
-        pgconn, prepared = self._pgconn, self._prepared
-        call = bound(self._connection, statement, parameters)
-        if pgconn.pipeline_status == PipelineStatus.OFF:
-            pgconn.enter_pipeline_mode()
-        if prepared is None:
-            pgconn.send_query_params(call.text, call.values, call.types, call.formats, Format.BINARY)
-        else:
-            name = prepared.name(call.text, call.types)
-            if name is None:
-                name = yield from self._prepare(prepared, call)
-            pgconn.send_query_prepared(name, call.values, call.formats, Format.BINARY)
-        return call.read((yield from self._result()))
-
-    def _prepare(self, prepared: PreparedStatements, call: Bound) -> Generator[Any, Any, bytes]:
-        name = prepared.new_name()
-        self._pgconn.send_prepare(name, call.text, call.types)
-        yield from self._result()
-        outdated = prepared.add(call.text, call.types, name)
-        if outdated is not None:
-            if psycopg.capabilities.has_send_close_prepared():  # which a pooler understands, too
-                self._pgconn.send_close_prepared(outdated)
-            else:
-                self._pgconn.send_query_params(b"deallocate " + outdated, None)
-            yield from self._result()
-        return name
+        if self._pgconn.pipeline_status == PipelineStatus.OFF:
+            self._pgconn.enter_pipeline_mode()
+        return (yield from super()._execute(statement, parameters))
 
     def _result(self) -> Generator[Any, Any, PGresult]:
         """Fetch the result of one message, and raise the error that it may be."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +20,7 @@ from jmsql.store.statement import Result
 if TYPE_CHECKING:
     from psycopg import abc
 
-__all__ = ["OUTDATED", "Bound", "PreparedRunner", "bound"]
+__all__ = ["OUTDATED", "PreparedRunner", "PreparingRunner"]
 
 OUTDATED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported)
 """What PostgreSQL says of a prepared statement that was deallocated, or whose result has other columns by now."""
@@ -58,8 +59,8 @@ def bound(connection: psycopg.AsyncConnection[Any], statement: bytes, parameters
     return Bound(transformer, text, values, transformer.types or (), transformer.formats)
 
 
-class PreparedRunner(Runner):
-    """Runs statements each of which commits by itself.
+class PreparingRunner(Runner):
+    """Prepares statements under names of its own, and runs them.
 
     Args:
         connection: The connection, in autocommit mode.
@@ -76,19 +77,6 @@ class PreparedRunner(Runner):
         self._connection = connection
         self._pgconn = connection.pgconn
         self._prepared = prepared
-
-    @property
-    def is_idle(self) -> bool:
-        return self._pgconn.transaction_status == TransactionStatus.IDLE
-
-    async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
-        try:
-            return await self._connection.wait(self._execute(statement, parameters))
-        except OUTDATED:
-            if self._prepared is None or not self.is_idle:
-                raise
-            self._prepared.forget()
-            return await self._connection.wait(self._execute(statement, parameters))
 
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)
@@ -117,8 +105,30 @@ class PreparedRunner(Runner):
             yield from self._result()
         return name
 
+    @abstractmethod
     def _result(self) -> Generator[Any, Any, PGresult]:
         """Send what waits to be sent, and return its result, or raise the error that it is."""
+
+
+class PreparedRunner(PreparingRunner):
+    """Runs statements each of which commits by itself."""
+
+    __slots__ = ()
+
+    @property
+    def is_idle(self) -> bool:
+        return self._pgconn.transaction_status == TransactionStatus.IDLE
+
+    async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        try:
+            return await self._connection.wait(self._execute(statement, parameters))
+        except OUTDATED:
+            if self._prepared is None or not self.is_idle:
+                raise
+            self._prepared.forget()
+            return await self._connection.wait(self._execute(statement, parameters))
+
+    def _result(self) -> Generator[Any, Any, PGresult]:
         results: Sequence[PGresult] = yield from generators.execute(self._pgconn)
         if not results:
             raise psycopg.OperationalError("the server has sent no result")
