@@ -63,8 +63,9 @@ class PsycopgTransaction(CallerTransaction):
     @property
     def is_open(self) -> bool:
         pgconn = self._connection.pgconn
+        ended = pgconn.transaction_status in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN)  # unknown: it is closed
         # In pipeline mode the server may not have answered yet that a transaction has begun.
-        return pgconn.transaction_status != TransactionStatus.IDLE or pgconn.pipeline_status != PipelineStatus.OFF
+        return not ended or pgconn.pipeline_status != PipelineStatus.OFF
 
     async def runner(self, schema: str) -> Runner:
         return PsycopgRunner(self._connection, schema)
