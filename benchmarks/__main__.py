@@ -37,7 +37,7 @@ from benchmarks.database import database_on, server
 from benchmarks.machine import describe_machine
 from benchmarks.measurement import BenchmarkResult
 from benchmarks.report import table, write_json
-from benchmarks.setting import FULL, QUICK, Benchmark, Setting
+from benchmarks.setting import FULL, HOUR, QUICK, Benchmark, Setting
 from benchmarks.spark import spark_history, spark_memory, spark_read, spark_stream, spark_write
 
 _BENCHMARKS: dict[str, Benchmark] = {
@@ -61,6 +61,7 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "processes": crowds.processes,
     "backlog": endurance.backlog,
     "long-run": endurance.long_run,
+    "long-run-history": endurance.long_run_with_history,
     "selector": endurance.selector,
     "pinned-snapshot": endurance.pinned_snapshot,
     "fan-out": fan_out.fan_out,
@@ -92,7 +93,7 @@ def main() -> None:
     arguments = _arguments()
     console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES)
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    effort = QUICK if arguments.quick else FULL
+    effort = QUICK if arguments.quick else HOUR if arguments.hour else FULL
     comparisons: list[BenchmarkResult] = []
     skipped: list[str] = []
     machine: dict[str, object] = {}
@@ -131,6 +132,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="what to run; default: all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE")
     parser.add_argument("--quick", action="store_true", help="about a minute: to see that all runs, not to judge")
+    parser.add_argument("--hour", action="store_true", help="10,000,000 messages in an hour for each long run")
     parser.add_argument("--url", metavar="URL", help="use this PostgreSQL server instead of an embedded one of its own")
     arguments = parser.parse_args()
     for name in arguments.names:

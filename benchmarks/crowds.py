@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import TypeAlias
 
 import jmsql
@@ -60,10 +58,10 @@ def idle_consumers(setting: Setting) -> list[BenchmarkResult]:
             consumer = session.create_consumer(session.create_queue(f"idle {number % 10}"))
             threading.Thread(target=consumer.receive, daemon=True).start()
         time.sleep(_SETTLING_SECONDS + _REPORTING_SECONDS)  # their own looks end
-        transactions, seconds = database.transactions(), _server_seconds(database)
+        transactions, seconds = database.transactions(), database.server_seconds()
         time.sleep(_IDLE_SECONDS)
         rate = (database.transactions() - transactions) / _IDLE_SECONDS
-        load = 1000 * (_server_seconds(database) - seconds) / _IDLE_SECONDS
+        load = 1000 * (database.server_seconds() - seconds) / _IDLE_SECONDS
     return [
         BenchmarkResult(
             "idle-consumers", "100 consumers", "each once in 5 s", "transactions/s", [rate], [20.0], at_most(1.0)
@@ -96,34 +94,18 @@ def _compare_pumps(setting: Setting, benchmark: str, pumps: Mapping[str, OpenPum
         time.sleep(_SETTLING_SECONDS)
         for number in range(setting.effort.rounds + 1):
             for name, pump in opened if number % 2 else reversed(opened):
-                seconds, started = _server_seconds(database), time.perf_counter()
+                seconds, started = database.server_seconds(), time.perf_counter()
                 pump(setting.effort.messages)
                 duration = time.perf_counter() - started
                 if number:
                     rates[name].append(setting.effort.messages / duration)
-                    loads[name].append(1000 * (_server_seconds(database) - seconds) / setting.effort.messages)
+                    loads[name].append(1000 * (database.server_seconds() - seconds) / setting.effort.messages)
             setting.tell(f"round {number}")
     many, few = pumps
     return [
         BenchmarkResult(benchmark, many, few, "messages/s", rates[many], rates[few], at_least(1.0)),
         BenchmarkResult(f"{benchmark} load", many, few, "ms a message", loads[many], loads[few], at_most(1.0)),
     ]
-
-
-def _server_seconds(database: BenchmarkDatabase) -> float:
-    """Return the processor time of the server's processes for the database, on this machine.
-
-    Raises:
-        SystemExit: The server runs on another one.
-    """
-    ticks = 0
-    for process_id in database.server_processes():
-        try:
-            fields = Path(f"/proc/{process_id}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        except FileNotFoundError:
-            raise SystemExit("The server's processor time is measured where it runs: leave out --url.") from None
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

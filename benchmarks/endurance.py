@@ -8,16 +8,19 @@ from functools import partial
 import psycopg
 
 from benchmarks import floor, provider
-from benchmarks.database import BenchmarkDatabase, database_on
-from benchmarks.measurement import BenchmarkResult, Contender, at_least, compare
+from benchmarks.database import database_on
+from benchmarks.measurement import BenchmarkResult, Contender, Target, at_least, at_most, compare
 from benchmarks.setting import Setting
 from jmsql.admin import Administration
 
-__all__ = ["backlog", "long_run", "pinned_snapshot", "selector"]
+__all__ = ["backlog", "long_run", "long_run_with_history", "pinned_snapshot", "selector"]
 
 _BATCH = 100
 _SHORT = 1000
 _TENTHS = 10
+_MICROSECONDS = 1_000_000
+_RATE, _TABLE, _INDEXES = "rate", "table", "indexes"
+_SERVER, _CLIENT = "processor time of the server", "processor time of the client"
 _MEBIBYTE = 1024 * 1024
 
 
@@ -39,47 +42,60 @@ def backlog(setting: Setting) -> list[BenchmarkResult]:
 
 
 def long_run(setting: Setting) -> list[BenchmarkResult]:
-    """1,000,000 messages through one queue, with history and without: the last tenth beside the first."""
-    results = []
-    for history in (False, True):
-        name = "long-run with history" if history else "long-run"
-        # A database each: what is vacuumed in one would otherwise count for both.
-        with database_on(setting.database.url) as database:
-            with Administration(database.url) as administration:
-                administration.create_queue(name, history=history)
-            rates, pages = _pass_through(setting, database, name)
-        results += [
-            BenchmarkResult(name, "last tenth", "first tenth", "messages/s", rates[-1:], rates[:1], at_least(0.9))
-        ]
-        for relation, sizes in pages.items():
-            line = f"{name}, {relation}"
-            results.append(BenchmarkResult(line, "last tenth", "second tenth", "MiB", sizes[-1:], sizes[1:2]))
-            setting.tell(f"{line}: {' '.join(f'{size:.1f}' for size in sizes)} MiB")
-    return results
+    """1,000,000 messages through one queue (an hour: 10,000,000): the last tenth beside the first."""
+    return _pass_through(setting, "long-run", history=False)
 
 
-def _pass_through(
-    setting: Setting, database: BenchmarkDatabase, queue: str
-) -> tuple[list[float], dict[str, list[float]]]:
-    """Send and receive by turns; return the rate of each tenth, and how large what it uses is at its end, in MiB."""
-    rates: list[float] = []
-    sizes: dict[str, list[float]] = {"table": [], "indexes": []}
-    turns = setting.effort.backlog // (_TENTHS * _SHORT)
+def long_run_with_history(setting: Setting) -> list[BenchmarkResult]:
+    """The same through a queue that keeps history."""
+    return _pass_through(setting, "long-run-history", history=True)
+
+
+def _pass_through(setting: Setting, queue: str, *, history: bool) -> list[BenchmarkResult]:
+    """Send and receive by turns, spread over the time that the run is to last."""
+    database = setting.database
+    with Administration(database.url) as administration:
+        administration.create_queue(queue, history=history)
+    figures: dict[str, list[float]] = {name: [] for name in (_RATE, _SERVER, _CLIENT, _TABLE, _INDEXES)}
+    messages = setting.effort.long_run_messages // _TENTHS
+    began = time.monotonic()
     with (
         provider.send_in_transactions(database, queue, _BATCH) as send,
         provider.receive_in_transactions(database, queue, _BATCH) as receive,
     ):
         for tenth in range(_TENTHS):
-            started = time.perf_counter()
-            for _ in range(turns):
+            busy, client, server = 0.0, time.process_time(), database.server_seconds()
+            for turn in range(messages // _SHORT):
+                due = began + setting.effort.long_run_seconds * (tenth * messages + turn * _SHORT) / (
+                    _TENTHS * messages
+                )
+                time.sleep(max(0.0, due - time.monotonic()))
+                started = time.monotonic()
                 send(_SHORT)
                 receive(_SHORT)
-            rates.append(turns * _SHORT / (time.perf_counter() - started))
+                busy += time.monotonic() - started
             table, indexes = database.size("jmsql_internal.message")
-            sizes["table"].append(table / _MEBIBYTE)
-            sizes["indexes"].append(indexes / _MEBIBYTE)
-            setting.tell(f"{queue}: tenth {tenth + 1} of {_TENTHS}, {rates[-1]:,.0f} messages/s")
-    return rates, sizes
+            figures[_RATE].append(messages / busy)
+            figures[_SERVER].append((database.server_seconds() - server) / messages * _MICROSECONDS)
+            figures[_CLIENT].append((time.process_time() - client) / messages * _MICROSECONDS)
+            figures[_TABLE].append(table / _MEBIBYTE)
+            figures[_INDEXES].append(indexes / _MEBIBYTE)
+            setting.tell(f"tenth {tenth + 1} of {_TENTHS}, {figures[_RATE][-1]:,.0f} messages/s")
+
+    def compared(what: str, unit: str, target: Target, *, reference: int = 0) -> BenchmarkResult:
+        name = ("first tenth", "second tenth")[reference]
+        samples = figures[what]
+        line = f"{queue}, {what} ({' '.join(f'{sample:,.0f}' for sample in samples)})"
+        return BenchmarkResult(line, "last tenth", name, unit, samples[-1:], samples[reference : reference + 1], target)
+
+    return [
+        compared(_RATE, "messages/s", at_least(0.9)),
+        compared(_SERVER, "µs a message", at_most(1.1)),
+        compared(_CLIENT, "µs a message", at_most(1.1)),
+        # The first tenth begins with empty tables.
+        compared(_TABLE, "MiB", at_most(1.1), reference=1),
+        compared(_INDEXES, "MiB", at_most(1.1), reference=1),
+    ]
 
 
 def pinned_snapshot(setting: Setting) -> list[BenchmarkResult]:

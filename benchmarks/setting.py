@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from benchmarks.database import BenchmarkDatabase
 from benchmarks.measurement import BenchmarkResult, Contender, Samples, measure
 
-__all__ = ["FULL", "QUICK", "Benchmark", "Effort", "Setting"]
+__all__ = ["FULL", "HOUR", "QUICK", "Benchmark", "Effort", "Setting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class Effort:
         latencies: How many messages are timed one by one.
         jobs: How many turns each contender has where each takes a whole backlog.
         sustained_seconds: How long a load lasts.
+        long_run_messages: How many messages a long run has.
+        long_run_seconds: How long it lasts at least; 0: as fast as it can.
     """
 
     rounds: int
@@ -34,6 +36,8 @@ class Effort:
     latencies: int
     jobs: int
     sustained_seconds: float
+    long_run_messages: int
+    long_run_seconds: float = 0.0
 
 
 FULL = Effort(
@@ -45,10 +49,20 @@ FULL = Effort(
     latencies=400,
     jobs=3,
     sustained_seconds=20.0,
+    long_run_messages=1_000_000,
 )
 QUICK = Effort(
-    rounds=5, messages=1000, singles=50, backlog=50_000, pinned_seconds=6.0, latencies=60, jobs=1, sustained_seconds=3.0
+    rounds=5,
+    messages=1000,
+    singles=50,
+    backlog=50_000,
+    pinned_seconds=6.0,
+    latencies=60,
+    jobs=1,
+    sustained_seconds=3.0,
+    long_run_messages=50_000,
 )
+HOUR = replace(FULL, long_run_messages=10_000_000, long_run_seconds=3600.0)
 
 
 @dataclass(slots=True)
