@@ -1,0 +1,144 @@
+-- What roles may do, in one list, that of functions for administrators included; and one function that has what was changed
+-- take effect, which every revision ends with.
+
+create function jmsql_internal.functions_of_administrators() returns text
+    language sql immutable
+begin atomic
+    select ' jmsql_internal.settings_row(text), jmsql_internal.create_destination(text, jsonb),'
+        ' jmsql.alter_destination(text, jsonb), jmsql.create_queue(text, jsonb), jmsql.create_topic(text, jsonb),'
+        ' jmsql.delete_destination(text, boolean), jmsql.pause(text), jmsql.resume(text),'
+        ' jmsql_internal.make_history_partition(date),'
+        ' jmsql_internal.keep_history(tid[], integer[], jmsql_internal.outcome, bigint),'
+        ' jmsql_internal.return_dead_letters(integer, smallint[], bigint[]), jmsql.retry(text, bigint),'
+        ' jmsql_internal.replay_messages(text, xid8[], bigint[], timestamptz, timestamptz, integer, boolean),'
+        ' jmsql.replay(text, text, timestamptz, timestamptz, text[], boolean),'
+        ' jmsql_internal.lock_free_messages(integer, bigint[], bigint, bigint),'
+        ' jmsql_internal.forget_deliveries(tid[]),'
+        ' jmsql_internal.move_step(integer, integer, bigint[], bigint, bigint, boolean),'
+        ' jmsql.move(text, text, bigint[], bigint), jmsql.purge(text, bigint[], bigint),'
+        ' jmsql_internal.cursors_before(regclass, text[]), jmsql_internal.note_history_loss(regclass, text[]),'
+        ' jmsql.forget_spark_source(uuid),'
+        ' jmsql_internal.permit(name, text[], integer), jmsql.grant_access(text, name, text[]),'
+        ' jmsql.revoke_access(text, name, text[]), jmsql.create_roles(), jmsql_internal.restore_pages()';
+end;
+comment on function jmsql_internal.functions_of_administrators() is
+    'The functions that are an administrator''s alone, as GRANT and REVOKE name them. They know by the right to execute '
+    'them, which PostgreSQL checks for the role that calls them, that they may do what they are asked for.';
+
+-- Privileges are code: no text of a table is executed. No role gets TRUNCATE, REFERENCES or TRIGGER, and but for
+-- administrators none gets UPDATE or DELETE on a whole table: who has one of them can lock it.
+create or replace function jmsql_internal.set_privileges(role name) returns void
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    browsing constant text[] := array[
+        'usage on schema jmsql',
+        'usage on schema jmsql_internal',
+        'select on'
+            ' jmsql.schema_version, jmsql_internal.configuration, jmsql_internal.binding, jmsql_internal.queue,'
+            ' jmsql_internal.topic, jmsql_internal.subscription, jmsql_internal.subscriber,'
+            ' jmsql_internal.connection, jmsql_internal.consumer, jmsql_internal.grouped_queue,'
+            ' jmsql_internal.leadership, jmsql_internal.destination_counters, jmsql_internal.message,'
+            ' jmsql_internal.delayed_message, jmsql_internal.delivery, jmsql_internal.body,'
+            ' jmsql_internal.message_history',
+        'select on'
+            ' jmsql.messages, jmsql.queues, jmsql.subscriptions, jmsql.clients, jmsql.destinations, jmsql.counters,'
+            ' jmsql.dead_letters, jmsql.history, jmsql.history_days, jmsql.consumers, jmsql.message_groups',
+        'select (transaction_id) on jmsql_internal.pending_transaction',
+        'insert (host, process_id, heartbeat_at, heartbeat_timeout, lock_key, server_process_id), '
+            'update (client_id, heartbeat_at, closing) on jmsql_internal.connection'];
+    messaging constant text[] := browsing || array[
+        'insert (queue_id, body_id, inverse_priority, jms_message_id, jms_timestamp, jms_expiration, '
+            'jms_delivery_mode, message_type, jms_correlation_id, jms_reply_to, jms_type, properties, property_types, '
+            'text_body, json_body, body_types, bytes_body, jms_delivery_time) '
+            'on jmsql_internal.message, jmsql_internal.delayed_message',
+        -- A row is locked by who could change some column of it; the policy lets nobody do that.
+        'update (transaction_id) on jmsql_internal.message',
+        'select, update (slot) on jmsql_internal.group_lock',
+        'insert (position, text_body, json_body, body_types, bytes_body) on jmsql_internal.body',
+        'usage on sequence jmsql_internal.message_sequence, jmsql_internal.claim_sequence',
+        'insert (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at, next_attempt, '
+            'delivery_count, error_count, last_error, claim_expires_at, first_failed_at, dead_letter_queue_id), '
+            'update (claim_id, connection_id, claimed_at, next_attempt, delivery_count, error_count, last_error, '
+            'claim_expires_at, first_failed_at, dead_letter_queue_id) on jmsql_internal.delivery',
+        'insert (messages, deliveries, connection_id, is_exact) on jmsql_internal.removal',
+        'insert (name, connection_id), update (connection_id) on jmsql_internal.queue, jmsql_internal.topic',
+        'insert (topic_id, client_id, name, selector, durable, shared, no_local), update (ended, selector, no_local) '
+            'on jmsql_internal.subscription',
+        'insert (queue_id, connection_id, consumers), update (connection_id, consumers) on jmsql_internal.subscriber',
+        'insert (connection_id, queue_id, selector, consumers), update (consumers) on jmsql_internal.consumer',
+        'insert (destination_id, sent, acknowledged, rolled_back, redelivered), '
+            'update (sent, acknowledged, rolled_back, redelivered) on jmsql_internal.destination_counters',
+        'execute on function jmsql_internal.bury_dead_letters(integer)'];
+    administration constant text[] := messaging || array[
+        'delete on'
+            ' jmsql_internal.message, jmsql_internal.delayed_message, jmsql_internal.delivery, jmsql_internal.body,'
+            ' jmsql_internal.queue, jmsql_internal.topic, jmsql_internal.connection,'
+            ' jmsql_internal.destination_counters',
+        'update (transaction_id) on jmsql_internal.delayed_message',
+        'insert (queue_id, deleted_at) on jmsql_internal.queue',
+        'select on jmsql_internal.permission, jmsql.grants, jmsql.spark_sources',
+        'insert, update, delete on jmsql_internal.binding',
+        'update (automatic_creation) on jmsql_internal.configuration',
+        'select, insert, update, delete on'
+            ' jmsql_internal.pending_transaction, jmsql_internal.spark_staging, jmsql_internal.spark_write,'
+            ' jmsql_internal.spark_source, jmsql_internal.spark_batch, jmsql_internal.spark_cursor',
+        'insert, update, delete on jmsql_internal.leadership',
+        'select, insert, delete on jmsql_internal.maintenance_task',
+        'select on sequence jmsql_internal.message_sequence',
+        'execute on function' || jmsql_internal.functions_of_administrators()];
+    actions text[] := array(
+        select p.action from jmsql_internal.permission p where p.grantee = quote_ident(role)::regrole);
+    granted text;
+    place regnamespace;
+begin
+    if role = (select r.rolname from pg_class c join pg_roles r on r.oid = c.relowner
+               where c.oid = 'jmsql_internal.permission'::regclass) then
+        return;
+    end if;
+    foreach place in array array['jmsql'::regnamespace, 'jmsql_internal'::regnamespace] loop
+        execute format('revoke all on all tables in schema %s from %I', place, role);
+        execute format('revoke all on all sequences in schema %s from %I', place, role);
+        execute format('revoke all on all functions in schema %s from %I', place, role);
+        execute format('revoke all on schema %s from %I', place, role);
+    end loop;
+    foreach granted in array case
+        when 'administer' = any(actions) then administration
+        when actions && array['send', 'receive'] then messaging
+        when 'browse' = any(actions) then browsing
+        else array[]::text[] end
+    loop
+        execute format('grant %s to %I', granted, role);
+    end loop;
+end
+$$;
+
+create or replace function jmsql_internal.renew_privileges() returns void
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    routine regprocedure;
+begin
+    -- Nobody executes a function with its owner's rights because everybody may: also not one of a trigger, for a table
+    -- of his own, with rows that no policy has seen.
+    for routine in
+        select p.oid from pg_proc p
+        where p.pronamespace in ('jmsql'::regnamespace, 'jmsql_internal'::regnamespace)
+          and (p.prosecdef or p.prorettype = 'trigger'::regtype)
+          and p.proname not in ('has_access_to_all', 'accessible_queues', 'accessible_topics')
+    loop
+        execute format('revoke all on function %s from public', routine);
+    end loop;
+    execute 'revoke all on function jmsql_internal.set_privileges(name), jmsql_internal.renew_privileges(),'
+        || jmsql_internal.functions_of_administrators() || ' from public';
+    perform jmsql_internal.set_privileges(r.rolname)
+    from pg_roles r where r.oid in (select p.grantee from jmsql_internal.permission p);
+end
+$$;
+comment on function jmsql_internal.renew_privileges() is
+    'Takes the functions of administrators from all others, and gives the roles that have access what it takes now; '
+    'every revision of the schema ends with it.';
+
+select jmsql_internal.renew_privileges();

@@ -1,0 +1,36 @@
+-- Queues and topics are made by one function.
+
+create function jmsql_internal.create_destination(destination text, settings jsonb) returns boolean
+    language plpgsql volatile strict security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    made boolean;
+begin
+    if destination like 'topic://%' then
+        insert into jmsql_internal.topic (name) values (substr(destination, 9)) on conflict do nothing;
+    else
+        insert into jmsql_internal.queue (name) values (substr(destination, 9)) on conflict do nothing;
+    end if;
+    made := found;
+    if settings <> '{}' then
+        perform jmsql.alter_destination(destination, settings);
+    end if;
+    return made;
+end
+$$;
+comment on function jmsql_internal.create_destination(text, jsonb) is
+    'Makes the queue or topic of a URI, if it is not there, and changes the settings that are named. Returns whether it '
+    'was made.';
+
+create or replace function jmsql.create_queue(name text, settings jsonb default '{}') returns boolean
+    language sql volatile strict
+begin atomic
+    select jmsql_internal.create_destination('queue://' || name, settings);
+end;
+
+create or replace function jmsql.create_topic(name text, settings jsonb default '{}') returns boolean
+    language sql volatile strict
+begin atomic
+    select jmsql_internal.create_destination('topic://' || name, settings);
+end;
