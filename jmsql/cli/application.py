@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from jmsql.cli.commands import COMMANDS, load_command
+from jmsql.cli.interruption import end_by_signals
 from jmsql.cli.options import advice_for
 from jmsql.cli.parameters import convert_only_what_needs_it
 from jmsql.exceptions import InvalidSelectorException, JMSException
@@ -104,6 +105,6 @@ def run() -> NoReturn:
     logging.basicConfig(level=logging.WARNING, format="jmsql: %(message)s")
     # Where Ctrl-C interrupts a statement, the pool would show a traceback for the connection that it throws away.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    end_by_signals()
     app(prog_name="jmsql")
     sys.exit()

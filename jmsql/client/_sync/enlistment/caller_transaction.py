@@ -59,11 +59,8 @@ class PsycopgTransaction(CallerTransaction):
     @property
     def is_open(self) -> bool:
         pgconn = self._connection.pgconn
-        ended = pgconn.transaction_status in (
-            TransactionStatus.IDLE,
-            TransactionStatus.UNKNOWN,
-        )  # unknown: it is closed
-        # In pipeline mode the server may not have answered yet that a transaction has begun.
+        # It is unknown where the connection is closed. In a pipeline the server may not have answered that one began.
+        ended = pgconn.transaction_status in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN)
         return not ended or pgconn.pipeline_status != PipelineStatus.OFF
 
     def runner(self, schema: str) -> Runner:
