@@ -35,13 +35,17 @@ class DefaultSource(DataSource):
     | `message_id`, `correlation_id`, `reply_to`, `jms_type` | string | JMS headers |
     | `sent_at`, `expires_at`, `delivery_time` | timestamp | JMSTimestamp, JMSExpiration, JMSDeliveryTime |
     | `delivery_mode` | string | `PERSISTENT` or `NON_PERSISTENT` |
-    | `properties` | map of string to struct | each property: its `type`, and its value as `boolean`, `long`, `double` or `string` |
+    | `properties` | string | the properties as a JSON object |
+    | `property_types` | string | the types of properties that this JSON does not tell, as JSON |
     | `text_body` | string | the body of a TextMessage |
     | `json_body` | string | the body of a MapMessage, StreamMessage or ObjectMessage, as JSON |
     | `body_types` | string | the types that the JSON does not tell, as JSON |
     | `bytes_body` | binary | the body of a BytesMessage |
     | `delivery_count` | int | how often it was delivered before |
     | `body` | struct | the text or JSON body, parsed by the option ``bodySchema``; null where it does not fit |
+
+    With the option ``properties=map``, `properties` is a map of string to struct, with the `type` of each property and its
+    value as `boolean`, `long`, `double` or `string`, and there is no `property_types`.
 
     A read with the option ``history`` has these besides, and its `delivery_count` has the last delivery in it:
 

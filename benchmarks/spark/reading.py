@@ -19,7 +19,7 @@ from benchmarks.setting import Setting
 from benchmarks.spark.session import jdbc_options, jmsql_options, spark_session
 from jmsql.spark import archive
 from jmsql.spark.options import Options
-from jmsql.spark.schema import COLUMNS, HISTORY_COLUMNS, read_schema
+from jmsql.spark.schema import HISTORY_COLUMNS, TYPED_PROPERTIES, read_schema
 
 __all__ = ["read", "read_history"]
 
@@ -74,7 +74,7 @@ def read(setting: Setting) -> list[BenchmarkResult]:
         columns = read_schema(Options.read({**jmsql_options(setting), "queue": _QUEUE, "columns": _COLUMNS}))
         with_json = "m.properties::text as properties,"
         for what, schema, properties, into in (
-            ("properties as maps", f"{columns}, properties {COLUMNS['properties']}", with_json, path),
+            ("properties as maps", f"{columns}, properties {TYPED_PROPERTIES}", with_json, path),
             ("properties as JSON", f"{columns}, properties string", with_json, path),
             ("without properties", columns, "", path),
             ("without properties, into nothing", columns, "", None),
@@ -114,8 +114,7 @@ def read_history(setting: Setting) -> list[BenchmarkResult]:
     with spark_session(setting) as spark, tempfile.TemporaryDirectory(prefix="jmsql-benchmarks-") as directory:
         path = Path(directory, "history.parquet")
         options = {**jmsql_options(setting), "history": "true"}
-        columns = {**HISTORY_COLUMNS, "properties": "string"}
-        reader = spark.read.schema(", ".join(f"{name} {kind}" for name, kind in columns.items()))
+        reader = spark.read.schema(", ".join(f"{name} {kind}" for name, kind in HISTORY_COLUMNS.items()))
         reach = jdbc_options(setting)
         for into, what in ((path, "into Parquet"), (None, "into nothing")):
             adbc, jdbc = f"ADBC, 1 connection, {what}", f"JDBC, {what}"

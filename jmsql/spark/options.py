@@ -13,6 +13,7 @@ from jmsql.exceptions import InvalidDestinationException, InvalidSelectorExcepti
 from jmsql.selectors import Selector
 from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.offset_options import check_offset_options
+from jmsql.spark.property_format import PropertyFormat
 
 __all__ = ["OPTIONS", "Options", "Use", "applies"]
 
@@ -24,6 +25,7 @@ OPTIONS = (
     "history",
     "selector",
     "columns",
+    "properties",
     "bodySchema",
     "partitions",
     "minPartitions",
@@ -53,7 +55,10 @@ class Use(Enum):
     WRITE = "a write"
 
 
-_OF_READS = ("subscription", "clientId", "history", "selector", "columns", "bodySchema", "partitions", "minPartitions")
+_OF_READS = (
+    *("subscription", "clientId", "history", "selector", "columns", "properties", "bodySchema"),
+    *("partitions", "minPartitions"),
+)
 _OF_STREAMS = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "claimConnections", "failOnDataLoss")
 _USES = {
     **dict.fromkeys(_OF_READS, (Use.BATCH_READ, Use.HISTORY_READ, Use.STREAM_READ)),
@@ -106,6 +111,7 @@ class Options:
         history: Whether to read what has left the destination instead of what waits in it.
         selector: Which messages are wanted.
         columns: Which columns are wanted; None: all.
+        properties: How the properties of messages are returned.
         body_schema: How JSON bodies are parsed, as Spark's DDL.
         partitions: In how many tasks to read.
         minimum_partitions: The fewest tasks to read in, where there are more if one would have too much; None: see
@@ -132,6 +138,7 @@ class Options:
     history: bool = False
     selector: Selector | None = None
     columns: tuple[str, ...] | None = None
+    properties: PropertyFormat = PropertyFormat.json
     body_schema: str | None = None
     partitions: int = 1
     minimum_partitions: int | None = None
@@ -171,6 +178,7 @@ class Options:
             history=_boolean("history", options, default=False),
             selector=_selector(selector),
             columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
+            properties=_property_format(options.get("properties")),
             body_schema=options.get("bodySchema"),
             partitions=_integer("partitions", options, 1) or 1,
             minimum_partitions=_integer("minPartitions", options, 1),
@@ -274,6 +282,13 @@ def _selector(text: str | None) -> Selector | None:
         return Selector.parse(text)
     except InvalidSelectorException as error:
         raise InvalidSelectorException(f"Option 'selector': {error}") from error
+
+
+def _property_format(text: str | None) -> PropertyFormat:
+    try:
+        return PropertyFormat.json if text is None else PropertyFormat(text.lower())
+    except ValueError as error:
+        raise JMSException(f"Option 'properties' is {' or '.join(PropertyFormat)}, not {text!r}.") from error
 
 
 def _integer(name: str, options: Mapping[str, str], least: int) -> int | None:

@@ -11,12 +11,13 @@ from pyspark.sql.types import MapType, StringType, StructType
 from jmsql.exceptions import JMSException
 from jmsql.spark.arrow import BODY
 from jmsql.spark.options import Options, Use
+from jmsql.spark.property_format import PropertyFormat
 from jmsql.spark.table import table_comment
 
 __all__ = [
     "COLUMNS",
     "HISTORY_COLUMNS",
-    "WRITTEN_COLUMNS",
+    "TYPED_PROPERTIES",
     "arrow_schema",
     "check_read_schema",
     "check_written_schema",
@@ -24,6 +25,9 @@ __all__ = [
 ]
 
 _PROPERTY = "struct<type:string,boolean:boolean,long:bigint,double:double,string:string>"
+
+TYPED_PROPERTIES = f"map<string,{_PROPERTY}>"
+"""The type of the column `properties` where it is a map of typed values."""
 
 COLUMNS = {
     "destination": "string",
@@ -38,14 +42,15 @@ COLUMNS = {
     "correlation_id": "string",
     "reply_to": "string",
     "jms_type": "string",
-    "properties": f"map<string,{_PROPERTY}>",
+    "properties": "string",
+    "property_types": "string",
     "text_body": "string",
     "json_body": "string",
     "body_types": "string",
     "bytes_body": "binary",
     "delivery_count": "int",
 }
-"""The columns of a message and their types."""
+"""The columns of a message and their types, with properties as JSON text."""
 
 HISTORY_COLUMNS = {
     **COLUMNS,
@@ -60,9 +65,6 @@ HISTORY_COLUMNS = {
 }
 """The columns of a message in the history, which also say how it left its destination."""
 
-WRITTEN_COLUMNS = tuple(name for name in COLUMNS if name not in {"sequence", "message_id", "sent_at", "delivery_count"})
-"""The columns that a write takes. Those that the provider sets are ignored, so that what was read can be written."""
-
 
 def read_schema(options: Options, table: Mapping[str, str] | None = None) -> str:
     """Return the schema that a read has by itself, as DDL.
@@ -74,7 +76,7 @@ def read_schema(options: Options, table: Mapping[str, str] | None = None) -> str
     Raises:
         JMSException: Option 'columns' names a column that does not exist, or names one twice.
     """
-    readable = _readable(options)
+    readable = _readable(options, options.properties)
     known = readable if options.body_schema is None else {**readable, BODY: f"struct<{options.body_schema}>"}
     names = options.columns or tuple(known)
     for name in names:
@@ -101,14 +103,16 @@ def check_read_schema(schema: StructType, options: Options) -> None:
     Raises:
         JMSException: A column does not exist or has another type.
     """
+    properties = options.properties
+    if _has_maps(schema) and "properties" not in options.given:
+        properties = PropertyFormat.map
+    readable = _readable(options, properties)
     for field in schema.fields:
         if field.name == BODY:
             if not isinstance(field.dataType, StructType) or "map<" in field.dataType.simpleString():
                 raise JMSException("The schema of the column 'body' is a struct, in which there is no map.")
             continue
-        if field.name == "properties" and isinstance(field.dataType, StringType):
-            continue  # as JSON
-        _check(field.name, field.dataType.simpleString(), _readable(options), "read")
+        _check(field.name, field.dataType.simpleString(), readable, "read")
 
 
 def check_written_schema(schema: StructType, options: Options, *, overwrite: bool) -> None:
@@ -130,6 +134,8 @@ def check_written_schema(schema: StructType, options: Options, *, overwrite: boo
             if is_typed or isinstance(values, StringType):
                 continue
         _check(field.name, field.dataType.simpleString(), COLUMNS, "written")
+    if _has_maps(schema) and "property_types" in schema.fieldNames():
+        raise JMSException("The column 'property_types' goes with properties as JSON text; a map tells their types.")
     if options.destination is None and "destination" not in schema.fieldNames():
         raise JMSException("Say where the messages go: option 'queue', option 'topic', or a column 'destination'.")
 
@@ -141,8 +147,17 @@ def _check(name: str, kind: str, known: dict[str, str], doing: str) -> None:
         raise JMSException(f"The column {name!r} is {doing} as {known[name]}, not as {kind}.")
 
 
-def _readable(options: Options) -> dict[str, str]:
-    return HISTORY_COLUMNS if options.history else COLUMNS
+def _has_maps(schema: StructType) -> bool:
+    return any(field.name == "properties" and isinstance(field.dataType, MapType) for field in schema.fields)
+
+
+def _readable(options: Options, properties: PropertyFormat) -> dict[str, str]:
+    columns = HISTORY_COLUMNS if options.history else COLUMNS
+    if properties is PropertyFormat.json:
+        return columns
+    typed = {**columns, "properties": TYPED_PROPERTIES}
+    del typed["property_types"]  # a map tells all of them
+    return typed
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import jmsql
 from jmsql.spark.connection import DatabaseReference
+from jmsql.spark.property_format import PropertyFormat
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 
@@ -55,7 +56,10 @@ def failing(rows: DataFrame, *, always: bool) -> DataFrame:
     return rows.mapInArrow(pass_on, rows.schema)
 
 
-def test_what_was_read_is_written_as_it_was(spark: SparkSession, context: jmsql.JMSContext, server: Server) -> None:
+@pytest.mark.parametrize("properties", PropertyFormat)
+def test_what_was_read_is_written_as_it_was(
+    spark: SparkSession, context: jmsql.JMSContext, server: Server, properties: PropertyFormat
+) -> None:
     sent = context.create_map_message()
     sent.set_short("n", 5)
     sent.jms_correlation_id = "c-1"
@@ -65,7 +69,7 @@ def test_what_was_read_is_written_as_it_was(spark: SparkSession, context: jmsql.
     context.create_producer(delivery_delay=3600).send(context.create_queue("orders"), b"later")
     context.commit()
 
-    read = spark.read.format("jmsql").option("queue", "orders").load()
+    read = spark.read.format("jmsql").options(queue="orders", properties=properties).load()
     read.drop("destination").write.format("jmsql").option("queue", "copies").mode("append").save()
 
     received = context.create_consumer(context.create_queue("copies")).receive(10)

@@ -16,12 +16,12 @@ from jmsql.spark.archiving.history_archiver import HistoryArchiver
 from jmsql.spark.archiving.live import count_live, write_live
 from jmsql.spark.archiving.lock import ArchiveLock
 from jmsql.spark.archiving.manifest import Manifest
-from jmsql.spark.archiving.property_format import PropertyFormat
 from jmsql.spark.archiving.report import ArchiveReport
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
 from jmsql.spark.archiving.unloading import Unloading
 from jmsql.spark.connection import DatabaseReference
+from jmsql.spark.property_format import PropertyFormat
 from jmsql.store._sync.runner import PsycopgRunner
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jmsql.spark.archiving.manifest import NEW, NewFile
-from jmsql.spark.archiving.property_format import PropertyFormat
 from jmsql.spark.archiving.target import Target
+from jmsql.spark.property_format import PropertyFormat
 
 __all__ = ["KEY", "ParquetFiles", "history_schema", "waiting_schema"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from jmsql.destinations import Destination, Queue, Topic, named_destination
 from jmsql.exceptions import JMSException
-from jmsql.spark.archiving.property_format import PropertyFormat
 from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.options import Options
+from jmsql.spark.property_format import PropertyFormat
 
 __all__ = ["ArchiveSettings"]
 

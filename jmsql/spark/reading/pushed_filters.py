@@ -33,7 +33,7 @@ from jmsql.spark.schema import COLUMNS, HISTORY_COLUMNS
 __all__ = ["FilteringBatchReader", "FilteringHistoryReader", "comparison_of"]
 
 _KINDS: dict[str, type] = {"string": str, "int": int, "bigint": int, "timestamp": dt.datetime}
-_NOT_COMPARED = {"json_body", "body_types"}
+_NOT_COMPARED = {"properties", "property_types", "json_body", "body_types"}
 """JSON, which PostgreSQL would have to write as text for each row."""
 
 _COMPARED = {

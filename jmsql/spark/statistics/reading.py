@@ -15,28 +15,19 @@ from pyspark.sql.types import MapType
 from jmsql.destinations import Destination, Queue
 from jmsql.exceptions import JMSException
 from jmsql.spark.connection import DatabaseReference
-from jmsql.spark.schema import COLUMNS
+from jmsql.spark.schema import HISTORY_COLUMNS, TYPED_PROPERTIES
 from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.dead_letters import dead_letter_queues
 
 __all__ = ["Source", "read_dead_letters", "read_messages"]
 
 _COLUMNS = {
-    **{
-        name: COLUMNS[name]
-        for name in (
-            *("destination", "sequence", "message_id", "sent_at", "delivery_time"),
-            *("text_body", "json_body", "bytes_body", "delivery_count"),
-        )
-    },
-    "properties": "string",
-    "acknowledged_at": "timestamp",
-    "outcome": "string",
-    "subscription": "string",
-    "subscription_client_id": "string",
-    "connection_id": "bigint",
-    "client_id": "string",
-    "transaction_id": "bigint",
+    name: HISTORY_COLUMNS[name]
+    for name in (
+        *("destination", "sequence", "message_id", "sent_at", "delivery_time"),
+        *("text_body", "json_body", "bytes_body", "delivery_count", "properties", "acknowledged_at", "outcome"),
+        *("subscription", "subscription_client_id", "connection_id", "client_id", "transaction_id"),
+    )
 }
 _PROPERTIES = (
     *("JMSXGroupID", "JMS_jmsql_OriginalDestination", "JMS_jmsql_OriginalSubscription"),
@@ -135,7 +126,7 @@ def _typed_properties(spark: SparkSession, archive: str) -> dict[str, str]:
         found = spark.read.parquet(archive).schema["properties"].dataType
     except (AnalysisException, KeyError):  # there is no file, or it has no such column
         return {}
-    return {"properties": COLUMNS["properties"]} if isinstance(found, MapType) else {}
+    return {"properties": TYPED_PROPERTIES} if isinstance(found, MapType) else {}
 
 
 def _ddl(columns: Mapping[str, str]) -> str:

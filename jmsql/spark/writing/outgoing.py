@@ -69,7 +69,7 @@ class OutgoingMessages:
         position = self._position
         self._position += count
         kinds, bodies = _kinds_and_bodies(batch)
-        properties, property_types = encode_properties(_column(batch, "properties"))
+        properties, property_types = encode_properties(_column(batch, "properties"), _column(batch, "property_types"))
         columns = {
             **bodies,
             "position": pa.array(np.arange(position, position + count, dtype=np.int64)),

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from jmsql import JMSException, Queue
 from jmsql.spark.options import OPTIONS, Options, Use
-from jmsql.spark.schema import check_written_schema, read_schema
+from jmsql.spark.schema import check_read_schema, check_written_schema, read_schema
+from tests.unit.spark.test_arrow import PROPERTIES
+
+TYPED = PROPERTIES["properties"].dataType
 
 
 def test_names_of_options_are_read_in_any_letter_case() -> None:
@@ -43,6 +46,7 @@ def test_names_of_options_are_read_in_any_letter_case() -> None:
         ({"history": "true", "writeId": "w"}, "'writeId' is for writes"),
         ({"queue": "a", "writeIdDays": "0"}, "'writeIdDays' is a whole number from 1 on"),
         ({"queue": "a", "failOnDataLoss": "1"}, "'failOnDataLoss' is true or false"),
+        ({"queue": "a", "properties": "csv"}, "'properties' is json or map, not 'csv'"),
         ({"queue": "a", "selector": "a = = 1"}, "Option 'selector'"),
         ({"queue": "a", "colums": "b"}, "did you mean 'columns'"),
         ({"queue": "a", "maxOffsetsPerTrigger": "10"}, "did you mean 'maxMessagesPerTrigger'"),
@@ -69,6 +73,7 @@ def test_wrong_options_are_refused_by_name(given: dict[str, str], words: str) ->
             Use.WRITE,
             "'selector' has no meaning for a write; it is for a batch read",
         ),
+        ({"queue": "a", "properties": "map"}, Use.WRITE, "'properties' has no meaning for a write"),
         ({"topic": "a", "subscription": "b"}, Use.WRITE, "'subscription' has no meaning for a write"),
         (
             {"queue": "a", "writeId": "b"},
@@ -99,11 +104,32 @@ def test_options_that_are_for_all_are_taken() -> None:
         ({"columns": "body"}, "needs option 'bodySchema'"),
         ({"columns": "type,type"}, "names a column twice"),
         ({"columns": "outcome"}, "needs option 'history'"),
+        ({"columns": "property_types", "properties": "map"}, "there is no column 'property_types'"),
     ],
 )
 def test_columns_are_checked(given: dict[str, str], words: str) -> None:
     with pytest.raises(JMSException, match=words):
         read_schema(Options.read(given))
+
+
+def test_properties_are_text_or_a_map_as_the_option_or_else_the_schema_says() -> None:
+    text, typed, strings = (
+        StructType([StructField("text_body", StringType()), StructField("properties", kind)])
+        for kind in (StringType(), TYPED, MapType(StringType(), StringType()))
+    )
+    types = StructField("property_types", StringType())
+    for schema in (text, typed):
+        check_read_schema(schema, Options.read({"queue": "a"}))
+        check_written_schema(schema, Options.read({"queue": "a"}), overwrite=False)
+    for schema, given in ((text, "map"), (typed, "json")):
+        with pytest.raises(JMSException, match="The column 'properties' is read as"):
+            check_read_schema(schema, Options.read({"queue": "a", "properties": given}))
+    check_written_schema(StructType([*text, types]), Options.read({"queue": "a"}), overwrite=False)
+    for schema in (typed, strings):
+        with pytest.raises(JMSException, match="'property_types' goes with properties as JSON text"):
+            check_written_schema(StructType([*schema, types]), Options.read({"queue": "a"}), overwrite=False)
+    assert "property_types string" in read_schema(Options.read({"queue": "a"}))
+    assert "property_types" not in read_schema(Options.read({"queue": "a", "properties": "MAP"}))
 
 
 def test_history_has_columns_of_its_own_and_needs_no_destination() -> None:

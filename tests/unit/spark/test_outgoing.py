@@ -11,6 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jmsql import InvalidDestinationException, JMSException, MessageFormatException
+from jmsql.messages import Byte, Float, Long
+from jmsql.messages.typed_json import read_object, write_object
+from jmsql.postgresql_text import from_postgresql
 from jmsql.spark.writing.outgoing import OUTGOING_SCHEMA, OutgoingMessages
 from jmsql.spark.writing.task import binary_encoder
 
@@ -187,6 +190,80 @@ def test_plain_properties_are_converted_together_as_they_are_alone(rows: list[di
 def test_typed_properties_are_converted_together_as_they_are_alone(rows: list[dict[str, Any] | None]) -> None:
     one_by_one = converted_properties([*rows, {"color": typed("null")}], plain=False)[:-1]
     assert converted_properties(rows, plain=False) == one_by_one
+
+
+json_values = st.one_of(
+    st.booleans(), st.none(), st.text(max_size=4), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False)
+)
+objects = st.none() | st.dictionaries(names, json_values, max_size=4)
+
+
+def converted_texts(rows: list[str | None], types: list[str | None]) -> list[tuple[str | None, str | None]]:
+    messages = convert(
+        *({"properties": text, "property_types": stated} for text, stated in zip(rows, types, strict=True)),
+        properties=pa.string(),
+    )
+    return [(row["properties"], row["property_types"]) for row in messages]
+
+
+@settings(deadline=None)
+@given(st.lists(objects, min_size=1, max_size=6), st.booleans())
+def test_properties_as_json_say_what_a_client_would_have_set(
+    rows: list[dict[str, Any] | None],
+    raw: bool,
+) -> None:
+    rows = [row and {name: value for name, value in row.items() if name != "JMSXGroupID"} for row in rows]
+    texts = [None if row is None else json.dumps(row, ensure_ascii=not raw) for row in rows]
+    for row, (text, types) in zip(rows, converted_texts(texts, [None] * len(rows)), strict=True):
+        found = read_object(text, types)
+        assert {name: (value, value is True) for name, value in found.items()} == {
+            name: (value, value is True) for name, value in (row or {}).items()
+        }
+        assert (text, types) != ("{}", None)
+
+
+def test_properties_as_json_keep_the_types_that_a_read_tells_beside_them() -> None:
+    values = {
+        "byte": Byte(1),
+        "float": Float(0.5),
+        "no": None,
+        "far": float("inf"),
+        "text": "\0\ufffe",
+        "n": Long(2**40),
+    }
+    text, types = write_object(values, omit_nulls=True)
+    read = [from_postgresql(text), '{"a": 1}', None]
+    (first, first_types), second, third = converted_texts(read, [types, None, None])
+    assert first is not None
+    assert {name: (type(value), value) for name, value in read_object(first, first_types).items()} == {
+        name: (type(value), value) for name, value in values.items()
+    }
+    assert (second, third) == (('{"a": 1}', None), (None, None))
+
+
+@pytest.mark.parametrize(
+    ("text", "types", "words"),
+    [
+        ('{"n": {"deep": 1}}', None, "'properties' holds no properties: .*'n'"),
+        ('{"n": [1]}', None, "'properties' holds no properties"),
+        ('{"n": 1', None, "'properties' holds no properties"),
+        ('{"n": 1}}\n{"row": {"m": 1}', None, "'properties' holds no properties"),
+        ("[]", None, "'properties' holds no properties"),
+        ("1", None, "'properties' holds no properties"),
+        ("", None, "'properties' holds no properties"),
+        ('{"not a name": 1}', None, "'properties', 'not a name'"),
+        ('{"JMSXDeliveryCount": 1}', None, "'properties', 'JMSXDeliveryCount'"),
+        ('{"JMSXGroupID": 1}', None, "'properties', 'JMSXGroupID'"),
+        ('{"n": 9223372036854775808}', None, "'properties'"),
+        ('{"n": 1000}', '{"n": "byte"}', "'properties'"),
+        ('{"n": 1}', '{"n": "decimal"}', "'properties'"),
+        ('{"n": 1}', "{", "'properties'"),
+    ],
+)
+def test_text_that_holds_no_properties_is_refused(text: str, types: str | None, words: str) -> None:
+    for others in ([], ['{"a": 1}'], ["{}", '{"row": 1}']):
+        with pytest.raises(MessageFormatException, match=words):
+            converted_texts([*others, text], [*(None for _ in others), types])
 
 
 def test_each_message_has_an_id_of_its_own_as_the_server_would_make_it() -> None:
