@@ -22,26 +22,37 @@ LONGEST = (
     "tests/spark/",
     "tests/faults/",
     "tests/integration/cli/test_demo.py",
+    "tests/integration/spark/test_statistics_report.py",
+    "tests/compliance/",
 )
 """What begins first, in this order, so that no process works alone at the end."""
 
 TOGETHER = (
+    "tests/compliance/",
     "tests/faults/test_silence.py",
     "tests/integration/access/test_privileges.py",
+    "tests/integration/administration/test_access.py",
     "tests/integration/cli/test_demo.py",
     "tests/integration/cli/test_refusals.py",
+    "tests/integration/client/test_errors.py",
+    "tests/integration/metrics/test_deployment.py",
+    "tests/integration/pooler/test_sharing.py",
+    "tests/integration/spark/test_replica.py",
+    "tests/integration/spark/test_statistics_report.py",
     "tests/integration/topics/test_plans.py",
     "tests/spark/test_demo.py",
     "tests/spark/test_statistics.py",
+    "tests/unit/",
 )
-"""Files whose tests share what takes long to make."""
+"""Files, and directories of files, each of whose tests share what takes long to make; or are so many and so short that
+to give them out one by one takes as long as to run them."""
 
 
 class LongestFirst(LoadScopeScheduling):  # type: ignore[misc] # xdist comes without types
-    """Gives each test to the next process that is free; the tests with Spark are the first, in each process."""
+    """Gives each test, or each file of `TOGETHER`, to the next process that is free; what takes longest comes first."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((file for file in TOGETHER if nodeid.startswith(file)), nodeid)
+        return nodeid.partition("::")[0] if nodeid.startswith(TOGETHER) else nodeid
 
 
 def _turn(item: pytest.Item) -> int:
