@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from alembic import command
 from alembic.config import Config
+from sqlalchemy import Connection
 
 from jmsql.store.engine import open_engine
 from jmsql.store.schema_version import migrations_directory
 
-__all__ = ["migrate_to"]
+__all__ = ["alembic_configuration", "migrate_to"]
 
 
-def migrate_to(revision: str, url: str, schema: str = "jmsql") -> None:
-    """Bring a schema to a revision, from nothing or from an earlier one."""
+def alembic_configuration(connection: Connection, schema: str) -> Config:
+    """Return what Alembic takes to bring a schema to any revision."""
     config = Config()
     config.set_main_option("script_location", str(migrations_directory()))
     config.set_main_option("jmsql_schema", schema)
+    config.attributes["connection"] = connection
+    return config
+
+
+def migrate_to(revision: str, url: str, schema: str) -> None:
+    """Bring a schema to a revision, from nothing or from an earlier one."""
     engine = open_engine(url)
     try:
         with engine.begin() as connection:
-            config.attributes["connection"] = connection
-            command.upgrade(config, revision)
+            command.upgrade(alembic_configuration(connection, schema), revision)
     finally:
         engine.dispose()

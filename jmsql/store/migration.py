@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,16 @@ from jmsql.store.schema_version import (
 
 # Alembic is imported where it is used: it takes longer than all else that clients import.
 
-__all__ = ["apply_revision", "create_schemas", "migrate"]
+__all__ = ["LONGEST_WAIT", "apply_revision", "create_schemas", "migrate", "refuse_downgrade"]
+
+LONGEST_WAIT = 60.0
+"""For how many seconds a migration tries to get its locks."""
+_LOCK_TIMEOUT = "500ms"
+"""How long it waits for one at a time. All clients that want the same wait behind it, and less than `deadlock_timeout`
+has the migration give way, and not a client."""
+_PAUSE = 0.5
+"""Seconds between two tries, in which clients get on."""
+_IN_USE = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 
 _MADE_BY_ANOTHER = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSchema, psycopg.errors.DuplicateTable)
 """What a run fails with that has waited for another to make the same schema."""
@@ -76,6 +86,18 @@ def apply_revision(version: str, scripts: Iterable[Path]) -> None:
         )
 
 
+def refuse_downgrade() -> None:
+    """Have a running migration say why it takes no schema back to the version before.
+
+    Raises:
+        JMSException: Always.
+    """
+    raise JMSException(
+        "The schema is not taken back: a release works with the version after its own, too, so that an older release "
+        "can run again without it."
+    )
+
+
 def _check_name(schema: str) -> None:
     """Refuse a name that the migrations cannot write into functions, where it stands in literals too."""
     if not 0 < len(schema.encode()) <= _LONGEST_NAME or _UNFIT & set(schema):
@@ -89,8 +111,9 @@ def _check_name(schema: str) -> None:
 def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> str | None:
     """Make the schema, or bring it to the newest version.
 
-    Safe to run twice, and by several processes at once. Needs no superuser: the right to create a schema in the
-    database, or to create objects in the schema if it is there.
+    Safe to run twice, by several processes at once, and while clients send and receive. It never waits for a lock for
+    more than half a second, which would hold them up, and tries again for a minute. Needs no superuser: the right to
+    create a schema in the database, or to create objects in the schema if it is there.
 
     Args:
         url: Where the database is, as for [`ConnectionFactory`][jmsql.ConnectionFactory].
@@ -101,23 +124,41 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> str | None:
 
     Raises:
         JMSSecurityException: The role lacks a right; the message says which, and who can give it.
-        JMSException: The database cannot be reached, or the migration failed; then nothing has changed. Or the name
-            has a character that cannot be in it, or the schema is of a release after the next one.
+        JMSException: The database cannot be reached, or the migration failed, or other transactions have kept it from
+            its locks; then nothing has changed. Or the name has a character that cannot be in it, or the schema is of a
+            release after the next one.
     """
     _check_name(schema)
     engine = open_engine(url)
     try:
         with _one_run, jms_errors(f"migrating the schema {schema!r}"), _sufficient_rights(engine, schema):
-            try:
-                with engine.begin() as connection:
-                    return _migrate(connection, schema)
-            except sqlalchemy.exc.DBAPIError as error:
-                if not isinstance(error.orig, _MADE_BY_ANOTHER):
-                    raise
-            with engine.begin() as connection:
-                return _migrate(connection, schema)
+            return _migrate_beside_others(engine, schema)
     finally:
         engine.dispose()
+
+
+def _migrate_beside_others(engine: Engine, schema: str) -> str | None:
+    deadline = time.monotonic() + LONGEST_WAIT
+    made_by_another = False
+    while True:
+        try:
+            with engine.begin() as connection:
+                connection.exec_driver_sql(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
+                return _migrate(connection, schema)
+        except sqlalchemy.exc.DBAPIError as error:
+            if isinstance(error.orig, _IN_USE):
+                if time.monotonic() >= deadline:
+                    raise JMSException(
+                        f"migrating the schema {schema!r}: for {LONGEST_WAIT:g} seconds other transactions have held "
+                        "locks that it takes, so nothing was changed. `jmsql doctor` names transactions that stay "
+                        "open; let them end, and migrate again.",
+                        error.orig.sqlstate,
+                    ) from error
+                time.sleep(_PAUSE)
+            elif made_by_another or not isinstance(error.orig, _MADE_BY_ANOTHER):
+                raise
+            else:
+                made_by_another = True
 
 
 def _has_tables(connection: Connection, schema: str) -> bool:

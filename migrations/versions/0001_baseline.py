@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jmsql.store.migration import apply_revision
+from jmsql.store.migration import apply_revision, refuse_downgrade
 
 revision = "0001"
 down_revision = None
@@ -38,3 +38,7 @@ THEMES = (
 
 def upgrade() -> None:
     apply_revision(revision, [BASELINE / f"{theme}.sql" for theme in THEMES])
+
+
+def downgrade() -> None:
+    refuse_downgrade()

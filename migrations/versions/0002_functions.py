@@ -8,6 +8,8 @@ stay as they are; until a release has it, further changes join this revision. Wh
   calls stay, with their parameters, and new ones are used only where they are there, or where the schema is new.
 - Nothing rewrites a table or reads all of a large one, and locks last for moments: a column has a constant default or
   none, a constraint is added ``not valid``. All files run in one transaction, ``access`` last.
+- A revision locks at most one of the tables that clients send and receive by, against writers or readers: clients hold
+  one of them and wait for another all the time, so that under load two are never free at once.
 - A public view, column or function has a comment; what roles use stands in ``set_privileges``, or in
   ``functions_of_administrators``.
 """
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jmsql.store.migration import apply_revision
+from jmsql.store.migration import apply_revision, refuse_downgrade
 
 revision = "0002"
 down_revision = "0001"
@@ -34,3 +36,7 @@ THEMES = (
 
 def upgrade() -> None:
     apply_revision(revision, [CHANGES / f"{theme}.sql" for theme in THEMES])
+
+
+def downgrade() -> None:
+    refuse_downgrade()
