@@ -12,8 +12,8 @@ insert into jmsql_internal.spark_source (queue_id, first_sequence, first_timesta
 values (%(queue_id)s, %(first_sequence)s, %(first_timestamp)s) returning source_id::text;
 
 -- name: find_message
-select sequence from jmsql_internal.message
-where queue_id = %(queue_id)s and jms_message_id::text = %(message_id)s;
+select m.sequence from jmsql_internal.message m
+where m.queue_id = %(queue_id)s and m.jms_message_id::text = %(message_id)s and {is_sent};
 
 -- name: begin_epoch
 update jmsql_internal.spark_source set epoch = epoch + 1, used_at = now() where source_id = %(source_id)s

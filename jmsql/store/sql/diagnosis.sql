@@ -92,7 +92,7 @@ from (select queue_id, selector, sum(consumers)::integer as consumers from jmsql
 join jmsql_internal.queue q using (queue_id)
 cross join lateral (
     select count(*) as depth
-    from (select from jmsql_internal.message m where m.queue_id = c.queue_id limit %(most)s) found) m
+    from (select from jmsql_internal.message m where m.queue_id = c.queue_id and {is_sent} limit %(most)s) found) m
 where q.name is not null and m.depth >= %(depth)s
 order by q.name, c.selector;
 

@@ -26,7 +26,7 @@ select array(select name from jmsql_internal.maintenance_task order by name),
        exists (select from jmsql_internal.delivery d where d.claim_id is not null),
        exists (select from jmsql_internal.delivery d where d.dead_letter_queue_id is not null),
        exists (select from jmsql_internal.message m
-               where m.jms_expiration between 0 and (select jmsql_internal.current_milliseconds())),
+               where m.jms_expiration between 0 and (select jmsql_internal.current_milliseconds()) and {is_sent}),
        exists ({find_abandoned}),
        exists (select from jmsql_internal.topic t where t.connection_id is not null)
            or exists (select from jmsql_internal.queue q where q.connection_id is not null),

@@ -71,11 +71,12 @@ where s.queue_id = %(queue_id)s and not s.durable
 update jmsql_internal.subscription set ended = true where queue_id = %(queue_id)s;
 
 -- name: count_messages
-select (select count(*) from jmsql_internal.message where queue_id = %(queue_id)s)
+select (select count(*) from jmsql_internal.message m where m.queue_id = %(queue_id)s and {is_sent})
      + (select count(*) from jmsql_internal.delayed_message where queue_id = %(queue_id)s);
 
 -- name: count_held_messages
-select (select count(*) from jmsql_internal.message where queue_id = %(queue_id)s)
+select (select count(*) from jmsql_internal.message m where m.queue_id = %(queue_id)s and {is_sent})
      - (select count(*) from (
-            select from jmsql_internal.message where queue_id = %(queue_id)s for update skip locked) as unlocked)
+            select from jmsql_internal.message m where m.queue_id = %(queue_id)s and {is_sent}
+            for update skip locked) as unlocked)
      + (select count(*) from jmsql_internal.delivery where queue_id = %(queue_id)s and claim_id is not null);

@@ -1,0 +1,173 @@
+"""What a write of Spark has not sent yet is hidden: each statement that reads the table `message` says so.
+
+A statement that does not has its reason here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import jmsql
+from jmsql.store.candidates import wanted
+from jmsql.store.schema_version import migrations_directory
+
+PRODUCT = Path(jmsql.__file__).parent
+
+_BY_KEY = "It looks up, by key, what was claimed or delivered. What is not sent is neither."
+_BY_ADDRESS = "The addresses are of messages that the transaction has found by asking, and locked."
+_WRITE = "It is the write itself."
+_DEAD_LETTER = "The provider alone sets the property that makes a dead letter."
+_REMOVED = "The queue is removed, with all that is in it, sent or not."
+_BOUNDS = "It finds bounds. What lies between them is read by a statement that asks."
+_STAYS = "What is not sent has its queue and its body, too."
+_NO_READ = "It reads nothing: it grants rights, or names what messages are copied into."
+
+EXCEPTIONS = {
+    "acknowledge.sql: acknowledge": (2, _BY_KEY),
+    "acknowledge.sql: acknowledge_with_history": (2, _BY_KEY),
+    "acknowledge.sql: ask_to_acknowledge": (1, _BY_KEY),
+    "acknowledge.sql: delete_locked": (1, _BY_ADDRESS),
+    "acknowledge.sql: delete_locked_and_forget": (1, _BY_ADDRESS),
+    "acknowledge.sql: delete_locked_with_history": (1, _BY_ADDRESS),
+    "acknowledge.sql: present": (1, _BY_KEY),
+    "browse.sql: samples": (1, _BOUNDS),
+    "candidates.py: grouped_candidates": (2, "What is looked up by place is asked outside; by address, it was asked."),
+    "inspection.sql: dead_letter_queues": (1, _DEAD_LETTER),
+    "inspection.sql: dead_letters": (1, _DEAD_LETTER),
+    "inspection.sql: purge": (1, _BY_ADDRESS),
+    "inspection.sql: retry_dead_letters": (1, _DEAD_LETTER),
+    "maintenance.sql: find_lost": (2, _STAYS),
+    "maintenance.sql: forget_bodies": (1, _STAYS),
+    "maintenance.sql: forget_deleted": (1, _STAYS),
+    "maintenance.sql: forget_orphans": (1, _BY_KEY),
+    "maintenance.sql: purge_deleted": (2, _REMOVED),
+    "maintenance.sql: reap_expired": (1, _BY_ADDRESS),
+    "measurement.sql: destinations": (1, _BY_KEY),
+    "queue_stream.sql: acknowledge": (2, _BY_KEY),
+    "queue_stream.sql: keep_history": (1, _BY_KEY),
+    "queue_stream.sql: pieces": (1, _BOUNDS),
+    "queue_stream.sql: read": (1, _BY_KEY),
+    "receive.py: claim_statement": (1, _BY_KEY),
+    "receive.py: dequeue_statement": (1, _BY_ADDRESS),
+    "receive.sql: highest_sequences": (1, _BOUNDS),
+    "redelivery.sql: record_attempts": (1, _BY_KEY),
+    "send.py: ": (1, _NO_READ),
+    "writing.sql: delay": (2, _WRITE),
+    "writing.sql: message_of_t": (1, _WRITE),
+    "writing.sql: remove_abandoned": (2, _WRITE),
+    "view jmsql.dead_letters": (1, _DEAD_LETTER),
+    "policy may_select on jmsql_internal.body": (1, _STAYS),
+    "function jmsql.purge": (1, _BY_ADDRESS),
+    "view jmsql.queues": (1, _BY_KEY),
+    "function jmsql.retry": (1, _DEAD_LETTER),
+    "view jmsql.subscriptions": (1, _BY_KEY),
+    "function jmsql_internal.bury_dead_letters": (2, _BY_KEY),
+    "function jmsql_internal.forget_deliveries": (1, _BY_ADDRESS),
+    "function jmsql_internal.keep_history": (1, _BY_ADDRESS),
+    "function jmsql_internal.remove_messages": (1, _REMOVED),
+    "function jmsql_internal.remove_received": (2, _BY_ADDRESS),
+    "function jmsql_internal.return_dead_letters": (2, _DEAD_LETTER),
+    "function jmsql_internal.set_privileges": (2, _NO_READ),
+}
+"""By the statement: how many of its reads do not ask, and why."""
+
+_COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+_NAMED = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_MADE = re.compile(r"^(?=(?:create|comment|alter|insert|delete|do|drop|grant|revoke)\b)", re.MULTILINE)
+_OBJECT = re.compile(
+    r"create (?:or replace )?(?:(?:function|procedure|view|materialized view) [\w.]+|policy \w+\s+on [\w.]+)"
+)
+_PLACEHOLDER = re.compile(r"%\(\w+\)s")
+_IS_SENT = re.compile(
+    r"\{+is_sent\}+|\{is_wanted\}"
+    r"|nullif\(\w+\.transaction_id = any\(array\(\s*select p\.transaction_id from jmsql_internal\.pending_transaction p"
+    r"\)\), true\) is not null"
+)
+_READ = re.compile(
+    r"(?<!insert into )(?<!copy )(?<!')(?<!\bon )(?:jmsql_internal|\{internal\})\.message(?!\w)"
+    r"|\{message_of_\w+\}"
+    r"|by_key\([^()]*[\"']message[\"']"
+)
+_TOKEN = re.compile(rf"(?P<sent>{_IS_SENT.pattern})|(?P<read>{_READ.pattern})|[()]")
+
+
+def reads_of_what_is_not_sent(text: str) -> int:
+    """Count the reads of the table that ask nothing: not in the same parentheses."""
+    reads: dict[tuple[int, ...], int] = {}
+    asked: set[tuple[int, ...]] = set()
+    block: tuple[int, ...] = ()
+    opened = 0
+    for token in _TOKEN.finditer(_PLACEHOLDER.sub("", text)):
+        if token["sent"]:
+            asked.add(block)
+        elif token["read"]:
+            reads[block] = reads.get(block, 0) + 1
+        if token[0] == ")":
+            block = block[:-1]
+        elif token[0].endswith("(") and not token["sent"]:
+            opened += 1
+            block = (*block, opened)
+    return sum(count for block, count in reads.items() if block not in asked)
+
+
+def sql_files() -> Iterator[tuple[str, str]]:
+    for file in PRODUCT.rglob("sql/*.sql"):
+        _, *parts = _NAMED.split(file.read_text())
+        for name, text in zip(parts[::2], parts[1::2], strict=True):
+            yield f"{file.stem}.sql: {name}", _COMMENT.sub("", text)
+
+
+def python_files() -> Iterator[tuple[str, str]]:
+    for file in PRODUCT.rglob("*.py"):
+        if "_sync" in file.parts:
+            continue
+        source = file.read_text()
+        if _READ.search(source):
+            for name, node in definitions(ast.parse(source)):
+                for string in strings(node):
+                    yield f"{file.stem}.py: {name}", ast.get_source_segment(source, string) or ""
+
+
+def definitions(module: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
+    for node in module.body:
+        if isinstance(node, ast.ClassDef):
+            yield from ((f"{node.name}.{getattr(each, 'name', '')}", each) for each in node.body)
+        else:
+            yield getattr(node, "name", ""), node
+
+
+def strings(node: ast.AST) -> Iterator[ast.expr]:
+    """Find the strings that a part of a module makes, each whole, without docstrings."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.JoinedStr) or (isinstance(child, ast.Constant) and isinstance(child.value, str)):
+            yield child
+        elif not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)):
+            yield from strings(child)
+
+
+def made_in_the_database() -> Iterator[tuple[str, str]]:
+    """Functions, views and policies, each as the last revision makes it."""
+    made: dict[str, str] = {}
+    folder = Path(str(migrations_directory()))
+    revisions = [folder / "baseline", *sorted(folder.glob("0*"))]
+    for file in chain.from_iterable(sorted(revision.glob("*.sql")) for revision in revisions):
+        for part in _MADE.split(_COMMENT.sub("", file.read_text())):
+            if found := _OBJECT.match(part):
+                made[found[0].replace("or replace ", "").removeprefix("create ")] = part
+    yield from made.items()
+
+
+def test_statements_that_read_messages_leave_out_what_is_not_sent() -> None:
+    found: dict[str, int] = {}
+    for name, text in (*sql_files(), *python_files(), *made_in_the_database()):
+        if count := reads_of_what_is_not_sent(text):
+            found[name] = found.get(name, 0) + count
+    assert found == {name: count for name, (count, _) in EXCEPTIONS.items()}
+
+
+def test_condition_of_consumers_leaves_it_out() -> None:
+    assert "{is_sent}" in wanted(None).condition
