@@ -31,6 +31,9 @@ LAST_SEQUENCE = 2**63 - 1
 
 NO_CLAIMS = "'{}'::bigint[]"
 
+_MOST_RUNNING = 1000
+"""Of how many of the newest transactions the scans know. There are more if one has as many savepoints, for example."""
+
 
 def _same_group(alias: str, other: str, queue_id: str) -> str:
     """Return the condition that two rows are of the same group, which the planner is to take for choosing few rows.
@@ -69,6 +72,30 @@ def by_key(internal: str, table: str, alias: str, key: str, condition: str = "")
                     offset 0) {alias}"""
 
 
+def _is_unlocked(alias: str) -> str:
+    """Return the condition that no transaction that runs has locked a row, as far as the statement's snapshot tells.
+
+    `for update skip locked` asks the lock manager twice for each row that it passes over, which takes ten times as
+    long as to read the row, and more where many do so: for them all it is the same rows. So the scan leaves out those
+    whose last lock is of a transaction that the snapshot takes to be running, or that began after all that had ended by
+    then, and before this one. Its own locks are never among them. What it lets through is still to be locked.
+
+    Where savepoints have left a number of several transactions in a row (a multixact), that may happen to be the
+    number of another one that runs: the row is passed over until that ends.
+
+    Args:
+        alias: The alias of the table, not of a subquery.
+    """
+    return f"""({alias}.xmax = '0' or {alias}.xmax <> all((select array(
+                    select running::xid from pg_snapshot_xip(pg_current_snapshot()) as running
+                    union all
+                    select running::text::xid8::xid
+                    from (select pg_snapshot_xmax(pg_current_snapshot()) as first) as snapshot,
+                         generate_series(first::text::bigint,
+                                         first::text::bigint + least(age(first::xid), {_MOST_RUNNING}) - 1) as running
+                    ))::xid[]))"""
+
+
 def candidates(selector: Selector | None, condition: str = "", columns: str = "m.*") -> SelectorSQL:
     """Compose the relation `found`, in the order of delivery from the consumer's bounds on.
 
@@ -95,7 +122,7 @@ def candidates(selector: Selector | None, condition: str = "", columns: str = "m
                 left join {by_key("jmsql_internal", "delivery", "d", "m")} on true
                 where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
                   and m.sequence between b.lowest and {LAST_SEQUENCE}
-                  and {is_wanted}
+                  and {_is_unlocked("m")} and {is_wanted}
                 order by m.queue_id, m.inverse_priority, m.sequence
                 limit %(limit)s
                 for update of m skip locked) found
@@ -166,8 +193,9 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
             where {_same_group("g", "m", "m.queue_id")}
               and (g.claim_id is not null or g.next_attempt is not null)
               and {makes_wait("g", "m", own_claims)})"""
-    locks_group = """exists (
-            select from jmsql_internal.group_lock l where l.slot = jmsql_internal.group_slot(m.queue_id, m.group_hash)
+    locks_group = f"""exists (
+            select from jmsql_internal.group_lock l
+            where l.slot = jmsql_internal.group_slot(m.queue_id, m.group_hash) and {_is_unlocked("l")}
             for update skip locked)"""
     return SelectorSQL(
         f"""
@@ -195,7 +223,7 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
                     {delivery}
                     where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
                       and m.sequence between b.lowest and {LAST_SEQUENCE}
-                      and {is_wanted}
+                      and {_is_unlocked("m")} and {is_wanted}
                       and (m.group_hash is null or not {waits})
                     order by m.queue_id, m.inverse_priority, m.sequence) in_order
                 cross join lateral (

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -15,8 +15,10 @@ from jmsql.store import receive
 from jmsql.store.acknowledge import Recipient
 from jmsql.store.redelivery import Release, record_attempts, record_first_deliveries
 from jmsql.store.rows import MessageRow
+from jmsql.store.statement import Query
 from jmsql.testing import wait_for
 from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, key, send
+from tests.integration.store.plans import Plan
 
 CONNECTION = 1
 
@@ -55,6 +57,49 @@ def test_what_a_transaction_has_locked_is_passed_over(
     assert bodies(lock(locker, queue_id)) == ["first", "second"]
 
     assert bodies(fetch(client, queue_id)) == ["third", "fourth"]
+
+
+@pytest.mark.parametrize("has_been_outrun", [True, False])
+def test_the_lock_manager_is_not_asked_about_what_a_transaction_has_locked(
+    has_been_outrun: bool, client: Client, open_client: OpenClient, queue_id: int
+) -> None:
+    send(client, *"abcdefghijklmnopqr")
+    locker, receiver = open_client(transactions=True), open_client(transactions=True)
+    query = receive.lock(queue_id, None, FROM_THE_FRONT, 6)
+    assert bodies(locker.run(query)) == [*"abcdef"]
+    if has_been_outrun:
+        send(client, "s")  # by a transaction that is younger, and has ended
+
+    assert _rows_to_lock(receiver, query) == 6
+    assert bodies(receiver.run(query)) == [*"ghijkl"]
+    assert _rows_to_lock(receiver, query) == 6  # its own
+
+
+def _rows_to_lock(client: Client, query: Query[Any]) -> int:
+    """Run a statement, and return how many rows it has tried to lock."""
+    explained = b"explain (analyze, format json) " + query.statement.encoded("jmsql")
+    row = client.connection.execute(explained, query.parameters).fetchone()
+    assert row is not None
+    return sum(
+        round(node["Actual Rows"] * node["Actual Loops"])
+        for parent in Plan(row[0][0]["Plan"]).nodes
+        if parent["Node Type"] == "LockRows"
+        for node in parent["Plans"]
+    )
+
+
+def test_a_transaction_finds_again_what_it_has_locked_since_a_savepoint(
+    client: Client, open_client: OpenClient, queue_id: int
+) -> None:
+    send(client, "first", "second")
+    receiver = open_client(transactions=True)
+    receiver.connection.execute("savepoint before")
+    assert bodies(lock(receiver, queue_id)) == ["first", "second"]
+    assert bodies(lock(receiver, queue_id)) == ["first", "second"]
+
+    receiver.connection.execute("rollback to savepoint before")
+
+    assert bodies(lock(receiver, queue_id)) == ["first", "second"]
 
 
 @every_way
