@@ -13,7 +13,14 @@ from tests.integration.pooler.pgbouncer import PgBouncer, pgbouncer
 from tests.integration.pooler.routes import Route, by_route
 from tests.leadership import SUSPEND_MAINTENANCE
 
-pytest_plugins = ["pytester", "tests.budget", "tests.compliance.table", "tests.scheduling", "tests.skips"]
+pytest_plugins = [
+    "pytester",
+    "tests.budget",
+    "tests.collecting",
+    "tests.compliance.table",
+    "tests.scheduling",
+    "tests.skips",
+]
 
 # A shell has what it starts in the background ignore SIGINT, and programs pass that on to those that they start. Tests
 # interrupt processes, whatever has started the tests.
