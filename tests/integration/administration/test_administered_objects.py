@@ -13,6 +13,8 @@ from jmsql.domains import QueueConnectionFactory, TopicConnectionFactory
 from jmsql.xa import XAConnectionFactory, XAQueueConnectionFactory, XATopicConnectionFactory
 from tests.integration.client.server import Server
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 
 @pytest.mark.parametrize(
     "kind",

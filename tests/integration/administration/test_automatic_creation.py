@@ -12,6 +12,8 @@ from jmsql.admin import Administration
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 Use = Callable[[Session], object]
 USES: dict[str, Use] = {
     "sending to a queue": lambda session: session.create_producer(Queue("nowhere")),

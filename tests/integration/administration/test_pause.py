@@ -13,6 +13,8 @@ from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts, texts_of
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 WOKEN_WITHIN = 0.9
 """Seconds that are less than a consumer's longest pause between two looks at its queue."""

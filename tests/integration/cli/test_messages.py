@@ -15,6 +15,8 @@ import jmsql as library
 from jmsql.testing import drain
 from tests.integration.cli.conftest import Command
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 ORDERS = library.Queue("orders")
 
 

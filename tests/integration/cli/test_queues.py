@@ -16,6 +16,8 @@ from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command
 from tests.integration.client.client_process import Order, client_process
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 ORDERS = library.Queue("orders")
 
 

@@ -18,6 +18,8 @@ import jmsql as library
 from jmsql.testing import wait_for
 from tests.integration.cli.conftest import Command
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 PRICES = library.Topic("prices")
 AUDIT = ("--subscription", "audit", "--client-id", "warehouse")
 

@@ -31,6 +31,8 @@ from tests.integration.client.server import Server
 from tests.integration.client.server_session_pools import MODES, Heard, listening
 from tests.texts import receive_texts, send_texts, texts_left, texts_of
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 
 @MODES
 @pytest.mark.parametrize("max_messages", [1, 7])

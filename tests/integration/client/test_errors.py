@@ -29,6 +29,8 @@ from tests.integration.client.refusal import SECRET, refused
 from tests.integration.client.server import Server, with_parameters
 from tests.prepared_data import prepare_data
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 QUEUE = Queue("orders")
 CLERK = "clerk"
 

@@ -31,6 +31,8 @@ from tests.integration.client.server import with_parameters
 from tests.prepared_data import prepare_data
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 QUEUE = Queue("orders")
 
 

@@ -22,6 +22,8 @@ from jmsql.testing import wait_for
 from tests.integration.client.server import CONTROL, SESSIONS, Server
 from tests.texts import receive_texts, send_texts
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 CLOSED_BY_SERVER = {"57P01", "08006"}
 
 

@@ -24,6 +24,8 @@ from jmsql import (
 from jmsql.domains import QueueConnectionFactory, QueueRequestor, TopicConnectionFactory, TopicRequestor
 from jmsql.testing import wait_for
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 TOPIC = Topic("questions")
 
 

@@ -16,6 +16,8 @@ from tests.integration.client.refusal import SECRET
 from tests.integration.client.server import CONTROL, SESSIONS, Server, with_parameters
 from tests.texts import receive, receive_texts, send_texts
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 KEEPER = "keeper_of_secrets"
 PLACES: dict[str, Callable[[sqlalchemy.URL], sqlalchemy.URL]] = {
     "before the host": lambda url: url.set(username=KEEPER, password=SECRET),

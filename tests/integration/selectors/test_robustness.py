@@ -14,6 +14,8 @@ from jmsql.selectors.parser import MAXIMUM_LENGTH
 from tests.integration.selectors.conftest import MessageTable
 from tests.integration.selectors.generation import PROPERTY_NAMES, SelectorGenerator, quoted
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 FOREIGN_JSON = (
     *("null", "{}", "[]", "[[]]", '["foo"]', '["NaN", 1]', '{"a": 1}', '["Infinity"]', "[1]", "[null]", '"\\u0001"'),
     *("1e400", "-1e400", "1e-400", "-1e-400", "1e131071", "1e-16383", "9223372036854775808", "-9223372036854775809"),

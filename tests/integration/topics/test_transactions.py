@@ -13,6 +13,8 @@ from jmsql import Connection, Message, MessageConsumer, Queue, Session, Topic
 from jmsql.testing import drain, wait_for
 from tests.texts import receive, receive_texts, texts_of
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 
 @pytest.fixture
 def transacted(connection: Connection) -> Session:

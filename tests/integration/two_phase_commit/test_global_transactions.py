@@ -23,6 +23,8 @@ from tests.integration.client.server import Server
 from tests.integration.two_phase_commit.global_transactions import XID, messages_there, send, texts_there
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
+pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+
 
 def test_sends_receives_and_sql_take_effect_with_the_second_phase(
     xa_session: XASession, others: Session, server: Server, queue: Queue, table: str, prepared: Callable[[], list[str]]
