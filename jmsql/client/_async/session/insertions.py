@@ -19,7 +19,6 @@ __all__ = ["BatchInsertion", "TransactionInsertion"]
 
 logger = logging.getLogger("jmsql")
 
-_UNKNOWN_OUTCOME = "08007"
 _UNREACHABLE = ("08", "28", "3D", "53", "57P")
 """Classes of SQLSTATE with which every message of a batch would fail."""
 
