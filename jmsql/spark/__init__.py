@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from jmsql.spark.archiving.job import archive
+    from jmsql.spark.archiving.manifest import ArchivedFile, archived_files
     from jmsql.spark.archiving.report import ArchivedDay, ArchiveReport
 
-__all__ = ["ArchiveReport", "ArchivedDay", "archive", "register"]
+__all__ = ["ArchiveReport", "ArchivedDay", "ArchivedFile", "archive", "archived_files", "register"]
 
 _PLACES = {
     "ArchiveReport": "jmsql.spark.archiving.report",
     "ArchivedDay": "jmsql.spark.archiving.report",
+    "ArchivedFile": "jmsql.spark.archiving.manifest",
     "archive": "jmsql.spark.archiving.job",
+    "archived_files": "jmsql.spark.archiving.manifest",
 }
 """Where the names are that are loaded when they are asked for: Spark's tasks need none of them."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -26,8 +27,9 @@ from jmsql.timings import Timings
 
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection as ArrowConnection
+    from adbc_driver_manager.dbapi import Cursor as ArrowCursor
 
-__all__ = ["DEFAULT_VARIABLE", "DatabaseReference", "default_database", "inlined"]
+__all__ = ["DEFAULT_VARIABLE", "DatabaseReference", "default_database", "execute_arrow", "inlined"]
 
 DEFAULT_VARIABLE = "JMSQL_URL"
 """The environment variable with the URL of the database that is used where no option names one."""
@@ -199,3 +201,19 @@ def inlined(connection: psycopg.Connection[Any], schema: str, query: Query[Any])
         query: The query.
     """
     return psycopg.ClientCursor(connection).mogrify(query.statement.encoded(schema), query.parameters)
+
+
+def execute_arrow(cursor: ArrowCursor, statement: str) -> None:
+    """Run a statement whose rows are read as Arrow batches, in a thread of its own.
+
+    In the main thread ADBC takes SIGINT for itself: it cancels the statement, as an administrator might, and nothing
+    tells that it was Ctrl-C.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(cursor.execute, statement)
+        try:
+            running.result()
+        except BaseException:
+            if not running.done():
+                cursor.adbc_cancel()
+            raise

@@ -18,8 +18,8 @@ from typing import Any
 import adbc_driver_postgresql.dbapi  # noqa: F401 - once, for all copies of this process
 import pyarrow.parquet as pq
 
-from jmsql.spark import archive
-from jmsql.spark.archiving.manifest import Manifest
+from jmsql.spark import archive, archived_files
+from jmsql.spark.archiving.manifest import MANIFEST
 from jmsql.spark.archiving.target import Target
 from jmsql.spark.streaming.history_stream import HistoryStream
 
@@ -66,9 +66,8 @@ def _bodies(files: list[Path]) -> list[str]:
 
 
 def _look(target: Path) -> None:
-    manifest = Manifest(Target(str(target)), "jmsql", None, "json")
-    manifest.read()
-    archived = _bodies([target / file.name for file in manifest.files()])
+    begun = (target / MANIFEST).exists()
+    archived = _bodies([target / file.name for file in archived_files(str(target))] if begun else [])
     assert len(archived) % BATCH == 0
     assert archived == [f"{number:04}" for number in range(len(archived))]
     visible = _bodies([*target.glob("destination=*/day=*/batch=*/*.parquet")])

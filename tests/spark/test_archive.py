@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import jmsql
 from jmsql.cli.application import app
-from jmsql.spark import ArchivedDay, archive
+from jmsql.spark import ArchivedDay, archive, archived_files
 from tests.documentation import blocks, programs, run
 from tests.integration.client.server import Server
 from tests.integration.history.conftest import SetClock, database, dequeue, send, set_clock  # noqa: F401 - fixtures
@@ -247,6 +247,35 @@ def test_tasks_of_spark_write_the_files_of_a_large_batch(
     assert not list(tmp_path.glob("_new/*"))
 
 
+def test_files_are_listed_where_they_are_and_what_is_no_archive_is_refused(
+    keep: Callable[..., None], tmp_path: Path
+) -> None:
+    target = tmp_path / "lake"
+    with pytest.raises(jmsql.IllegalStateException, match="no archive that this version"):
+        archived_files(str(target))
+    keep("a")
+    archive(str(target))
+    [file] = archived_files(str(target))
+    assert (file.destination, file.day, file.name) == ("queue://orders", date.today(), file.place)  # noqa: DTZ011
+    manifest = target / "_archive.json"
+    document = json.loads(manifest.read_text())
+    document["change"] = {
+        "remove": [file.place],
+        "move": [["_new/a.parquet", "destination=b/day=2026-11-20/batch=2/p.parquet"]],
+    }
+    manifest.write_text(json.dumps(document))
+    with pytest.raises(jmsql.IllegalStateException, match="has lost a file"):
+        archived_files(str(target))
+    (target / "_new").mkdir(exist_ok=True)
+    (target / "_new/a.parquet").write_bytes(b"12")
+    [moved] = archived_files(str(target))
+    assert (moved.destination, str(moved.day), moved.name, moved.size) == ("b", "2026-11-20", "_new/a.parquet", 2)
+    document["layout"] = 3
+    manifest.write_text(json.dumps(document))
+    with pytest.raises(jmsql.IllegalStateException, match="no archive that this version"):
+        archived_files(str(target))
+
+
 def test_queries_of_the_documentation_run(
     spark: SparkSession, jmsql_factory: jmsql.ConnectionFactory, keep: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -260,6 +289,9 @@ def test_queries_of_the_documentation_run(
         ]
     assert shown[0] == [("queue://orders", date.today(), 2, 2)]  # noqa: DTZ011
     assert len(shown) == 3
-    reading, archiving = (run(program, {"/srv/archive": str(tmp_path)}) for program in programs("docs/archive.md"))
+    reading, listing, archiving = (
+        run(program, {"/srv/archive": str(tmp_path)}) for program in programs("docs/archive.md")
+    )
     assert reading["history"].count() == 2
+    assert listing["file"].place.startswith("destination=queue%3A%2F%2Forders/day=")
     assert archiving["report"].messages == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -103,6 +104,24 @@ def test_archive_that_is_killed_while_it_reads_has_each_message_once(
     assert (report.messages, [(day.day, day.dropped) for day in report.days]) == (0, [(DAYS[1], True)])
     assert in_history(server) == []
     assert_archived_once(target, ALL)
+
+
+@pytest.mark.parametrize("partitions", ["1", "2"])
+def test_archive_that_is_interrupted_says_so_and_goes_on_later(
+    keep: Callable[[int, int], None], server: Server, jmsql_clean_url: str, tmp_path: Path, partitions: str
+) -> None:
+    target, errors = tmp_path / "lake", tmp_path / "errors"
+    keep(0, 20)
+    command = [sys.executable, "-m", "jmsql.cli", "archive", str(target), "--partitions", partitions]
+    with psycopg.connect(jmsql_clean_url) as gate, errors.open("w") as log:
+        gate.execute(STOP)
+        process = subprocess.Popen(command, env=environment(jmsql_clean_url), stderr=log)
+        wait_for(lambda: server.rows(WAITING) != [(0,)] or process.poll() is not None, timeout=300)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert "Traceback" not in errors.read_text()
+    wait_for(lambda: server.connections("jmsql-spark-archiving") == 0)
+    assert archive(str(target)).messages == 20
 
 
 def test_archive_and_merging_that_are_killed_at_any_step_have_each_message_once(

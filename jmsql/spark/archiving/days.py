@@ -13,7 +13,7 @@ from jmsql.spark.archiving.report import ArchivedDay
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
 from jmsql.spark.arrow import Shaper
-from jmsql.spark.connection import inlined
+from jmsql.spark.connection import execute_arrow, inlined
 from jmsql.spark.reading.columns import HISTORY_EXPRESSIONS, select_list
 from jmsql.store.history_partitions import HistoryDay
 from jmsql.store.statement import SqlFile, rows
@@ -106,7 +106,7 @@ class Days:
             self._settings.database.connect_arrow(_COMPARING) as reader,
             reader.cursor() as cursor,
         ):
-            cursor.execute(statement)
+            execute_arrow(cursor, statement)
             return compare(Shaper(KEY).shape(cursor.fetch_record_batch()), archive)
 
     def _remove(self, day: date) -> None:

@@ -80,7 +80,7 @@ class HistoryArchiver:
                 first = HistoryPosition(progress.transaction, progress.sequence)
                 stream.pass_to(first)
                 while (batch := self._next_batch(stream, first)) is not None:
-                    parts = stream.divide(batch.first, batch.end, self._settings.partitions)
+                    parts = stream.divide(batch.first, batch.end, self._settings.partitions, batch.messages)
                     reads = [stream.read(part, self._columns, None) for part in parts]
                     self._write(batch, progress, [inlined(connection, self._settings.schema, read) for read in reads])
                     first = batch.end

@@ -19,13 +19,16 @@ from urllib.parse import unquote
 from jmsql.exceptions import IllegalStateException
 from jmsql.spark.archiving.target import Target
 
-__all__ = ["MANIFEST", "NEW", "ArchivedFile", "Change", "Manifest", "NewFile", "Progress"]
+__all__ = ["MANIFEST", "NEW", "ArchivedFile", "Change", "Manifest", "NewFile", "Progress", "archived_files"]
 
 MANIFEST = "_archive.json"
 NEW = "_new"
 """The directory of files that are not part of the archive yet."""
 
 _LAYOUT = 2
+_LISTINGS = 10
+"""How often the files are listed, at most, until a listing fits what the manifest says."""
+
 _PLACE = re.compile(r"destination=(?P<destination>[^/]+)/day=(?P<day>[^/]+)/batch=(?P<batch>\d+)/[^/]+\.parquet")
 
 
@@ -75,14 +78,14 @@ class NewFile:
 
 
 class ArchivedFile(NamedTuple):
-    """A file that is part of an archive.
+    """A file that is part of an archive. Its messages are of one destination and day, which are no columns of it.
 
     Args:
         destination: The destination of its messages, as a URI.
-        day: On which they left it.
+        day: The day, in UTC, on which they left it.
         batch: The number of the change that has added it.
-        place: Where it belongs.
-        name: Where it is: there, or still under its hidden name.
+        place: Where it belongs, within the target.
+        name: Where it is, within the target: at its place, or still under a hidden name.
         size: Its bytes.
     """
 
@@ -189,16 +192,7 @@ class Manifest:
 
     def files(self) -> list[ArchivedFile]:
         """Return the files of the archive, in the order of their batches."""
-        sizes = dict(self._target.files())
-        places = {name: name for name in sizes} | {place: name for name, place in self.change.move if name in sizes}
-        found = [
-            ArchivedFile(
-                unquote(at["destination"]), date.fromisoformat(at["day"]), int(at["batch"]), place, name, sizes[name]
-            )
-            for place, name in places.items()
-            if place not in self.change.remove and (at := _PLACE.fullmatch(place))
-        ]
-        return sorted(found)
+        return _files(self._target, self.change)[0]
 
     def _write(self) -> None:
         document = {
@@ -208,6 +202,48 @@ class Manifest:
             "change": asdict(self.change),
         }
         self._target.write(MANIFEST, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def archived_files(location: str) -> tuple[ArchivedFile, ...]:
+    """Return the files of which an archive consists at one moment, each message once, also while a run writes to it.
+
+    A run may move or merge files later. So who reads them asks again when a file is gone.
+
+    Args:
+        location: The directory of the archive: a local path, or a URL such as ``s3://bucket/archive``.
+
+    Returns:
+        The files, in the order of their destinations, days and batches.
+
+    Raises:
+        IllegalStateException: There is no archive, or one of another version, or it has lost a file.
+        JMSException: The file system has failed.
+    """
+    target = Target(location)
+    text = target.read(MANIFEST)
+    for _ in range(_LISTINGS):
+        document = {} if text is None else json.loads(text)
+        if document.get("layout") != _LAYOUT:
+            raise IllegalStateException(f"{target.url} is no archive that this version of jmsql reads.")
+        files, complete = _files(target, Change(**document["change"]))
+        before, text = text, target.read(MANIFEST)
+        if complete and text == before:
+            return tuple(files)
+    raise IllegalStateException(f"The archive in {target.url} has lost a file, or changes faster than it is listed.")
+
+
+def _files(target: Target, change: Change) -> tuple[list[ArchivedFile], bool]:
+    """Return the files after a change that may be half carried out, and whether those that it adds are all there."""
+    sizes = dict(target.files())
+    places = {name: name for name in sizes} | {place: name for name, place in change.move if name in sizes}
+    found = [
+        ArchivedFile(
+            unquote(at["destination"]), date.fromisoformat(at["day"]), int(at["batch"]), place, name, sizes[name]
+        )
+        for place, name in places.items()
+        if place not in change.remove and (at := _PLACE.fullmatch(place))
+    ]
+    return sorted(found), all(place in places for _, place in change.move)
 
 
 def _shown(value: Any) -> str:

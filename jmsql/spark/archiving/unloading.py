@@ -16,7 +16,7 @@ from jmsql.spark.archiving.manifest import NewFile
 from jmsql.spark.archiving.parquet_files import ParquetFiles
 from jmsql.spark.archiving.target import Target
 from jmsql.spark.arrow import Shaper
-from jmsql.spark.connection import DatabaseReference
+from jmsql.spark.connection import DatabaseReference, execute_arrow
 
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection
@@ -93,7 +93,7 @@ def _unload(
     ):
         if readers is not None:
             readers.append(connection)
-        cursor.execute(statement)
+        execute_arrow(cursor, statement)
         with closing(_ahead(Shaper(schema).shape(cursor.fetch_record_batch()), connection)) as batches:
             for batch in batches:
                 files.add(batch)

@@ -62,7 +62,8 @@ class BatchReader(DataSourceReader):
         with options.database.connect("planning a read") as connection:
             texts = self._plan(connection)
         snapshot = None
-        if len(texts) > 1 and options.snapshot_timeout:
+        # One task alone sees one moment by itself, until Spark repeats it after others have used its rows.
+        if options.snapshot_timeout and (len(texts) > 1 or "snapshotTimeout" in options.given):
             snapshot = keep_snapshot(options.database, options.snapshot_timeout, self._history_of)
         return [BrowsePartition(text, snapshot) for text in texts]
 
@@ -89,9 +90,10 @@ class BatchReader(DataSourceReader):
                     cursor.execute(f"set transaction snapshot '{partition.snapshot}'")
                 except Error as error:
                     raise JMSException(
-                        f"The snapshot {partition.snapshot} of this read is gone: it was kept for "
-                        f"{self._options.snapshot_timeout:g} s after its last task. Call load() again, raise option "
-                        "'snapshotTimeout', or set it to 0, so that each task sees a moment of its own."
+                        "The moment of this read is gone, which all its tasks were to see: it was kept for "
+                        f"{self._options.snapshot_timeout:g} s after the last one. Call load() again to read a new "
+                        "moment, and cache() before the first use of a DataFrame that is used again later; or raise "
+                        "option 'snapshotTimeout', or set it to 0, so that each task sees a moment of its own."
                     ) from error
             cursor.execute(partition.statement)
             yield from Shaper(arrow_schema(self._schema)).shape(cursor.fetch_record_batch())

@@ -79,6 +79,15 @@ from (select r.*, n >= %(messages)s or total >= %(size)s as is_full
             from ({found}) f window w as (order by transaction_id, sequence)) r) r
 order by is_full desc, case when is_full then n else -n end limit 1;
 
+-- name: end_of_messages
+-- How many rows there are, and, if they are more than a limit, the last row up to there: to count keys is a fraction of
+-- the work of putting them in order.
+select c.n, l.transaction_id, l.sequence
+from (select count(*) as n from ({counted}) f) c
+left join lateral (
+    select f.transaction_id::text::bigint as transaction_id, f.sequence from ({found}) f where c.n > %(messages)s
+    order by f.transaction_id, f.sequence offset %(messages)s::bigint - 1 limit 1) l on true;
+
 -- name: count
 select count(*) from ({found}) f;
 

@@ -73,6 +73,14 @@ class HistoryPart(NamedTuple):
     messages: int
 
 
+class _Filled(NamedTuple):
+    """How much a batch takes of a range of places, and the place at which it is full; None: it is not."""
+
+    messages: int
+    size: int
+    end: HistoryPosition | None
+
+
 class Lost(NamedTuple):
     """What a stream has lost, in words, and where it can go on; None: where it is."""
 
@@ -151,16 +159,12 @@ class _Scan:
         by_place = "order by m.transaction_id, m.sequence limit "
         keys = "m.transaction_id, m.sequence"
         self.first = self._statement("first", _place, keys, f"{by_place}1")
-        self.end_of_batch = {
-            with_size: self._statement(
-                "end_of_batch",
-                rows,
-                f"{keys}, {'pg_column_size(m.*)' if with_size else '0'} as size",
-                f"{by_place}%(messages)s",
-                only_keys=not with_size,
-            )
-            for with_size in (False, True)
-        }
+        self.end_of_batch = self._statement(
+            "end_of_batch", rows, f"{keys}, pg_column_size(m.*) as size", f"{by_place}%(messages)s"
+        )
+        self.end_of_messages = self._statement(
+            "end_of_messages", rows, keys, f"{by_place}%(messages)s", "limit %(messages)s + 1", only_keys=True
+        )
         self.count = self._statement("count", value(int), "m.sequence", only_keys=True)
         self.backlog = self._statement(
             "backlog",
@@ -177,10 +181,20 @@ class _Scan:
         return Statement("read", found, "reading the history", rows, parameters)
 
     def _statement(
-        self, name: str, decode: Callable[[Result], T], wanted: str, order: str = "", *, only_keys: bool = False
+        self,
+        name: str,
+        decode: Callable[[Result], T],
+        wanted: str,
+        order: str = "",
+        order_to_count: str = "",
+        *,
+        only_keys: bool = False,
     ) -> Statement[T]:
         # The names stand in front of the statement, which finds rows in a part of it.
-        text = fill(_sql[name], found=self._found(wanted, order, only_keys=only_keys, with_names=False))
+        found, counted = (
+            self._found(wanted, each, only_keys=only_keys, with_names=False) for each in (order, order_to_count)
+        )
+        text = fill(_sql[name], found=found, counted=counted)
         if self._origin.destination is None:
             text = f"{self._names(only_keys=only_keys)} {text}"
         return Statement(name, text, "looking at the history", decode, self._origin.condition().parameters)
@@ -296,14 +310,27 @@ class HistoryStream:
         yield from _give_out.bind(self._at(batch.end))
         return batch
 
-    def divide(self, first: HistoryPosition, end: HistoryPosition, partitions: int) -> list[HistoryPart]:
-        """Divide a batch that Spark has noted into parts for its tasks; retention now keeps what is not passed."""
-        return self._runner.run(in_transaction(self._divide(first, end, partitions)))
+    def divide(
+        self, first: HistoryPosition, end: HistoryPosition, partitions: int, messages: int | None = None
+    ) -> list[HistoryPart]:
+        """Divide a batch that Spark has noted into parts for its tasks; retention now keeps what is not passed.
 
-    def _divide(self, first: HistoryPosition, end: HistoryPosition, partitions: int) -> Steps[list[HistoryPart]]:
+        Args:
+            first: Where it begins.
+            end: Where it ends.
+            partitions: Into how many parts, or fewer.
+            messages: How many rows it has, which are not counted again if it is one part; None: they are.
+        """
+        return self._runner.run(in_transaction(self._divide(first, end, partitions, messages)))
+
+    def _divide(
+        self, first: HistoryPosition, end: HistoryPosition, partitions: int, messages: int | None
+    ) -> Steps[list[HistoryPart]]:
         yield from self._lock()
         yield from _hold.bind(self._source)
         if partitions == 1:
+            if messages is not None:
+                return [HistoryPart(first, end, messages)]
             messages = yield from self._count(first, end)
             return [HistoryPart(first, end, messages)] if messages else []
         found = yield from self._scan.parts.bind(self._range(first, end), partitions=partitions)
@@ -329,7 +356,6 @@ class HistoryStream:
         if limits == BatchLimits():
             messages = yield from self._count(start, end)
             return HistoryBatch(start, end, messages) if messages else None
-        statement = self._scan.end_of_batch[limits.size < BatchLimits().size]
         messages = size = 0
         low = start
         while low < end:
@@ -337,19 +363,29 @@ class HistoryStream:
             if first is None:
                 break
             high = min(HistoryPosition(first.transaction + self._window), end)
-            remaining = {"messages": limits.messages - messages, "size": limits.size - size}
-            found = yield from statement.bind(self._range(first, high), **remaining)
+            remaining = BatchLimits(limits.messages - messages, limits.size - size)
+            found = yield from self._end_of_batch(first, high, remaining)
+            messages += found.messages
+            size += found.size
+            if found.end is not None:
+                self._window = max(_FIRST_WINDOW, (found.end.transaction - first.transaction + 1) * 2)
+                return HistoryBatch(start, found.end, messages)
             low = high
             self._window *= 4
-            if not found:
-                continue
-            count, total, transaction, sequence, is_full = found[0]
-            messages += count
-            size += total
-            if is_full:
-                self._window = max(_FIRST_WINDOW, (transaction - first.transaction + 1) * 2)
-                return HistoryBatch(start, HistoryPosition(transaction, sequence + 1), messages)
         return HistoryBatch(start, end, messages) if messages else None
+
+    def _end_of_batch(self, first: HistoryPosition, end: HistoryPosition, limits: BatchLimits) -> Steps[_Filled]:
+        between = self._range(first, end)
+        if limits.size < BatchLimits().size:
+            found = yield from self._scan.end_of_batch.bind(between, messages=limits.messages, size=limits.size)
+            if not found:
+                return _Filled(0, 0, None)
+            count, size, transaction, sequence, is_full = found[0]
+            return _Filled(count, size, HistoryPosition(transaction, sequence + 1) if is_full else None)
+        [(count, transaction, sequence)] = yield from self._scan.end_of_messages.bind(between, messages=limits.messages)
+        if count <= limits.messages:
+            return _Filled(count, 0, end if count == limits.messages else None)
+        return _Filled(limits.messages, 0, HistoryPosition(transaction, sequence + 1))
 
     def _count(self, first: HistoryPosition, end: HistoryPosition) -> Query[int]:
         return self._scan.count.bind(self._range(first, end))

@@ -92,3 +92,15 @@ def test_samples_are_taken_by_keys_alone(full: int, jmsql_clean_url: str) -> Non
         plan = PlannedStatement(connection, "samples", query.statement.encoded("jmsql").decode()).run(query.parameters)
         assert {scan.kind for scan in plan.scans if scan.table.endswith("message")} == {"Index Only Scan"}
         assert len(PsycopgRunner(connection, "jmsql").run(divide_queue(full, lambda _: 2))) == 2
+
+
+def test_one_task_sees_the_moment_of_planning_if_that_is_to_be_held(full: int, server: Server) -> None:
+    """So that it sees the same when Spark repeats it, or says that it cannot."""
+    reader = BatchReader(Options.read({"queue": "orders", "snapshotTimeout": "60"}), SCHEMA)
+    [partition] = reader.partitions()
+    server.rows("delete from jmsql_internal.message")
+    for _ in range(2):
+        assert sum(batch.num_rows for batch in reader.read(partition)) == COUNT
+    server.terminate("jmsql-spark-keeping-a-snapshot")
+    with pytest.raises(jmsql.JMSException, match=r"The moment of this read is gone.*Call load\(\) again.*cache\(\)"):
+        list(reader.read(partition))
