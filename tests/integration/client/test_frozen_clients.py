@@ -21,6 +21,8 @@ from tests.integration.client.server import Server
 from tests.leadership import LEADER
 from tests.texts import receive, receive_texts, send_texts
 
+UNEXPIRED = """
+    select count(*) from jmsql_internal.message where jms_expiration > extract(epoch from clock_timestamp()) * 1000"""
 BOUND = 10.0
 
 
@@ -81,6 +83,7 @@ def test_maintenance_goes_on_without_the_frozen_leader(
         producer.send(session.create_text_message("expired"), time_to_live=0.01)
         producer.delivery_delay = 0.5
         producer.send(session.create_text_message("delayed"))
+    wait_for(lambda: server.rows(UNEXPIRED) == [(0,)])
     assert receive(session.create_consumer(queue)).get_body(str) == "delayed"
     assert receive_texts(session.create_consumer(Queue("held")), 1) == ["held"]
     wait_for(lambda: server.rows("select count(*) from jmsql_internal.message") == [(0,)], BOUND)
