@@ -13,7 +13,7 @@ from tests.faults.ledger import CHANNELS
 from tests.faults.storm import Storm
 
 FAULTS = 15
-PAUSE = 0.8
+PAUSE = 0.5
 LONGEST = 1.5
 
 
