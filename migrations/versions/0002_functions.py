@@ -29,6 +29,8 @@ CHANGES = Path(__file__).parent.parent / "0002"
 # Each refers only to what those before it have made.
 THEMES = (
     "baseline",
+    "permissions",
+    "delivery",
     "administration",
     "access",
 )

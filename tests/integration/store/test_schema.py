@@ -22,15 +22,16 @@ RELATIONS = """
     order by 2
     """
 PARTS = """
-    select a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
-           || case when a.attnotnull then ' not null' else '' end
-           || case a.attidentity when '' then '' else ' identity' end
-           || coalesce(case a.attgenerated when '' then ' default ' else ' generated ' end
-                       || pg_get_expr(d.adbin, d.adrelid), '')
-    from pg_attribute a
-    left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
-    join pg_class c on c.oid = a.attrelid
-    where a.attrelid = %(table)s and a.attnum > 0 and not a.attisdropped and c.relkind <> 'S'
+    select * from (select a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
+               || case when a.attnotnull then ' not null' else '' end
+               || case a.attidentity when '' then '' else ' identity' end
+               || coalesce(case a.attgenerated when '' then ' default ' else ' generated ' end
+                           || pg_get_expr(d.adbin, d.adrelid), '')
+        from pg_attribute a
+        left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+        join pg_class c on c.oid = a.attrelid
+        where a.attrelid = %(table)s and a.attnum > 0 and not a.attisdropped and c.relkind <> 'S'
+                   order by a.attnum) as columns
     union all
     select * from (select 'constraint ' || conname || ' ' || pg_get_constraintdef(oid) from pg_constraint
                    where conrelid = %(table)s and contype <> 'n' order by 1) as constraints

@@ -1,0 +1,44 @@
+-- What a role has received goes to the history only if its queue keeps one, whatever other queues keep.
+
+create or replace function jmsql_internal.remove_received() returns trigger
+    language plpgsql security definer set search_path = pg_catalog, pg_temp
+    -- Planned for each call, the statements would take longer to plan than to run.
+    set plan_cache_mode = force_generic_plan
+as $$
+declare
+    queues integer[] := jmsql_internal.accessible_queues('receive', new.role);
+    removed bigint;
+begin
+    if exists (select from jmsql_internal.queue q where q.history)
+       and exists (
+            select from jmsql_internal.message m
+            where m.ctid = any(new.messages)
+              and m.queue_id = any(array(select q.queue_id from jmsql_internal.queue q where q.history))) then
+        perform jmsql_internal.keep_history(
+            array_agg(m.ctid order by m.ctid), array_agg(coalesce(d.delivery_count, 0) order by m.ctid), 'acknowledged',
+            (select c.connection_id from jmsql_internal.connection c
+             where c.connection_id = new.connection_id and c.user_name = new.role))
+        from jmsql_internal.message m
+        left join lateral (
+            select t.delivery_count from jmsql_internal.delivery t
+            where (t.queue_id, t.inverse_priority, t.sequence) = (m.queue_id, m.inverse_priority, m.sequence)
+            offset 0) d on true
+        where m.ctid = any(new.messages)
+          and (m.queue_id = any(queues) or (select jmsql_internal.has_access_to_all('receive', new.role)));
+    end if;
+    if new.deliveries <> '{}' then
+        delete from jmsql_internal.delivery d
+        where d.ctid = any(new.deliveries)
+          and (d.queue_id = any(queues) or (select jmsql_internal.has_access_to_all('receive', new.role)));
+    end if;
+    delete from jmsql_internal.message m
+    where m.ctid = any(new.messages)
+      and (m.queue_id = any(queues) or (select jmsql_internal.has_access_to_all('receive', new.role)));
+    get diagnostics removed = row_count;
+    if new.is_exact and removed <> cardinality(new.messages) then
+        raise serialization_failure using message = format(
+            'of %s messages that were received, only %s are still there', cardinality(new.messages), removed);
+    end if;
+    return null;
+end
+$$;
