@@ -6,6 +6,9 @@ from jmsql.timings import Timings, jitter
 
 __all__ = ["PollInterval"]
 
+_MOST_LOOKS = 200
+"""How often a second all consumers of a client look by themselves, each at another queue."""
+
 
 class PollInterval:
     """Ever longer pauses, varied so that consumers do not march in step.
@@ -30,6 +33,14 @@ class PollInterval:
     def is_longest(self) -> bool:
         """Whether the next pause is as long as any after it."""
         return self._next >= self._timings.maximum_poll_interval
+
+    def stretch(self, queues: int) -> None:
+        """Make the pauses longer where many wait: all of a client look some hundred times a second together.
+
+        Args:
+            queues: Of how many queues consumers of the client wait for messages.
+        """
+        self._next = max(self._next, min(queues / _MOST_LOOKS, self._timings.maximum_poll_interval))
 
     def next(self) -> float:
         """Return how many seconds to wait now."""

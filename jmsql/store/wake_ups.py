@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 __all__ = ["Competition", "Wait", "WakeUps"]
 
-_COUNTERS = 256
+_COUNTERS = 4096
 """Channels share the counters of news, so that those of temporary queues leave nothing behind."""
 
 _MORE = 2
@@ -92,6 +92,11 @@ class WakeUps:
     def count(self, channels: Iterable[int]) -> int:
         """Return how much news there has been of something, to be compared later."""
         return sum(self._counts[channel % _COUNTERS] for channel in channels)
+
+    @property
+    def waited_for(self) -> int:
+        """Of how much somebody waits for news."""
+        return len(self._waiting)
 
     def channels(self) -> list[int]:
         """Return of what somebody waits for news."""

@@ -118,4 +118,6 @@ def test_nothing_is_left_of_waits_that_have_ended() -> None:
     wake_ups = WakeUps()
     with Wait(wake_ups, ORDERS, (QUEUE, TOPIC), 0, lambda: None):
         assert set(wake_ups.channels()) == {QUEUE, TOPIC}
+        assert wake_ups.waited_for == 2
     assert wake_ups.channels() == []
+    assert wake_ups.waited_for == 0

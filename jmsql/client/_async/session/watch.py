@@ -82,6 +82,8 @@ class Watch:
         notifications = self._state.notifications
         deadline = None if most is None else time.monotonic() + most
         competition = self._competition()
+        if self._control.is_attentive:
+            self._poll.stretch(self._wake_ups.waited_for)
         while True:
             is_replaced = self._poll.is_longest and bool(self._buffers) and self._control.is_attentive
             # Those that share connections go on, rarely: the pool closes what it has too many when one comes back.
