@@ -203,10 +203,9 @@ class LockedDelivery:
         if self._claims:
             for key in self._delivered:
                 self._claims.pop(key, None)
-        freed = [(buffer, key) for key, (buffer, _) in self._delivered.items() if key.group_hash is not None]
-        for buffer, key in freed:
-            buffer.returned(key)
-        return [key for _, key in freed] + await self._ended()
+        # Its own consumers need not look at these groups: the transaction's hold did not make them pass over anything.
+        freed = [key for key in self._delivered if key.group_hash is not None]
+        return freed + await self._ended()
 
     async def _ended(self) -> list[MessageKey]:
         if self._claims:
