@@ -75,7 +75,7 @@ def by_key(internal: str, table: str, alias: str, key: str, condition: str = "")
 def _is_unlocked(alias: str) -> str:
     """Return the condition that no transaction that runs has locked a row, as far as the statement's snapshot tells.
 
-    `for update skip locked` asks the lock manager twice for each row that it passes over, which takes ten times as
+    `for update skip locked` asks the lock manager twice for each row that it passes over, which takes several times as
     long as to read the row, and more where many do so: for them all it is the same rows. So the scan leaves out those
     whose last lock is of a transaction that the snapshot takes to be running, or that began after all that had ended by
     then, and before this one. Its own locks are never among them. What it lets through is still to be locked.
