@@ -1,4 +1,4 @@
-"""Finding the Java that Spark runs on."""
+"""The Java that Spark runs on: finding it, and ending it. PySpark is loaded with a session alone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jmsql.exceptions import ResourceAllocationException
 
-__all__ = ["OLDEST_JAVA", "find_java"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["OLDEST_JAVA", "find_java", "stop_with_java"]
 
 OLDEST_JAVA = 17
 """The oldest release of Java that Spark 4 runs on."""
@@ -48,6 +52,21 @@ def find_java() -> Path:
     if release < OLDEST_JAVA:
         raise ResourceAllocationException(f"{program} is Java {release}. {_ADVICE}")
     return Path(program)
+
+
+def stop_with_java(spark: SparkSession) -> None:
+    """Stop a session, and end its Java, so that the next one starts with settings of its own."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway  # PySpark has no public way to it
+    spark.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        process = gateway.proc
+        if process is not None:
+            process.stdin.close()
+            process.wait()
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 if __name__ == "__main__":

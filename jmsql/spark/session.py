@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 
 from jmsql.exceptions import JMSException, ResourceAllocationException
 from jmsql.spark.connection import default_database
-from jmsql.spark.java import find_java
+from jmsql.spark.java import find_java, stop_with_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,8 +73,6 @@ def spark_session(
         with default_database(url):
             yield running
         return
-    from jmsql.spark.jvm import stop_with_java
-
     find_java()
     with tempfile.TemporaryDirectory(prefix="jmsql-spark-") as directory, default_database(url):
         session = _start(name, settings or {}, Path(directory), verbose=verbose)

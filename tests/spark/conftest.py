@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import SparkSession
 
 import jmsql
-from jmsql.spark.jvm import stop_with_java
+from jmsql.spark.java import stop_with_java
 from tests.integration.client.server import Server
 from tests.spark.python_server import python_server
 from tests.spark.shared_classes import QUICK_START, archive_in, using

@@ -6,7 +6,6 @@ It needs the extra ``statistics``. `jmsql statistics` is the command.
 from __future__ import annotations
 
 from jmsql.spark.statistics.reading import Source
-from jmsql.spark.statistics.results import Results, compute_statistics
-from jmsql.spark.statistics.writing import write_statistics
+from jmsql.spark.statistics.results import Results, compute_statistics, write_statistics
 
 __all__ = ["Results", "Source", "compute_statistics", "write_statistics"]

@@ -1,20 +1,24 @@
-"""The statistics, computed and at hand."""
+"""The statistics: computed, at hand, and written as Parquet."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from jmsql.spark.statistics.aggregation import aggregate, match_deaths
 from jmsql.spark.statistics.reading import Source, read_dead_letters, read_messages
 
-__all__ = ["GRAINS", "Progress", "Results", "compute_statistics"]
+__all__ = ["GRAINS", "Progress", "Results", "compute_statistics", "write_statistics"]
 
 GRAINS = {"by_hour": ("destination", "hour"), "overall": ("destination",)}
 """What the statistics are computed for, and the names of these tables' keys."""
@@ -117,3 +121,32 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
         yield frame
     finally:
         frame.unpersist()
+
+
+def write_statistics(results: Results, directory: Path) -> None:
+    """Write the statistics to ``by_hour/NAME`` and ``overall/NAME`` in a directory, in place of what is there.
+
+    They are written beside it first: readers see those of one run, even if this one breaks off.
+
+    Args:
+        results: The statistics.
+        directory: Where to.
+    """
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    try:
+        for grain, tables in (("by_hour", results.by_hour), ("overall", results.overall)):
+            for name, table in tables.items():
+                place = new / grain / name
+                place.mkdir(parents=True)
+                pyarrow.parquet.write_table(table, place / "part-0.parquet")
+        new.chmod(0o755)
+        if directory.exists():
+            former = new.with_name(f"{new.name}-former")
+            directory.rename(former)
+            new.rename(directory)
+            shutil.rmtree(former)
+        else:
+            new.rename(directory)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)

@@ -1,13 +1,15 @@
-"""Sending what the tasks of a write have committed: once, and all of it at one instant."""
+"""What the tasks of a write have committed, and sending it: once, and all of it at one instant."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+from jmsql.destinations import Queue, Topic, parse_destination
+from jmsql.duration import as_setting
 from jmsql.exceptions import JMSException
 from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
-from jmsql.spark.writing.attempt import Attempt, queue_names, topic_names
 from jmsql.store.columns import DELAYED_COLUMNS
 from jmsql.store.counters import add_counters
 from jmsql.store.counts import Counts
@@ -16,12 +18,25 @@ from jmsql.store.rows import array_literal
 from jmsql.store.send import notify_sent
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, nothing, row_count, value
 
-__all__ = ["abandon", "forget_writes", "remove_abandoned", "send_once"]
+__all__ = [
+    "Attempt",
+    "abandon",
+    "forget_writes",
+    "queue_names",
+    "remove_abandoned",
+    "send_once",
+    "topic_names",
+]
 
 _KEPT_BATCHES = 100
 """How many batches of a streaming query stay in the ledger. Spark repeats the last one alone."""
 
+_LONGEST_IDLENESS = 10.0
+"""Seconds for which a driver that is frozen in its transaction holds up others: those that do the same write, and all
+that count what they have sent to the same destinations."""
+
 _sql = SqlFile("writing", "jmsql.spark")
+_limit_idleness = SqlFile("maintenance").statement("limit_idleness", "writing messages", nothing)
 _parts = {
     "message_of_t": _sql["message_of_t"],
     "columns": ", ".join(name for name, _ in DELAYED_COLUMNS[1:]),
@@ -35,8 +50,43 @@ _remove_abandoned = _sql.statement("remove_abandoned", "discarding messages", va
 _forget_writes = _sql.statement("forget_writes", "forgetting writes", nothing)
 
 
+class Attempt(NamedTuple):
+    """What a task has committed.
+
+    Args:
+        transaction_id: The number of its transaction.
+        messages: How many messages there are, by the URI of where they go.
+        delayed: How many of them are delivered later.
+    """
+
+    transaction_id: str
+    messages: Mapping[str, int]
+    delayed: int
+
+
+def queue_names(destinations: Iterable[str]) -> list[str]:
+    """Return the names of the queues among destinations, which are given as URIs."""
+    return _names(destinations, Queue)
+
+
+def topic_names(destinations: Iterable[str]) -> list[str]:
+    """Return the names of the topics among destinations, which are given as URIs."""
+    return _names(destinations, Topic)
+
+
+def _names(destinations: Iterable[str], kind: type[Queue | Topic]) -> list[str]:
+    parsed = map(parse_destination, sorted(destinations))
+    return [destination.name for destination in parsed if isinstance(destination, kind)]
+
+
 def send_once(
-    attempts: Sequence[Attempt], write_id: str, batch_id: int | None, *, days: float | None, is_stream: bool
+    attempts: Sequence[Attempt],
+    write_id: str,
+    batch_id: int | None,
+    *,
+    days: float | None,
+    is_stream: bool,
+    idleness: float = _LONGEST_IDLENESS,
 ) -> Steps[bool]:
     """Send, with the commit of the open transaction, what tasks have committed, unless the same write was done before.
 
@@ -46,6 +96,7 @@ def send_once(
         batch_id: Which batch of it this is; None: no other transaction does this write.
         days: For how many days to know that it was done; None: for ever.
         is_stream: Whether only the last batches can come again.
+        idleness: Seconds after which the server ends the transaction if nothing comes from the driver.
 
     Returns:
         Whether it was sent now.
@@ -53,6 +104,7 @@ def send_once(
     Raises:
         JMSException: Something that was committed is gone.
     """
+    yield from _limit_idleness.bind(timeout=as_setting(idleness))
     messages: Counter[str] = Counter()
     for attempt in attempts:
         messages.update(attempt.messages)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Self
 
 import psycopg
@@ -15,7 +16,7 @@ from pgpq.schema import Jsonb
 
 from jmsql.destinations import Topic
 from jmsql.postgresql_text import to_postgresql
-from jmsql.spark.writing.attempt import Attempt, queue_names, topic_names
+from jmsql.spark.writing.commit import Attempt, queue_names, topic_names
 from jmsql.spark.writing.outgoing import OUTGOING_SCHEMA
 from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.columns import DELAYED_COLUMNS
@@ -45,14 +46,16 @@ _parts = {
 }
 _begin = _sql.statement("begin_task", "writing messages", rows)
 _current_milliseconds = _sql.statement("current_milliseconds", "writing messages", value(int))
-_copy_messages = _sql.statement(
-    "copy_messages", "writing messages", nothing, {"columns": ", ".join(_MESSAGE_SCHEMA.names)}
-)
 _stage = _sql.statement("stage", "writing messages", nothing, {"columns": ", ".join(OUTGOING_SCHEMA.names)})
 _send_staged = _sql.statement("send_staged", "writing messages", nothing, _parts)
 _staged_messages = fill(_sql["staged_messages"], **_parts)
 _forget_staged = _sql.statement("forget_staged", "writing messages", nothing)
 _end = _sql.statement("end_task", "writing messages", value(str))
+
+
+@lru_cache(maxsize=64)
+def _copy_messages(columns: tuple[str, ...]) -> Statement[None]:
+    return _sql.statement("copy_messages", "writing messages", nothing, {"columns": ", ".join(columns)})
 
 
 class TaskMessages:
@@ -111,12 +114,12 @@ class TaskMessages:
         direct = {uri for uri in counted if self._may_copy and queue_names([uri])}
         self._staged |= counted.keys() - direct
         if direct == counted.keys():
-            self._copy(_copy_messages, _MESSAGE_SCHEMA, self._for_queues(messages))
+            self._copy_to_queues(messages)
             return
         is_direct = pc.is_in(messages.column("destination"), pa.array(list(direct), pa.string()))
         if direct:
-            self._copy(_copy_messages, _MESSAGE_SCHEMA, self._for_queues(messages.filter(is_direct)))
-        self._copy(_stage, OUTGOING_SCHEMA, messages.filter(pc.invert(is_direct)))
+            self._copy_to_queues(messages.filter(is_direct))
+        self._copy(_stage, messages.filter(pc.invert(is_direct)))
 
     def end(self, write_id: str) -> Attempt:
         """Send what is left; return what is there when the transaction has committed.
@@ -150,8 +153,14 @@ class TaskMessages:
             Publisher(),
         )
 
-    def _copy(self, statement: Statement[None], columns: pa.Schema, messages: pa.RecordBatch) -> None:
-        encoder = binary_encoder(columns)
+    def _copy_to_queues(self, messages: pa.RecordBatch) -> None:
+        messages = self._for_queues(messages)
+        # A column of nulls takes as much to write, and for the server to read, as another.
+        filled = [name for name in messages.schema.names if messages.column(name).null_count < len(messages)]
+        self._copy(_copy_messages(tuple(filled)), messages.select(filled))
+
+    def _copy(self, statement: Statement[None], messages: pa.RecordBatch) -> None:
+        encoder = binary_encoder(messages.schema)
         with self._runner.connection.cursor() as cursor, cursor.copy(statement.encoded(self._runner.schema)) as copy:
             copy.write(encoder.write_header())
             copy.write(encoder.write_batch(messages))

@@ -15,8 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from jmsql.exceptions import JMSException
 from jmsql.spark.database import check_database, check_rights
 from jmsql.spark.options import Options
-from jmsql.spark.writing.attempt import Attempt
-from jmsql.spark.writing.commit import abandon, remove_abandoned, send_once
+from jmsql.spark.writing.commit import Attempt, abandon, remove_abandoned, send_once
 from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.store._sync.runner import PsycopgRunner, Runner
 from jmsql.store.lookup import queue_id

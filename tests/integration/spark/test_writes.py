@@ -23,8 +23,7 @@ from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader
 from jmsql.spark.streaming.queue_stream_reader import StreamReader
 from jmsql.spark.writing import commit
-from jmsql.spark.writing.attempt import Attempt
-from jmsql.spark.writing.commit import abandon, forget_writes, remove_abandoned
+from jmsql.spark.writing.commit import Attempt, abandon, forget_writes, remove_abandoned
 from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.outgoing import OutgoingMessages
 from jmsql.spark.writing.task import TaskMessages
@@ -101,9 +100,15 @@ def write(jmsql_clean_url: str) -> Write:
     return write
 
 
-def decide(connection: psycopg.Connection, *attempts: Attempt, batch: int | None = 0, days: float = 1.0) -> bool:
+def decide(
+    connection: psycopg.Connection,
+    *attempts: Attempt,
+    batch: int | None = 0,
+    days: float = 1.0,
+    idleness: float = 10.0,
+) -> bool:
     with connection.transaction():
-        steps = commit.send_once(attempts, "w", batch, days=days, is_stream=True)
+        steps = commit.send_once(attempts, "w", batch, days=days, is_stream=True, idleness=idleness)
         return PsycopgRunner(connection, "jmsql").run(steps)
 
 
@@ -374,6 +379,33 @@ def test_second_of_two_drivers_waits_for_the_first_and_sends_nothing(
         assert not waiting.result(10)
     assert (clean(connection), bodies(server)) == (1, TEN)
     assert server.rows(STORED) == [(10,)]
+
+
+def test_driver_that_is_frozen_in_its_commit_is_overtaken_and_sends_nothing(
+    server: Server, connection: psycopg.Connection, jmsql_clean_url: str, write: Write
+) -> None:
+    first, second = write(), write()
+    with psycopg.connect(jmsql_clean_url) as frozen:
+        frozen.execute("select")  # begins the transaction
+        assert decide(frozen, first, idleness=0.3)
+        assert decide(connection, second)  # which waits for the first
+        with pytest.raises(psycopg.Error, match="idle-in-transaction timeout"):
+            frozen.commit()
+    assert (clean(connection), bodies(server)) == (1, TEN)
+
+
+def test_driver_that_is_killed_in_its_commit_sends_nothing_and_the_next_all(
+    server: Server, connection: psycopg.Connection, jmsql_clean_url: str, write: Write
+) -> None:
+    attempts = write(), write()
+    with psycopg.connect(jmsql_clean_url) as killed:
+        killed.execute("select")  # begins the transaction
+        assert decide(killed, *attempts)
+        killed.pgconn.finish()  # with no word, as when its process is killed
+    assert bodies(server) == []
+    assert decide(connection, write(), write())
+    assert (clean(connection), bodies(server)) == (2, 2 * TEN)
+    assert server.rows(STORED) == [(20,)]
 
 
 def test_driver_sends_nothing_of_what_is_given_up_or_gone(

@@ -69,7 +69,7 @@ EXCEPTIONS = {
     "function jmsql_internal.forget_deliveries": (1, _BY_ADDRESS),
     "function jmsql_internal.keep_history": (1, _BY_ADDRESS),
     "function jmsql_internal.remove_messages": (1, _REMOVED),
-    "function jmsql_internal.remove_received": (2, _BY_ADDRESS),
+    "function jmsql_internal.remove_received": (3, _BY_ADDRESS),
     "function jmsql_internal.return_dead_letters": (2, _DEAD_LETTER),
     "function jmsql_internal.set_privileges": (2, _NO_READ),
 }
