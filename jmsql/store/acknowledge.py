@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from jmsql.exceptions import TransactionRolledBackException
+from jmsql.exceptions import JMSException, TransactionRolledBackException
 from jmsql.selectors import Selector
 from jmsql.store.candidates import by_key
 from jmsql.store.dequeue import GroupScan
@@ -16,7 +17,7 @@ from jmsql.store.redelivery import Release, release
 from jmsql.store.rows import MessageRow, array_literal, integers_literal
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, row_count, rows, value
 
-__all__ = ["Client", "Recipient", "present"]
+__all__ = ["Client", "Recipient", "missing_messages", "present"]
 
 _sql = SqlFile("acknowledge")
 _parts = {
@@ -49,8 +50,17 @@ def _acknowledging(name: str, *, claimed: bool = False) -> Statement[int]:
 
 
 delete_locked = _acknowledging("delete_locked")
-delete_locked_and_forget = _acknowledging("delete_locked_and_forget")
 delete_locked_with_history = _acknowledging("delete_locked_with_history")
+
+
+def _last(more: str = "", condition: str = "") -> Statement[None]:
+    parts = {"more": more, "condition": condition}
+    return _sql.statement("delete_last", "acknowledging", nothing, parts | _parts)
+
+
+delete_last = _last()
+delete_last_and_forget = _last("forgotten as ({forget_deliveries}),")
+delete_last_with_history = _last(f"{_history_of_locked},", "and {recorded}")
 _ask_to_delete_locked = _acknowledging("ask_to_delete_locked")
 acknowledge = _acknowledging("acknowledge", claimed=True)
 acknowledge_with_history = _acknowledging("acknowledge_with_history", claimed=True)
@@ -81,14 +91,20 @@ def _addresses(rows: Sequence[MessageRow]) -> str:
     return '{"' + '","'.join([row.handle for row in rows]) + '"}'
 
 
-def _require_all(rows: Sequence[MessageRow], deleted: int) -> None:
-    """Raise an exception if fewer messages were deleted than there were."""
-    if deleted != len(rows):
-        raise TransactionRolledBackException(
-            f"{len(rows) - deleted} of {len(rows)} messages were taken away from the transaction that had locked "
-            "them: part of it was rolled back, or ended, by other means than the session's. Call rollback(), and "
-            "do the work again."
-        )
+_taken_away_from_last = re.compile(r'"(\d+ of \d+) messages were taken away"').search
+
+
+def _taken_away(number: str) -> TransactionRolledBackException:
+    return TransactionRolledBackException(
+        f"{number} messages were taken away from the transaction that had locked them: part of it was rolled back, or "
+        "ended, by other means than the session's. Call rollback(), and do the work again."
+    )
+
+
+def missing_messages(error: JMSException) -> TransactionRolledBackException | None:
+    """Return what an error of `Recipient.last_deletions` means, if it is that messages are missing."""
+    found = _taken_away_from_last(str(error))
+    return None if found is None else _taken_away(found[1])
 
 
 class Recipient:
@@ -141,37 +157,51 @@ class Recipient:
                 done with the messages may be committed.
         """
         if self._restricted:
-            deletion = _ask_to_delete_locked.bind(addresses=_addresses(rows), connection_id=self._connection_id)
+            deletion = self._removal(rows)
         elif self._records(queue_ids):
-            deletion = delete_locked_with_history.bind(
-                addresses=_addresses(rows),
-                queue_ids=array_literal(queue_ids),
-                deliveries=array_literal(row.delivery_count for row in rows),
-                connection_id=self._connection_id,
-            )
+            deletion = delete_locked_with_history.bind(self._recording(rows, queue_ids))
         else:
             deletion = delete_locked.bind(addresses=_addresses(rows))
-        _require_all(rows, (yield from deletion))
+        deleted = yield from deletion
+        if deleted != len(rows):
+            raise _taken_away(f"{len(rows) - deleted} of {len(rows)}")
 
-    def delete_last(
+    def _removal(self, rows: Sequence[MessageRow]) -> Query[int]:
+        return _ask_to_delete_locked.bind(addresses=_addresses(rows), connection_id=self._connection_id)
+
+    def _recording(self, rows: Sequence[MessageRow], queue_ids: Collection[int]) -> dict[str, object]:
+        return {
+            "addresses": _addresses(rows),
+            "queue_ids": array_literal(queue_ids),
+            "deliveries": array_literal(row.delivery_count for row in rows),
+            "connection_id": self._connection_id,
+        }
+
+    def last_deletions(
         self, rows: Sequence[MessageRow], queue_ids: Collection[int], recorded: Sequence[MessageKey]
-    ) -> Steps[None]:
-        """Delete the last messages before the commit, and forget deliveries of all that the transaction has deleted.
+    ) -> list[Query[Any]]:
+        """Delete the last messages that a transaction has locked, and forget deliveries of all that it has deleted.
 
         Args:
             rows: The messages.
             queue_ids: The queues that they are in.
             recorded: The messages of whose deliveries something is recorded.
 
-        Raises:
-            TransactionRolledBackException: As for `delete_locked`.
+        Returns:
+            Statements of which one fails if some of the messages are not there any more: see `missing_messages`.
         """
-        if self._restricted or self._records(queue_ids):
-            yield from self.delete_locked(rows, queue_ids)
-            yield from self.forget_deliveries(recorded)
-            return
-        deletion = delete_locked_and_forget.bind(key_parameters(recorded), addresses=_addresses(rows))
-        _require_all(rows, (yield from deletion))
+        if not rows:
+            return [self.forget_deliveries(recorded)] if recorded else []
+        last: Query[Any]
+        if self._restricted:
+            last = self._removal(rows)
+        elif self._records(queue_ids):
+            last = delete_last_with_history.bind(self._recording(rows, queue_ids))
+        elif recorded:
+            return [delete_last_and_forget.bind(key_parameters(recorded), addresses=_addresses(rows))]
+        else:
+            last = delete_last.bind(addresses=_addresses(rows))
+        return [last, self.forget_deliveries(recorded)] if recorded else [last]
 
     def forget_deliveries(self, keys: Sequence[MessageKey]) -> Query[None]:
         """Forget how often messages were delivered before that the open transaction has deleted."""

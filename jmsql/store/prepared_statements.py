@@ -50,6 +50,9 @@ class PreparedStatements:
         self._names: OrderedDict[tuple[bytes, tuple[int, ...]], bytes] = OrderedDict()
         self._count = 0
 
+    def __len__(self) -> int:
+        return len(self._names)
+
     def name(self, text: bytes, types: tuple[int, ...]) -> bytes | None:
         """Return the name of a statement for these types of parameters; None: it is not prepared."""
         found = self._names.get((text, types))
@@ -66,6 +69,10 @@ class PreparedStatements:
         """Note that a statement is prepared; return the name of one that is to be closed, since there are too many."""
         self._names[text, types] = name
         return self._names.popitem(last=False)[1] if len(self._names) > _MOST else None
+
+    def discard(self, text: bytes, types: tuple[int, ...]) -> None:
+        """Note that a statement is not prepared."""
+        self._names.pop((text, types), None)
 
     def forget(self) -> None:
         """Note that the server may know none of them any more."""

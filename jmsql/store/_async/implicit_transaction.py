@@ -11,13 +11,13 @@ from psycopg import generators
 from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus
 from psycopg.pq.abc import PGresult
 
-from jmsql.store._async.prepared_runner import OUTDATED, PreparingRunner
+from jmsql.store._async.prepared_runner import OUTDATED, WaitingRunner
 from jmsql.store.statement import Result
 
 __all__ = ["ImplicitTransaction"]
 
 
-class ImplicitTransaction(PreparingRunner):
+class ImplicitTransaction(WaitingRunner):
     """Runs statements in one transaction, which PostgreSQL begins with the first of them.
 
     It lasts until the client's message Sync: `commit` sends it. It is spoken in libpq's terms: psycopg's pipeline

@@ -1,4 +1,4 @@
-"""Running statements that commit by themselves, in libpq's terms: psycopg's cursors take twice as long for each."""
+"""Running statements in libpq's terms: psycopg's cursors take twice as long for each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jmsql.store.statement import Result
 if TYPE_CHECKING:
     from psycopg import abc
 
-__all__ = ["OUTDATED", "PreparedRunner", "PreparingRunner"]
+__all__ = ["OUTDATED", "Bound", "PreparedRunner", "PreparingRunner", "WaitingRunner", "bound"]
 
 OUTDATED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported)
 """What PostgreSQL says of a prepared statement that was deallocated, or whose result has other columns by now."""
@@ -63,7 +63,7 @@ class PreparingRunner(Runner):
     """Prepares statements under names of its own, and runs them.
 
     Args:
-        connection: The connection, in autocommit mode.
+        connection: The connection.
         schema: The plain name of the schema.
         prepared: What the connection has prepared; None: it leads through a pooler that loses prepared statements.
     """
@@ -80,6 +80,18 @@ class PreparingRunner(Runner):
 
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)
+
+    def _send_close(self, name: bytes) -> None:
+        if psycopg.capabilities.has_send_close_prepared():  # which a pooler understands, too
+            self._pgconn.send_close_prepared(name)
+        else:
+            self._pgconn.send_query_params(b"deallocate " + name, None)
+
+
+class WaitingRunner(PreparingRunner):
+    """Waits for what comes of each message to the server before it sends the next."""
+
+    __slots__ = ()
 
     def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Generator[Any, Any, Result]:
         call = bound(self._connection, statement, parameters)
@@ -98,10 +110,7 @@ class PreparingRunner(Runner):
         yield from self._result()
         outdated = prepared.add(call.text, call.types, name)
         if outdated is not None:
-            if psycopg.capabilities.has_send_close_prepared():  # which a pooler understands, too
-                self._pgconn.send_close_prepared(outdated)
-            else:
-                self._pgconn.send_query_params(b"deallocate " + outdated, None)
+            self._send_close(outdated)
             yield from self._result()
         return name
 
@@ -110,7 +119,7 @@ class PreparingRunner(Runner):
         """Send what waits to be sent, and return its result, or raise the error that it is."""
 
 
-class PreparedRunner(PreparingRunner):
+class PreparedRunner(WaitingRunner):
     """Runs statements each of which commits by itself."""
 
     __slots__ = ()

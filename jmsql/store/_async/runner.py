@@ -14,7 +14,7 @@ from jmsql.concurrency.tasks import sleep
 from jmsql.store.errors import is_driver_error, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
 
-__all__ = ["PsycopgRunner", "Runner"]
+__all__ = ["PsycopgRunner", "Runner", "copy"]
 
 T = TypeVar("T")
 
@@ -142,14 +142,19 @@ class PsycopgRunner(Runner):
     async def copy(self, statement: bytes, data: bytes) -> Result:
         if self.connection.pgconn.pipeline_status != PipelineStatus.OFF:
             raise CannotCopyError
-        cursor = psycopg.AsyncCursor(self.connection, row_factory=tuple_row)
-        # Without parameters psycopg reads no placeholders, for which the name of the schema is written otherwise.
-        async with cursor.copy(statement.replace(b"%%", b"%")) as copy:
-            await copy.write(data)
-        return Result([], cursor.rowcount)
+        return await copy(self.connection, statement, data)
 
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)
+
+
+async def copy(connection: psycopg.AsyncConnection[Any], statement: bytes, data: bytes) -> Result:
+    """Run a COPY from the client on a connection that is in no pipeline."""
+    cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+    # Without parameters psycopg reads no placeholders, for which the name of the schema is written otherwise.
+    async with cursor.copy(statement.replace(b"%%", b"%")) as copying:
+        await copying.write(data)
+    return Result([], cursor.rowcount)
 
 
 def _require_no_rows(cursor: psycopg.AsyncCursor[Any]) -> None:

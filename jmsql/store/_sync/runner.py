@@ -15,7 +15,7 @@ from jmsql.concurrency.threads import sleep
 from jmsql.store.errors import is_driver_error, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
 
-__all__ = ["PsycopgRunner", "Runner"]
+__all__ = ["PsycopgRunner", "Runner", "copy"]
 
 T = TypeVar("T")
 
@@ -143,14 +143,19 @@ class PsycopgRunner(Runner):
     def copy(self, statement: bytes, data: bytes) -> Result:
         if self.connection.pgconn.pipeline_status != PipelineStatus.OFF:
             raise CannotCopyError
-        cursor = psycopg.Cursor(self.connection, row_factory=tuple_row)
-        # Without parameters psycopg reads no placeholders, for which the name of the schema is written otherwise.
-        with cursor.copy(statement.replace(b"%%", b"%")) as copy:
-            copy.write(data)
-        return Result([], cursor.rowcount)
+        return copy(self.connection, statement, data)
 
     def sleep(self, seconds: float) -> None:
         sleep(seconds)
+
+
+def copy(connection: psycopg.Connection[Any], statement: bytes, data: bytes) -> Result:
+    """Run a COPY from the client on a connection that is in no pipeline."""
+    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+    # Without parameters psycopg reads no placeholders, for which the name of the schema is written otherwise.
+    with cursor.copy(statement.replace(b"%%", b"%")) as copying:
+        copying.write(data)
+    return Result([], cursor.rowcount)
 
 
 def _require_no_rows(cursor: psycopg.Cursor[Any]) -> None:

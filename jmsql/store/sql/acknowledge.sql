@@ -5,14 +5,18 @@
 -- The rows are locked by this transaction, so that their addresses hold.
 delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]);
 
--- name: delete_locked_and_forget
--- What is last before a commit, in one statement.
-with forgotten as ({forget_deliveries})
-delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]);
-
 -- name: delete_locked_with_history
 with {history}
 delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]) and {recorded};
+
+-- name: delete_last
+-- What goes with a commit, which must not take effect if messages are missing: nobody sees the count before. No cast of
+-- a text that is no number succeeds.
+with {more} deleted as (delete from jmsql_internal.message where ctid = any(%(addresses)s::tid[]) {condition} returning 1)
+select case when count(*) <> cardinality(%(addresses)s::tid[])
+            then (cardinality(%(addresses)s::tid[]) - count(*) || ' of ' || cardinality(%(addresses)s::tid[])
+                  || ' messages were taken away')::integer end
+from deleted;
 
 -- name: ask_to_delete_locked
 with removed as (

@@ -19,7 +19,7 @@ import jmsql
 from jmsql.selectors import Selector
 from jmsql.store import due_messages
 from jmsql.store._sync.runner import PsycopgRunner
-from jmsql.store.acknowledge import acknowledge, delete_locked, delete_locked_and_forget, forget_deliveries
+from jmsql.store.acknowledge import acknowledge, delete_last, delete_last_and_forget, delete_locked, forget_deliveries
 from jmsql.store.candidates import first_of_groups_statement
 from jmsql.store.columns import SEND_COLUMNS
 from jmsql.store.leadership import HAS_MESSAGE
@@ -199,6 +199,9 @@ CASES = {
     "delete what is locked": Case(
         text(delete_locked), {"addresses": [f"({page},1)" for page in range(200, 200 + BATCH)]}, 500
     ),
+    "delete what is locked with the commit": Case(
+        text(delete_last), {"addresses": [f"({page},1)" for page in range(200, 200 + BATCH)]}, 500
+    ),
     "acknowledge": Case(text(acknowledge), CLAIMS, 1200),
     "release": Case(text(release_claimed([RELEASE])), CLAIMS | OUTCOMES, 1500),
     "count deliveries": Case(text(record_attempts([RELEASE])), KEYS | OUTCOMES, 1500),
@@ -215,7 +218,7 @@ CASES = {
     ),
     "look up the policy": Case(text(find_policy), {"queue_id": 1}, 10, 1),
     "delete what is locked, and forget deliveries": Case(
-        text(delete_locked_and_forget),
+        text(delete_last_and_forget),
         KEYS | {"addresses": [f"({page},1)" for page in range(200, 200 + BATCH)]},
         1300,
     ),

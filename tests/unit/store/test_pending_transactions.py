@@ -31,7 +31,7 @@ EXCEPTIONS = {
     "acknowledge.sql: acknowledge_with_history": (2, _BY_KEY),
     "acknowledge.sql: ask_to_acknowledge": (1, _BY_KEY),
     "acknowledge.sql: delete_locked": (1, _BY_ADDRESS),
-    "acknowledge.sql: delete_locked_and_forget": (1, _BY_ADDRESS),
+    "acknowledge.sql: delete_last": (1, _BY_ADDRESS),
     "acknowledge.sql: delete_locked_with_history": (1, _BY_ADDRESS),
     "acknowledge.sql: present": (1, _BY_KEY),
     "browse.sql: samples": (1, _BOUNDS),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -20,6 +21,7 @@ from jmsql.exceptions import IllegalStateException, JMSException, TransactionRol
 from jmsql.store._async.implicit_transaction import ImplicitTransaction
 from jmsql.store._async.prepared_runner import PreparedRunner
 from jmsql.store._async.runner import PsycopgRunner, Runner
+from jmsql.store._async.transaction_runner import TransactionRunner
 from jmsql.store.acknowledge import Client, Recipient
 from jmsql.store.engine import LENT
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
@@ -129,10 +131,8 @@ class SessionRunner(Runner):
             if not self._transacted:
                 connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
             self._connection, self._driver_connection = connection, driver_connection(connection)
-            if self._transacted:
-                self._runner = PsycopgRunner(self._driver_connection, self.schema)
-            else:
-                self._runner = PreparedRunner(self._driver_connection, self.schema, self._prepared)
+            runner = TransactionRunner if self._transacted else PreparedRunner
+            self._runner = runner(self._driver_connection, self.schema, self._prepared)
         if self._transacted:
             self._is_in_use = True
             if self.is_lent and not self._connection.in_transaction():
@@ -240,6 +240,7 @@ class SessionRunner(Runner):
 
             assert isinstance(self._driver_connection, WatchedConnection)
             self._driver_connection.watch(heed)
+            self._runner = PsycopgRunner(self._driver_connection, self.schema)  # which bears with the application's use
             event.listen(shared, "commit", note_commit)
             event.listen(shared, "rollback", note_rollback)
         return await self.begin()
@@ -264,6 +265,8 @@ class SessionRunner(Runner):
                 transaction back.
             JMSException: The application has ended the transaction, and nobody knows how.
         """
+        if isinstance(self._runner, TransactionRunner):
+            self._runner.notice_loss()  # else nobody would know whether the commit took effect
         if self.is_lost:
             self._require_whole()
             raise TransactionRolledBackException(
@@ -294,19 +297,29 @@ class SessionRunner(Runner):
         if ASYNC:
             self._pool.limit.freed()
 
-    async def commit(self) -> None:
+    async def commit(self, last: Sequence[Query[Any]] = ()) -> None:
         """Commit the transaction, if one is open.
+
+        Args:
+            last: Statements that run before, in the same exchange with the server; none while the application has the
+                connection.
 
         Raises:
             TransactionRolledBackException: It was lost: an earlier statement failed, or PostgreSQL refused to commit.
             JMSException: The connection was cut while it committed, and nobody knows the outcome.
         """
         if self._connection is not None:
-            await self._end("committing", self._transaction.commit, "Look for its effects before doing it again.")
+            transaction = self._transaction
+            end = (
+                partial(transaction.commit, last) if isinstance(transaction, TransactionRunner) else transaction.commit
+            )
+            await self._end("committing", end, "Look for its effects before doing it again.")
 
     @property
-    def _transaction(self) -> AsyncConnection | psycopg.AsyncConnection[Any]:
+    def _transaction(self) -> AsyncConnection | TransactionRunner | psycopg.AsyncConnection[Any]:
         """What ends the transaction: SQLAlchemy, which takes longer, where the application may have asked it for it."""
+        if isinstance(self._runner, TransactionRunner):
+            return self._runner
         connection = self._connection if self.is_lent else self._driver_connection
         assert connection is not None
         return connection

@@ -14,6 +14,7 @@ from jmsql.client.failure_text import failure_text
 from jmsql.client.instrumentation import settling
 from jmsql.concurrency.tasks import finished, uninterrupted
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
+from jmsql.store.acknowledge import missing_messages
 from jmsql.store.savepoints import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
@@ -127,16 +128,25 @@ class LocalTransaction(Transaction):
 
     async def _commit(self) -> None:
         with settling(self._state.facts, "commit"):
-            await self._end(self._locked.before_commit, self._database.commit)
+            await self._end(self._commit_with_deletions)
             await self._committed()
 
-    async def _end(self, before: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]]) -> None:
-        """Insert what is to be sent, then call both; roll back if anything fails."""
+    async def _commit_with_deletions(self) -> None:
+        last = await self._locked.before_commit()
+        try:
+            await self._database.commit(last)
+        except TransactionRolledBackException as error:
+            missing = missing_messages(error)
+            if missing is None:
+                raise
+            raise missing from error
+
+    async def _end(self, end: Callable[[], Awaitable[None]]) -> None:
+        """Insert what is to be sent, then end the transaction; roll back if anything fails."""
         self._state.check_open()  # once more: it may have been closed while the caller waited for its use
         try:
             self._database.require_transaction()
             await self._sending.flush()
-            await before()
             await end()
         except JMSException as error:
             await self.roll_back()

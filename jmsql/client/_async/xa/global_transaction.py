@@ -73,8 +73,13 @@ class GlobalTransaction(LocalTransaction):
         async with self._state.lock:
             with uninterrupted():
                 xid = self._require(_Phase.ACTIVE)
+
+                async def prepare() -> None:
+                    await self._locked.before_prepare()
+                    await self._database.prepare(xid.identifier)
+
                 try:
-                    await self._end(self._locked.before_prepare, lambda: self._database.prepare(xid.identifier))
+                    await self._end(prepare)
                 except JMSException as error:
                     if error.error_code == "08007":
                         self._phase = _Phase.UNKNOWN
@@ -93,7 +98,7 @@ class GlobalTransaction(LocalTransaction):
                 own = self._require(_Phase.ACTIVE, _Phase.PREPARED)
                 with settling(self._state.facts, "commit"):
                     if self._phase is _Phase.ACTIVE:
-                        await self._end(self._locked.before_commit, self._database.commit)
+                        await self._end(self._commit_with_deletions)
                     else:
                         await self._finish_prepared(commit_prepared(own))
                         await self._forget_deliveries()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.delivery.delivery import count_outcome
@@ -20,6 +20,7 @@ from jmsql.store.savepoints import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
     from jmsql.client._sync.database.session_runner import SessionRunner
+    from jmsql.store.statement import Query
 
 __all__ = ["LockedDelivery"]
 
@@ -175,23 +176,24 @@ class LockedDelivery:
         self._undeleted.clear()
         self._undeleted_from.clear()
 
-    def before_commit(self) -> None:
+    def before_commit(self) -> Sequence[Query[object]]:
         """Delete what was delivered, and what is recorded of its deliveries.
 
         No sooner: a rollback counts the deliveries through another connection, which this transaction would hold up.
+
+        Returns:
+            What is still to be deleted, together with the commit.
         """
-        if self._recorded and self._undeleted and not self._may_come_back:
-            self._are_forgotten = True
-            self._database.run(
-                self._database.recipient.delete_last(self._undeleted, self._undeleted_from, self._recorded)
-            )
-            self._forget_undeleted()
-            return
+        recipient = self._database.recipient
+        if not self._database.is_lent:
+            self._are_forgotten = bool(self._recorded)
+            return recipient.last_deletions(self._undeleted, self._undeleted_from, self._recorded)
         self.flush()
         self._notice_what_came_back()
         if self._recorded:
             self._are_forgotten = True
-            self._database.run(self._database.recipient.forget_deliveries(self._recorded))
+            self._database.run(recipient.forget_deliveries(self._recorded))
+        return []
 
     def committed(self) -> list[MessageKey]:
         """Note that the transaction is over: what was delivered is gone.

@@ -14,6 +14,7 @@ from jmsql.client._sync.session.sending import ImmediateSending, Sending, Transa
 from jmsql.client.failure_text import failure_text
 from jmsql.client.instrumentation import settling
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
+from jmsql.store.acknowledge import missing_messages
 from jmsql.store.savepoints import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
@@ -126,16 +127,25 @@ class LocalTransaction(Transaction):
 
     def _commit(self) -> None:
         with settling(self._state.facts, "commit"):
-            self._end(self._locked.before_commit, self._database.commit)
+            self._end(self._commit_with_deletions)
             self._committed()
 
-    def _end(self, before: Callable[[], None], end: Callable[[], None]) -> None:
-        """Insert what is to be sent, then call both; roll back if anything fails."""
+    def _commit_with_deletions(self) -> None:
+        last = self._locked.before_commit()
+        try:
+            self._database.commit(last)
+        except TransactionRolledBackException as error:
+            missing = missing_messages(error)
+            if missing is None:
+                raise
+            raise missing from error
+
+    def _end(self, end: Callable[[], None]) -> None:
+        """Insert what is to be sent, then end the transaction; roll back if anything fails."""
         self._state.check_open()  # once more: it may have been closed while the caller waited for its use
         try:
             self._database.require_transaction()
             self._sending.flush()
-            before()
             end()
         except JMSException as error:
             self.roll_back()

@@ -71,8 +71,13 @@ class GlobalTransaction(LocalTransaction):
         self._sending.complete("tpc_prepare")
         with self._state.lock:
             xid = self._require(_Phase.ACTIVE)
+
+            def prepare() -> None:
+                self._locked.before_prepare()
+                self._database.prepare(xid.identifier)
+
             try:
-                self._end(self._locked.before_prepare, lambda: self._database.prepare(xid.identifier))
+                self._end(prepare)
             except JMSException as error:
                 if error.error_code == "08007":
                     self._phase = _Phase.UNKNOWN
@@ -90,7 +95,7 @@ class GlobalTransaction(LocalTransaction):
             own = self._require(_Phase.ACTIVE, _Phase.PREPARED)
             with settling(self._state.facts, "commit"):
                 if self._phase is _Phase.ACTIVE:
-                    self._end(self._locked.before_commit, self._database.commit)
+                    self._end(self._commit_with_deletions)
                 else:
                     self._finish_prepared(commit_prepared(own))
                     self._forget_deliveries()

@@ -1,0 +1,151 @@
+"""Transactions that begin with their first statement, and end with their last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from jmsql.exceptions import JMSException
+from jmsql.store._sync.transaction_runner import TransactionRunner
+from jmsql.store.prepared_statements import PreparedStatements
+from jmsql.store.statement import Statement, column, row_count, value
+
+NUMBER = Statement("number", "select %(number)s::integer", "asking", value(int))
+OTHER = Statement("other", "select -%(number)s::integer", "asking", value(int))
+INSERT = Statement("insert", "insert into transacted values (%(number)s)", "inserting", row_count)
+NUMBERS = Statement("numbers", "select number from transacted order by number", "asking", column)
+LEVEL = Statement("level", "select current_setting('transaction_isolation')", "asking", value(str))
+COPY = Statement("copy", "copy transacted from stdin", "sending", row_count)
+
+
+class CountingConnection(psycopg.Connection[Any]):
+    """Counts how often it waits for the server."""
+
+    exchanges = 0
+
+    def wait(self, *arguments: Any, **options: Any) -> Any:
+        self.exchanges += 1
+        return super().wait(*arguments, **options)
+
+
+@pytest.fixture
+def connection(jmsql_url: str) -> Iterator[CountingConnection]:
+    with CountingConnection.connect(jmsql_url) as connection:
+        connection.execute("create temporary table transacted (number integer primary key)")
+        connection.commit()
+        yield connection
+
+
+@pytest.fixture
+def make(connection: CountingConnection) -> Callable[[], TransactionRunner]:
+    prepared = PreparedStatements()
+    return lambda: TransactionRunner(connection, "jmsql", prepared)
+
+
+@pytest.fixture(params=[True, False], ids=["prepared", "not prepared"])
+def runner(connection: CountingConnection, request: pytest.FixtureRequest) -> TransactionRunner:
+    return TransactionRunner(connection, "jmsql", PreparedStatements() if request.param else None)
+
+
+def test_a_transaction_takes_an_exchange_to_begin_and_one_to_end(
+    connection: CountingConnection, runner: TransactionRunner
+) -> None:
+    for number in (1, 2):
+        before = connection.exchanges
+        assert runner.run(NUMBERS.bind()) == list(range(1, number))
+        assert not runner.is_idle
+        runner.commit([INSERT.bind(number=number), NUMBER.bind(number=1)])
+        assert connection.exchanges - before == 2
+    assert runner.run(LEVEL.bind()) == "read committed"
+    runner.rollback()
+    before = connection.exchanges
+    runner.commit()
+    runner.rollback()
+    assert connection.exchanges == before
+
+
+def test_what_is_rolled_back_is_undone(runner: TransactionRunner) -> None:
+    runner.run(INSERT.bind(number=1))
+    runner.rollback()
+    assert runner.run(NUMBERS.bind()) == []
+
+
+def test_nothing_is_committed_if_a_last_statement_fails(runner: TransactionRunner) -> None:
+    runner.run(INSERT.bind(number=1))
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        runner.commit([INSERT.bind(number=2), INSERT.bind(number=1), INSERT.bind(number=3)])
+    with pytest.raises(JMSException) as failed:
+        runner.run(NUMBERS.bind())
+    assert failed.value.error_code == "25P02"
+    runner.rollback()
+    assert runner.run(NUMBERS.bind()) == []
+
+
+def test_a_batch_is_copied(connection: CountingConnection, runner: TransactionRunner) -> None:
+    runner.run(NUMBERS.bind())
+    assert runner.run(COPY.copying(b"1\n2\n")) == 2
+    runner.commit([INSERT.bind(number=3)])
+    assert connection.execute("select count(*) from transacted").fetchone() == (3,)
+
+
+def test_a_transaction_begins_again_if_its_first_statement_was_forgotten(
+    connection: CountingConnection, make: Callable[[], TransactionRunner]
+) -> None:
+    runner = make()
+    runner.run(NUMBER.bind(number=1))
+    runner.commit()
+    connection.execute("deallocate all", prepare=False)
+    connection.commit()
+    assert runner.run(NUMBER.bind(number=2)) == 2
+    runner.commit([INSERT.bind(number=1)])
+
+
+def test_later_statements_do_not_rely_on_what_a_former_user_has_prepared(
+    connection: CountingConnection, make: Callable[[], TransactionRunner]
+) -> None:
+    former = make()
+    former.run(NUMBER.bind(number=1))
+    former.commit()
+    connection.execute("deallocate all", prepare=False)
+    connection.commit()
+    runner = make()
+    assert runner.run(OTHER.bind(number=1)) == -1
+    assert runner.run(NUMBER.bind(number=2)) == 2
+    runner.commit([NUMBER.bind(number=3)])
+    assert runner.run(NUMBER.bind(number=4)) == 4
+    runner.commit()
+
+
+def test_a_statement_that_cannot_be_prepared_is_not_taken_for_prepared(make: Callable[[], TransactionRunner]) -> None:
+    runner = make()
+    wrong = Statement("wrong", "select missing", "asking", value(int))
+    for _ in range(2):
+        with pytest.raises(JMSException) as refused:
+            runner.run(wrong.bind())
+        assert refused.value.error_code == "42703"
+        runner.rollback()
+
+
+def test_no_more_than_a_hundred_statements_stay_prepared(
+    connection: CountingConnection, make: Callable[[], TransactionRunner]
+) -> None:
+    runner = make()
+    for number in range(105):
+        assert runner.run(Statement("many", f"select {number}", "asking", value(int)).bind()) == number
+    runner.commit()
+    assert connection.execute("select count(*) from pg_prepared_statements", prepare=False).fetchone() == (100,)
+
+
+def test_a_connection_that_the_server_has_ended_is_noticed_before_a_commit(
+    connection: CountingConnection, runner: TransactionRunner, jmsql_url: str
+) -> None:
+    runner.run(INSERT.bind(number=1))
+    runner.notice_loss()
+    assert not connection.closed
+    with psycopg.connect(jmsql_url, autocommit=True) as other:
+        other.execute("select pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
+    runner.notice_loss()
+    assert connection.closed
