@@ -213,7 +213,8 @@ class PrefetchBuffer:
 
     def key(self, row: MessageRow) -> MessageKey:
         """Return a message's key."""
-        return MessageKey(self.queue_id, row.inverse_priority, row.sequence, row.group_hash)
+        # Measured: the constructor of a named tuple takes twice as long.
+        return tuple.__new__(MessageKey, (self.queue_id, row.inverse_priority, row.sequence, row.group_hash))
 
     def next(self) -> MessageRow | None:
         """Return the next message, which is then no longer held, or None if none is."""

@@ -24,7 +24,6 @@ _DELIVERY_MODES = {int(mode): mode for mode in DeliveryMode}
 
 def decode_message(
     encoded: EncodedMessage,
-    *,
     message_id: str | None,
     timestamp: int,
     expiration: int,

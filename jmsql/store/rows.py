@@ -110,20 +110,20 @@ class MessageRow(NamedTuple):
 
     def message(self, destination: Destination, acknowledger: Callable[[], Any] | None = None) -> Message:
         """Make the message that a consumer of `destination` receives."""
-        inverse_priority, _, message_id, timestamp, expiration, delivery_mode, *_ = self
+        inverse_priority, _, message_id, timestamp, expiration, delivery_mode = self[:6]
         delivery_time, _, delivery_count, _ = self[16:]
         return decode_message(
             tuple.__new__(EncodedMessage, self[6:16]),
-            message_id=None if message_id is None else "ID:" + message_id,
-            timestamp=timestamp or 0,
-            expiration=expiration or 0,
-            priority=9 - inverse_priority,
-            delivery_mode=delivery_mode,
-            destination=destination,
-            redelivered=bool(delivery_count),
-            delivery_count=(delivery_count or 0) + 1,
-            acknowledger=acknowledger,
-            delivery_time=delivery_time or timestamp or 0,
+            None if message_id is None else "ID:" + message_id,
+            timestamp or 0,
+            expiration or 0,
+            9 - inverse_priority,
+            delivery_mode,
+            destination,
+            bool(delivery_count),
+            (delivery_count or 0) + 1,
+            acknowledger,
+            delivery_time or timestamp or 0,
         )
 
 
