@@ -20,7 +20,7 @@ from jmsql import (
     Session,
 )
 
-pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+pytestmark = pytest.mark.usefixtures("shared_connection")
 
 
 @pytest.mark.parametrize("mode", [7, -1, "AUTO", None, 1.5])

@@ -17,7 +17,7 @@ from jmsql import (
 from jmsql.testing import drain
 from tests.texts import receive_texts, send_texts, texts_of
 
-pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+pytestmark = pytest.mark.usefixtures("shared_connection")
 
 TEXTS = ["a", "b", "c"]
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))

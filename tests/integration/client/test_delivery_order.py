@@ -10,7 +10,7 @@ from jmsql import AcknowledgeMode, Connection, DeliveryMode, Message, Queue, Ses
 from jmsql.testing import drain, wait_for
 from tests.texts import receive_texts, send_texts, texts_of
 
-pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+pytestmark = pytest.mark.usefixtures("shared_connection")
 
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 

@@ -28,7 +28,7 @@ from tests.exactness import contents, exact
 from tests.exchange import exchange
 from tests.integration.client.server import Server
 
-pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+pytestmark = pytest.mark.usefixtures("shared_connection")
 
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 

@@ -13,7 +13,7 @@ from tests.compliance.held_listener import HeldListener
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts, texts_of
 
-pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+pytestmark = pytest.mark.usefixtures("shared_connection", "other_shared_connection")
 
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 
@@ -178,6 +178,7 @@ def test_listener_makes_more_consumers_and_producers(
     assert receive_texts(others.create_consumer(answered), 2) == ["a", "b"]
 
 
+@pytest.mark.own_connection
 def test_listener_may_close_the_connection(connection: Connection, others: Session, queue: Queue) -> None:
     heard = threading.Event()
 

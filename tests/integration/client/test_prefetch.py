@@ -8,7 +8,7 @@ from jmsql import AcknowledgeMode, Connection, Message, Queue, Session
 from jmsql.testing import drain, wait_for
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
-pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+pytestmark = pytest.mark.usefixtures("shared_connection")
 
 TEXTS = [str(number) for number in range(100)]
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))

@@ -24,7 +24,7 @@ from jmsql import (
 from jmsql.testing import drain
 from tests.texts import receive
 
-pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+pytestmark = pytest.mark.usefixtures("shared_connection")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -13,9 +14,13 @@ from jmsql import Connection, ConnectionFactory, Topic
 Connect = Callable[[str | None], Connection]
 
 
+_numbers = itertools.count(1)
+
+
 @pytest.fixture
-def topic() -> Topic:
-    return Topic("news")
+def topic(request: pytest.FixtureRequest) -> Topic:
+    """A topic without subscriptions."""
+    return Topic(f"news {next(_numbers)}" if "shared_connection" in request.fixturenames else "news")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.integration.selectors.generation import SelectorGenerator, random_mes
 from tests.integration.topics.remote_client import remote_client
 from tests.texts import receive_texts, send_texts, texts_of
 
-pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+pytestmark = pytest.mark.usefixtures("shared_connection")
 
 MANY = 150
 

@@ -13,7 +13,7 @@ from jmsql import Connection, Message, MessageConsumer, Queue, Session, Topic
 from jmsql.testing import drain, wait_for
 from tests.texts import receive, receive_texts, texts_of
 
-pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+pytestmark = pytest.mark.usefixtures("shared_connection")
 
 
 @pytest.fixture
