@@ -19,7 +19,7 @@ from jmsql.store.candidates import LAST_SEQUENCE, by_key, has_not_expired
 from jmsql.store.dequeue import PRIORITIES
 from jmsql.store.rows import array_literal
 from jmsql.store.selection import and_chosen
-from jmsql.store.statement import Result, SqlFile, Statement, Steps, fill, optional_value, rows
+from jmsql.store.statement import Result, SqlFile, Statement, Steps, fill, nothing, optional_value, rows
 
 __all__ = ["WHOLE_QUEUE", "divide_queue", "find_queue", "read_queue", "source_of"]
 
@@ -55,6 +55,7 @@ def _keys(result: Result) -> list[_Key]:
 
 _sql = SqlFile("browse", "jmsql.spark")
 _find_subscription = _sql.statement("find_subscription", "looking up the subscription", optional_value(int))
+_by_index = _sql.statement("by_index", "dividing the queue", nothing)
 _samples = _sql.statement("samples", "dividing the queue", _keys)
 
 
@@ -116,6 +117,7 @@ def divide_queue(queue_id: int, count_parts: Callable[[int], int]) -> Steps[list
     """
     if count_parts(LAST_SEQUENCE) == 1:
         return [WHOLE_QUEUE]
+    yield from _by_index.bind()
     keys: list[_Key] = []
     parts = 1
     for step in _STEPS:

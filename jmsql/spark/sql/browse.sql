@@ -5,6 +5,10 @@ select s.queue_id from jmsql_internal.subscription s join jmsql_internal.topic t
 where t.name = %(topic)s and s.name = %(subscription)s and s.client_id is not distinct from %(client_id)s
 order by s.durable desc limit 1;
 
+-- name: by_index
+-- Until the transaction ends. Statistics of a time when the queue was short would have each step read the rest of it.
+select set_config('enable_bitmapscan', 'off', true);
+
 -- name: samples
 -- Each so-many-th message of a queue: first those that are ready, then those that are delayed, each by the key of an
 -- index, which alone is read, from one sample to the next.

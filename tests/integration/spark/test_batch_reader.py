@@ -87,10 +87,14 @@ def test_tasks_are_as_many_as_asked_for_or_more_where_one_would_have_too_much(
 
 def test_samples_are_taken_by_keys_alone(full: int, jmsql_clean_url: str) -> None:
     """Whatever PostgreSQL expects of tables that it has not analyzed."""
-    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
-        [query] = [divide_queue(full, lambda _: 2).send(None)]
+    with psycopg.connect(jmsql_clean_url) as connection:
+        steps = divide_queue(full, lambda _: 2)
+        by_index = steps.send(None)
+        connection.execute(by_index.statement.encoded("jmsql"))
+        query = steps.send(None)
         plan = PlannedStatement(connection, "samples", query.statement.encoded("jmsql").decode()).run(query.parameters)
-        assert {scan.kind for scan in plan.scans if scan.table.endswith("message")} == {"Index Only Scan"}
+        scans = [scan for scan in plan.scans if scan.table.endswith("message")]
+        assert {scan.kind for scan in scans} == {"Index Only Scan"}, scans
         assert len(PsycopgRunner(connection, "jmsql").run(divide_queue(full, lambda _: 2))) == 2
 
 
