@@ -43,6 +43,8 @@ TOGETHER = (
     "tests/integration/client/test_listeners.py",
     "tests/integration/client/test_prefetch.py",
     "tests/integration/client/test_producer.py",
+    "tests/integration/enlistment/test_transactions.py",
+    "tests/integration/groups/test_exclusivity.py",
     "tests/integration/metrics/test_deployment.py",
     "tests/integration/pooler/test_sharing.py",
     "tests/integration/spark/test_replica.py",

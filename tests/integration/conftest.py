@@ -33,9 +33,9 @@ def shared_connection(_jmsql_database: SessionDatabase, jmsql_schema: str) -> It
     """One connection for all tests of a module, each of which has sessions and a queue of its own.
 
     To connect costs ten times as much as to send a message and receive it. A module says that it shares one by
-    `pytest.mark.usefixtures`. Its tests meet no messages but their own, and nobody does the maintenance; tests that
-    close their connection, or have more sessions with transactions than it has connections for, are marked
-    `own_connection`.
+    `pytest.mark.usefixtures`. Its tests meet no messages but their own, and nobody does the maintenance, unless a test
+    is marked `maintained`. Tests that close their connection, or have more sessions with transactions than it has
+    connections for, are marked `own_connection`.
     """
     _jmsql_database.clean()
     _jmsql_database.execute(SUSPEND_MAINTENANCE)
@@ -61,6 +61,8 @@ def jmsql_clean_url(request: pytest.FixtureRequest, _jmsql_database: SessionData
         return _jmsql_database.url
     for table in _MESSAGES:
         _jmsql_database.execute(f"delete from jmsql_internal.{table}")
+    is_maintained = request.node.get_closest_marker("maintained") is not None
+    _jmsql_database.execute("delete from jmsql_internal.leadership" if is_maintained else SUSPEND_MAINTENANCE)
     return _jmsql_database.url
 
 

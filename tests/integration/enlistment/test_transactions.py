@@ -76,12 +76,20 @@ class Others:
         return self.server.rows(f"select state_change {_APPLICATION}", NAME)[0][0]
 
 
-@pytest.fixture
-def others(jmsql_clean_url: str) -> Iterator[Others]:
-    with psycopg.connect(jmsql_clean_url, autocommit=True) as connection:
+@pytest.fixture(scope="module")
+def others_connection(jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """One for all tests, each of which has a context of its own on it; the application's table is there meanwhile."""
+    with psycopg.connect(jmsql_url, autocommit=True) as connection:
         connection.execute("create table orders (number integer primary key)")
-        yield Others(connection)
+        yield connection
         connection.execute("drop table orders")
+
+
+@pytest.fixture
+def others(others_connection: psycopg.Connection[Any], jmsql_clean_url: str) -> Others:
+    assert jmsql_clean_url  # nothing of the tests before is left
+    others_connection.execute("delete from orders")
+    return Others(others_connection)
 
 
 @pytest.fixture

@@ -26,13 +26,8 @@ class Receiver(NamedTuple):
         return self.session.acknowledge_mode
 
 
-def _receiver(session: Session) -> Receiver:
-    return Receiver(session, session.create_consumer(Queue("orders")))
-
-
-@pytest.fixture
-def queue() -> Queue:
-    return Queue("orders")
+def _receiver(session: Session, queue: Queue) -> Receiver:
+    return Receiver(session, session.create_consumer(queue))
 
 
 @pytest.fixture
@@ -48,15 +43,15 @@ def open_session(connection: Connection, other_connection: Connection) -> OpenSe
 
 
 @pytest.fixture(params=[AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT], ids=lambda mode: f"held by {mode.name}")
-def holder(request: pytest.FixtureRequest, open_session: OpenSession) -> Receiver:
+def holder(request: pytest.FixtureRequest, open_session: OpenSession, queue: Queue) -> Receiver:
     """A consumer that holds what it has received until its session settles it."""
-    return _receiver(open_session(request.param))
+    return _receiver(open_session(request.param), queue)
 
 
 @pytest.fixture(
     params=[AcknowledgeMode.TRANSACTED, AcknowledgeMode.CLIENT, AcknowledgeMode.AUTO],
     ids=lambda mode: f"wanted by {mode.name}",
 )
-def other(request: pytest.FixtureRequest, open_session: OpenSession) -> Receiver:
+def other(request: pytest.FixtureRequest, open_session: OpenSession, queue: Queue) -> Receiver:
     """A consumer of another session, which would like the same."""
-    return _receiver(open_session(request.param))
+    return _receiver(open_session(request.param), queue)

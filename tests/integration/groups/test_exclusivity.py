@@ -12,6 +12,8 @@ from tests.integration.groups.grouped import place_of, places_of, receive_places
 from tests.integration.groups.settling import release, settle
 from tests.texts import receive
 
+pytestmark = pytest.mark.usefixtures("shared_connection", "other_shared_connection")
+
 
 def test_a_group_is_held_by_one_consumer_and_others_go_to_the_next(
     holder: Receiver, other: Receiver, others: Session, queue: Queue
@@ -124,7 +126,9 @@ def test_any_text_is_the_name_of_a_group(holder: Receiver, others: Session, queu
     assert receive_places(holder.consumer, len(names)) == [(name, 1) for name in names]
 
 
-@pytest.mark.parametrize("delayed", [False, True], ids=["at once", "delayed"])
+@pytest.mark.parametrize(
+    "delayed", [pytest.param(False, id="at once"), pytest.param(True, id="delayed", marks=pytest.mark.maintained)]
+)
 def test_each_subscription_has_its_own_groups(
     connection: Connection, other_connection: Connection, others: Session, delayed: bool
 ) -> None:
