@@ -10,6 +10,7 @@ __all__ = [
     "body_columns",
     "message_columns",
     "outgoing_messages",
+    "shared_body",
 ]
 
 KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[]"
@@ -59,10 +60,29 @@ def body_columns(internal: str) -> dict[str, str]:
     }
 
 
-def message_columns(internal: str) -> str:
-    """Return what is read of a message `m`, as the fields of jmsql.store.rows.MessageRow but for the last three."""
+def shared_body(internal: str) -> str:
+    """Return the join that finds the body `b` which a message `m` shares with others, for `message_columns`.
+
+    It looks up nothing for a message that has its body itself, however small the table was when the plan was made.
+    """
+    return f"""left join lateral (
+                select {", ".join(f"t.{name}" for name in BODY_COLUMNS)} from {internal}.body t
+                where m.body_id is not null and t.body_id = m.body_id offset 0) b on true"""
+
+
+def message_columns(internal: str, *, joined: bool = False) -> str:
+    """Return what is read of a message `m`, as the fields of jmsql.store.rows.MessageRow but for the last three.
+
+    Args:
+        internal: The schema of the tables, as it stands in the statement.
+        joined: Whether the statement has the join of `shared_body`. The policies of the table of bodies are set up
+            once then, and not for each part of a body. What a deletion returns cannot be joined.
+    """
     text_form = {"json_body": "::text", "body_types": "::text"}
-    bodies = ", ".join(f"{body}{text_form.get(name, '')}" for name, body in body_columns(internal).items())
+    parts = body_columns(internal)
+    if joined:
+        parts = {name: f"case when m.body_id is null then m.{name} else b.{name} end" for name in BODY_COLUMNS}
+    bodies = ", ".join(f"{body}{text_form.get(name, '')}" for name, body in parts.items())
     return f"""
         m.inverse_priority, m.sequence, m.jms_message_id::text, m.jms_timestamp, m.jms_expiration, m.jms_delivery_mode,
         m.message_type::text, m.jms_correlation_id, m.jms_reply_to, m.jms_type, m.properties::text,

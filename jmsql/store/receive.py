@@ -17,7 +17,7 @@ from jmsql.store.candidates import (
     has_not_expired,
     makes_wait,
 )
-from jmsql.store.columns import BODY_COLUMNS, message_columns
+from jmsql.store.columns import BODY_COLUMNS, message_columns, shared_body
 from jmsql.store.dequeue import GroupScan
 from jmsql.store.history_statements import RECORDED, history
 from jmsql.store.rows import MessageRow, array_literal, integers_literal
@@ -45,7 +45,9 @@ _highest_sequences = _sql.statement("highest_sequences", "receiving", value(list
 _has_groups = _sql.statement("has_groups", "receiving", value(bool))
 _isolation = _sql.statement("isolation", "receiving", value(str))
 
-_COLUMNS = message_columns("jmsql_internal")
+_DELETED_COLUMNS = message_columns("jmsql_internal")
+_COLUMNS = message_columns("jmsql_internal", joined=True)
+_SHARED_BODY = shared_body("jmsql_internal")
 _NOT_OWN = "and m.transaction_id is distinct from (select pg_current_xact_id_if_assigned())"
 _KEY = "m.queue_id, m.inverse_priority, m.sequence, m.group_hash"
 _message_rows = records(MessageRow._make)
@@ -216,7 +218,8 @@ def lock_statement(selector: Selector | None, *, grouped: bool = False) -> State
     return Statement(
         "lock",
         f"""with {found}, {_free(own_claims if grouped else None)}
-            select {_COLUMNS}, m.group_hash, m.delivery_count, m.address::text from free m
+            select {_COLUMNS}, m.group_hash, m.delivery_count, m.address::text
+            from free m {_SHARED_BODY}
             order by m.inverse_priority, m.sequence""",
         "receiving",
         _message_rows,
@@ -267,7 +270,7 @@ def dequeue_statement(
                            %(connection_id)s::bigint, true
                     from free f where f.delivery_count is not null having count(*) > 0)
                 select {_COLUMNS}, m.group_hash, m.delivery_count, null
-                from free m where m.delivery_count is not null""",
+                from free m {_SHARED_BODY} where m.delivery_count is not null""",
             "receiving",
             _message_rows,
             parameters,
@@ -282,7 +285,7 @@ def dequeue_statement(
                     where f.delivery_count is not null)))
             delete from jmsql_internal.message m using free f
             where m.ctid = f.address and f.delivery_count is not null {recorded}
-            returning {_COLUMNS}, m.group_hash, f.delivery_count, null""",
+            returning {_DELETED_COLUMNS}, m.group_hash, f.delivery_count, null""",
         "receiving",
         _message_rows,
         parameters,
@@ -324,7 +327,7 @@ def claim_statement(selector: Selector | None, *, grouped: bool = False) -> Stat
                   and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                 returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.claim_id)
             select {_COLUMNS}, m.group_hash, d.delivery_count, d.claim_id
-            from claimed d cross join {by_key("jmsql_internal", "message", "m", "d")}
+            from claimed d cross join {by_key("jmsql_internal", "message", "m", "d")} {_SHARED_BODY}
             order by m.inverse_priority, m.sequence""",
         "receiving",
         _message_rows,
@@ -395,6 +398,7 @@ def browse_statement(selector: Selector | None) -> Statement[list[MessageRow]]:
                     limit %(limit)s) found
                 where p.inverse_priority >= %(inverse_priority)s::smallint
                 limit %(limit)s) m
+            {_SHARED_BODY}
             order by m.inverse_priority, m.sequence""",
         "receiving",
         _message_rows,
