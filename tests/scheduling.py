@@ -37,6 +37,7 @@ TOGETHER = (
     "tests/integration/cli/test_refusals.py",
     "tests/integration/client/test_arguments.py",
     "tests/integration/client/test_browser.py",
+    "tests/integration/client/test_connection_consumer.py",
     "tests/integration/client/test_delivery_order.py",
     "tests/integration/client/test_edge_values.py",
     "tests/integration/client/test_errors.py",

@@ -31,7 +31,7 @@ from tests.integration.client.server import Server
 from tests.integration.client.server_session_pools import MODES, Heard, listening
 from tests.texts import receive_texts, send_texts, texts_left, texts_of
 
-pytestmark = pytest.mark.usefixtures("maintenance_suspended")
+pytestmark = pytest.mark.usefixtures("shared_connection", "other_shared_connection")
 
 
 @MODES
@@ -104,6 +104,7 @@ def test_stop_waits_for_the_listener_and_the_rest_of_its_load_is_free_for_others
         assert receive_texts(others.create_consumer(queue), 2) == ["b", "c"]
 
 
+@pytest.mark.own_connection
 @MODES
 def test_close_of_the_connection_waits_for_the_listener_and_loses_nothing(
     factory: ConnectionFactory, others: Session, queue: Queue, mode: AcknowledgeMode
@@ -179,6 +180,7 @@ def test_expired_message_is_not_delivered(
     assert texts_of(held.messages) == ["first", "last"]
 
 
+@pytest.mark.own_connection
 def test_durable_subscription_collects_while_it_has_no_connection_consumer(
     jmsql_factory: ConnectionFactory, others: Session
 ) -> None:
@@ -230,6 +232,7 @@ def test_topic_is_heard_while_the_connection_consumer_is_open(connection: Connec
     assert heard.texts == ["a", "b"]
 
 
+@pytest.mark.own_connection
 def test_arguments_that_are_none(connection: Connection, other_connection: Connection, queue: Queue) -> None:
     temporary: TemporaryQueue = other_connection.create_session().create_temporary_queue()
     with ThreadServerSessionPool(connection, 1, Heard()) as pool:
@@ -290,6 +293,7 @@ def test_closing_the_pool_from_a_listener_does_not_wait(
     assert texts_left(jmsql_factory, queue) == ["b"]
 
 
+@pytest.mark.own_connection
 def test_listener_closes_the_connection(factory: ConnectionFactory, others: Session, queue: Queue) -> None:
     closed = threading.Event()
     connection = factory.create_connection()
