@@ -16,7 +16,7 @@ from sqlalchemy import event
 from jmsql.client._async.database.pool import ConnectionPool, driver_connection, synchronous
 from jmsql.client._async.database.watched_connection import StatementListener, WatchedConnection
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import Lock, finished, opened, sleep
+from jmsql.concurrency.tasks import Lock, finished, opened, sleep, uninterrupted
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store._async.implicit_transaction import ImplicitTransaction
 from jmsql.store._async.prepared_runner import PreparedRunner
@@ -125,11 +125,9 @@ class SessionRunner(Runner):
         self._require_whole()
         if self._connection is None:
             if ASYNC:
-                connection = await self._pool.limit.take(self, lambda: opened(self._pool.connect, _discard))
+                connection = await self._pool.limit.take(self, lambda: opened(self._connect, _discard))
             else:
-                connection = self._pool.connect()
-            if not self._transacted:
-                connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
+                connection = self._connect()
             self._connection, self._driver_connection = connection, driver_connection(connection)
             runner = TransactionRunner if self._transacted else PreparedRunner
             self._runner = runner(self._driver_connection, self.schema, self._prepared)
@@ -138,6 +136,12 @@ class SessionRunner(Runner):
             if self.is_lent and not self._connection.in_transaction():
                 await self._connection.begin()
         return self._connection
+
+    async def _connect(self) -> AsyncConnection:
+        connection = await self._pool.connect()
+        if self._transacted:
+            return connection
+        return await connection.execution_options(isolation_level="AUTOCOMMIT")
 
     def share_connections(self) -> None:
         """Keep no connection while the session waits for messages, from now on.
@@ -160,9 +164,10 @@ class SessionRunner(Runner):
         assert isinstance(driver, WatchedConnection)
         if not driver.has_changed_settings:
             synchronous(connection).info.pop(LENT, None)
-        driver.watch(None)
-        self._forget_connection()
-        await finished(connection.close())
+        with uninterrupted():
+            driver.watch(None)
+            self._forget_connection()
+            await finished(connection.close())
 
     async def run(self, work: Query[T] | Steps[T]) -> T:
         """Run statements in the transaction, which begins if none is open."""
@@ -191,10 +196,11 @@ class SessionRunner(Runner):
 
         async def release(self) -> None:
             """Give the connection up; the next use takes another one."""
-            connection = self._connection
-            self._forget_connection()
-            if connection is not None:
-                await finished(connection.close())
+            with uninterrupted():
+                connection = self._connection
+                self._forget_connection()
+                if connection is not None:
+                    await finished(connection.close())
 
     @property
     def is_idle(self) -> bool:
@@ -433,11 +439,12 @@ class SessionRunner(Runner):
 
     async def discard(self) -> None:
         """Give the connection up; the next use takes another one."""
-        connection = self._connection
-        self._forget_connection()
-        if connection is not None and not connection.closed:
-            await finished(connection.invalidate())
-            await finished(connection.close())
+        with uninterrupted():
+            connection = self._connection
+            self._forget_connection()
+            if connection is not None and not connection.closed:
+                await finished(connection.invalidate())
+                await finished(connection.close())
 
     async def close(self) -> None:
         """Roll back and release the connection to its pool, for good."""

@@ -114,9 +114,7 @@ class SessionRunner(Runner):
             self.discard()
         self._require_whole()
         if self._connection is None:
-            connection = self._pool.connect()
-            if not self._transacted:
-                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            connection = self._connect()
             self._connection, self._driver_connection = connection, driver_connection(connection)
             runner = TransactionRunner if self._transacted else PreparedRunner
             self._runner = runner(self._driver_connection, self.schema, self._prepared)
@@ -125,6 +123,12 @@ class SessionRunner(Runner):
             if self.is_lent and not self._connection.in_transaction():
                 self._connection.begin()
         return self._connection
+
+    def _connect(self) -> Connection:
+        connection = self._pool.connect()
+        if self._transacted:
+            return connection
+        return connection.execution_options(isolation_level="AUTOCOMMIT")
 
     def share_connections(self) -> None:
         """Keep no connection while the session waits for messages, from now on.
