@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -29,7 +29,17 @@ if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection as ArrowConnection
     from adbc_driver_manager.dbapi import Cursor as ArrowCursor
 
-__all__ = ["DEFAULT_VARIABLE", "DatabaseReference", "default_database", "execute_arrow", "inlined"]
+__all__ = [
+    "CANCEL_AGAIN_AFTER",
+    "DEFAULT_VARIABLE",
+    "DatabaseReference",
+    "default_database",
+    "execute_arrow",
+    "inlined",
+]
+
+CANCEL_AGAIN_AFTER = 0.1
+"""Seconds; a statement is cancelled until it ends, since one that has not begun is not cancelled."""
 
 DEFAULT_VARIABLE = "JMSQL_URL"
 """The environment variable with the URL of the database that is used where no option names one."""
@@ -214,6 +224,7 @@ def execute_arrow(cursor: ArrowCursor, statement: str) -> None:
         try:
             running.result()
         except BaseException:
-            if not running.done():
+            while not running.done():  # it may not have begun when it is cancelled
                 cursor.adbc_cancel()
+                wait([running], CANCEL_AGAIN_AFTER)
             raise

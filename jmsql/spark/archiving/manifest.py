@@ -78,23 +78,20 @@ class NewFile:
 
 
 class ArchivedFile(NamedTuple):
-    """A file that is part of an archive. Its messages are of one destination and day, which are no columns of it.
-
-    Args:
-        destination: The destination of its messages, as a URI.
-        day: The day, in UTC, on which they left it.
-        batch: The number of the change that has added it.
-        place: Where it belongs, within the target.
-        name: Where it is, within the target: at its place, or still under a hidden name.
-        size: Its bytes.
-    """
+    """A file that is part of an archive. Its messages are of one destination and day, which are no columns of it."""
 
     destination: str
+    """The destination of its messages, as a URI."""
     day: date
+    """The day, in UTC, on which they left it."""
     batch: int
+    """The number of the change that has added it."""
     place: str
+    """Where it belongs, within the target."""
     name: str
+    """Where it is, within the target: at its place, or still under a hidden name."""
     size: int
+    """Its bytes."""
 
     @property
     def directory(self) -> str:

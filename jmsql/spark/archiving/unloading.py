@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from jmsql.spark.archiving.manifest import NewFile
 from jmsql.spark.archiving.parquet_files import ParquetFiles
 from jmsql.spark.archiving.target import Target
 from jmsql.spark.arrow import Shaper
-from jmsql.spark.connection import DatabaseReference, execute_arrow
+from jmsql.spark.connection import CANCEL_AGAIN_AFTER, DatabaseReference, execute_arrow
 
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection
@@ -69,13 +69,22 @@ class Unloading:
         else:
             readers: list[Connection] = []
             with ThreadPoolExecutor(self.connections) as threads:
+                running = [threads.submit(task, statement, readers) for statement in statements]
                 try:
-                    found = [*threads.map(partial(task, readers=readers), statements)]
+                    found = [future.result() for future in running]
                 except BaseException:
-                    for reader in readers:
-                        _cancel(reader)
+                    _end(running, readers)
                     raise
         return [file for files in found for file in files]
+
+
+def _end(running: Sequence[Future[list[NewFile]]], readers: Sequence[Connection]) -> None:
+    """Cancel what threads read, also of those that have not connected yet, or not begun their statements."""
+    waiting = {future for future in running if not future.cancel()}
+    while waiting:
+        for reader in tuple(readers):
+            _cancel(reader)
+        waiting = wait(waiting, CANCEL_AGAIN_AFTER).not_done
 
 
 def _unload(
