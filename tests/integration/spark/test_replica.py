@@ -36,9 +36,10 @@ class Replicated(NamedTuple):
     def wait(self) -> None:
         """Return when the standby has what the primary has."""
         with psycopg.connect(self.primary) as primary, psycopg.connect(self.standby, autocommit=True) as standby:
-            primary.execute("select pg_current_xact_id()")
-            primary.commit()  # which also writes what was committed without waiting for that
-            position = primary.execute("select pg_current_wal_lsn()").fetchone()
+            # A commit of something logged also writes what was committed without waiting for that.
+            primary.execute("select pg_logical_emit_message(true, 'replicated', '')")
+            primary.commit()
+            position = primary.execute("select pg_current_wal_flush_lsn()").fetchone()
             passed = "select pg_last_wal_replay_lsn() >= %s"
             wait_for(lambda: standby.execute(passed, position).fetchone() == (True,), timeout=30)
 
@@ -72,7 +73,7 @@ def test_queue_and_history_are_read_in_several_tasks_that_see_one_moment(replica
         with context.create_consumer(orders) as consumer:
             for number in range(20):
                 context.create_producer().send(orders, f"old {number}")
-                consumer.receive(10)
+                assert consumer.receive_body(str, 10) == f"old {number}"
         for number in range(20):
             context.create_producer().send(orders, f"new {number}")
     replicated.wait()
@@ -95,8 +96,8 @@ def test_queue_and_history_are_read_in_several_tasks_that_see_one_moment(replica
 
 def test_stream_of_a_standby_is_refused(replicated: Replicated) -> None:
     with jmsql.ConnectionFactory(replicated.primary).create_context() as context:
-        context.create_producer().send(jmsql.Queue("orders"), "a")
+        context.create_producer().send(jmsql.Queue("streamed"), "a")
     replicated.wait()
-    reader = StreamReader(Options.read({"url": replicated.standby, "queue": "orders"}), SCHEMA)
+    reader = StreamReader(Options.read({"url": replicated.standby, "queue": "streamed"}), SCHEMA)
     with pytest.raises(jmsql.JMSException, match="hot standby"):
         reader.initialOffset()
