@@ -91,7 +91,7 @@ def _addresses(rows: Sequence[MessageRow]) -> str:
     return '{"' + '","'.join([row.handle for row in rows]) + '"}'
 
 
-_taken_away_from_last = re.compile(r'"(\d+ of \d+) messages were taken away"').search
+_taken_away_from_last = re.compile(r"(\d+ of \d+) messages were taken away").search
 
 
 def _taken_away(number: str) -> TransactionRolledBackException:
