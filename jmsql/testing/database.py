@@ -19,8 +19,6 @@ from jmsql.testing.waiting import wait_for
 
 __all__ = ["OpenConnection", "SessionDatabase", "session_database"]
 
-"""The name of the connection by which others see that a driver of Spark lives. It outlives the test that made it."""
-
 _GRACE = 2.0  # seconds for PostgreSQL to notice that a client is gone
 _LOCK_TIMEOUT = "10s"
 

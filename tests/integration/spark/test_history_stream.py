@@ -21,7 +21,7 @@ from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.history_partitions import HistoryPartitions
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
-from tests.leadership import SUSPEND_MAINTENANCE
+from tests.integration.history.conftest import SetClock, database, set_clock  # noqa: F401 - fixtures
 
 SCHEMA = StructType([StructField("text_body", StringType())])
 ALL = ReadAllAvailable()
@@ -37,8 +37,15 @@ RECORD = """
 
 
 @pytest.fixture(autouse=True)
-def url(jmsql_clean_url: str, server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(
+    jmsql_clean_url: str,
+    server: Server,
+    set_clock: SetClock,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:
+    """Where the history is. The day does not end during a test."""
     monkeypatch.setenv("JMSQL_URL", jmsql_clean_url)
+    set_clock(dt.datetime.now(dt.UTC))
     server.rows(
         "select jmsql_internal.make_history_partition((jmsql_internal.history_clock() at time zone 'UTC')::date)"
     )
@@ -322,9 +329,8 @@ def test_rows_that_vanish_from_a_batch_are_told_unless_that_is_allowed(
 
 
 @pytest.fixture
-def old_days(history: psycopg.Connection[Any], server: Server) -> Iterator[None]:
+def old_days(history: psycopg.Connection[Any], server: Server) -> None:
     """Two days of history that no destination keeps any longer; nobody else does the maintenance."""
-    server.rows(SUSPEND_MAINTENANCE)
     for ago in (9, 8):
         server.rows(
             "select jmsql_internal.make_history_partition((jmsql_internal.history_clock() at time zone "
@@ -335,9 +341,6 @@ def old_days(history: psycopg.Connection[Any], server: Server) -> Iterator[None]
         record(history, "other", queue="others", days_ago=ago)
     server.rows("select jmsql.alter_destination('orders', '{\"history_days\": 5}')")
     server.rows("select jmsql.create_queue('others', '{\"history_days\": 5}')")
-    yield
-    for (partition,) in server.rows("select partition::text from jmsql.history_days where day < current_date - 3"):
-        history.execute(f"drop table {partition}".encode())
 
 
 def prune(history: psycopg.Connection[Any], partitions: HistoryPartitions) -> None:
@@ -367,7 +370,8 @@ def test_retention_leaves_what_a_stream_has_not_passed_and_says_so(
         reader.commit(first)
         prune(history, partitions)
         assert left(server) == ["8 days ago"]
-        assert server.rows("select count(*) from jmsql.history_days where day < current_date - 8") == [(0,)]
+        nine_days_ago = "(jmsql_internal.history_clock() at time zone 'UTC')::date - 9"
+        assert server.rows(f"select count(*) from jmsql.history_days where day = {nine_days_ago}") == [(0,)]
 
         server.rows("select jmsql.forget_spark_source(%s::uuid)", start["source"])
         held.clear()
