@@ -93,8 +93,8 @@ class WaitingRunner(PreparingRunner):
 
     __slots__ = ()
 
-    def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Generator[Any, Any, Result]:
-        call = bound(self._connection, statement, parameters)
+    def _send(self, call: Bound) -> Generator[Any, Any, None]:
+        """Send a statement, prepared if that can be, whose result is then to be waited for."""
         if self._prepared is None:
             self._pgconn.send_query_params(call.text, call.values, call.types, call.formats, Format.BINARY)
         else:
@@ -102,7 +102,6 @@ class WaitingRunner(PreparingRunner):
             if name is None:
                 name = yield from self._prepare(self._prepared, call)
             self._pgconn.send_query_prepared(name, call.values, call.formats, Format.BINARY)
-        return call.read((yield from self._result()))
 
     def _prepare(self, prepared: PreparedStatements, call: Bound) -> Generator[Any, Any, bytes]:
         name = prepared.new_name()
@@ -137,8 +136,15 @@ class PreparedRunner(WaitingRunner):
             self._prepared.forget()
             return await self._connection.wait(self._execute(statement, parameters))
 
+    def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Generator[Any, Any, Result]:
+        call = bound(self._connection, statement, parameters)
+        yield from self._send(call)
+        return call.read(self._last((yield from generators.execute(self._pgconn))))
+
     def _result(self) -> Generator[Any, Any, PGresult]:
-        results: Sequence[PGresult] = yield from generators.execute(self._pgconn)
+        return self._last((yield from generators.execute(self._pgconn)))
+
+    def _last(self, results: Sequence[PGresult]) -> PGresult:
         if not results:
             raise psycopg.OperationalError("the server has sent no result")
         result = results[-1]

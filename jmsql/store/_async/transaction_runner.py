@@ -57,16 +57,21 @@ class TransactionRunner(PreparingRunner):
         begins = self.is_idle
         call = bound(self._connection, statement, parameters)
         try:
-            return (await self._exchange([call]))[0]
-        except OUTDATED:
-            if self._prepared is None:
-                raise
-            self._prepared.forget()
-            self._is_certain = True
-            if not begins:
-                raise
-            await self.rollback()
-            return (await self._exchange([call]))[0]
+            try:
+                [result] = await self._connection.wait(self._communicate([call]))
+            except OUTDATED:
+                if self._prepared is None:
+                    raise
+                self._prepared.forget()
+                self._is_certain = True
+                if not begins:
+                    raise
+                await self.rollback()
+                [result] = await self._connection.wait(self._communicate([call]))
+        except BaseException:
+            self._give_up()
+            raise
+        return result
 
     async def copy(self, statement: bytes, data: bytes) -> Result:
         return await copy(self._connection, statement, data)
@@ -82,7 +87,11 @@ class TransactionRunner(PreparingRunner):
         """
         if last or not self.is_idle:
             calls = [bound(self._connection, query.statement.encoded(self.schema), query.parameters) for query in last]
-            await self._exchange(calls, b"commit")
+            try:
+                await self._connection.wait(self._communicate(calls, b"commit"))
+            except BaseException:
+                self._give_up()
+                raise
 
     async def rollback(self) -> None:
         """Roll the transaction back, if one is open.
@@ -91,19 +100,54 @@ class TransactionRunner(PreparingRunner):
             psycopg.Error: The connection is lost.
         """
         if not self.is_idle:
-            await self._exchange([], b"rollback")
+            try:
+                await self._connection.wait(self._communicate([], b"rollback"))
+            except BaseException:
+                self._give_up()
+                raise
 
-    async def _exchange(self, calls: Sequence[Bound], end: bytes | None = None) -> list[Result]:
-        try:
-            return await self._connection.wait(self._communicate(calls, end))
-        except BaseException:
-            if self._pgconn.pipeline_status != PipelineStatus.OFF:
-                self._pgconn.finish()  # nobody knows where it is
-            raise
+    def _give_up(self) -> None:
+        """End a connection of which nobody knows where it is."""
+        if self._pgconn.pipeline_status != PipelineStatus.OFF:
+            self._pgconn.finish()
 
     # The messages to the server and back
 
-    def _communicate(self, calls: Sequence[Bound], end: bytes | None) -> Generator[Any, Any, list[Result]]:
+    def _communicate(self, calls: Sequence[Bound], end: bytes | None = None) -> Generator[Any, Any, list[Result]]:
+        pgconn, prepared = self._pgconn, self._prepared
+        places, preparations, uses_listed = self._send(calls, end)
+        results: list[PGresult] = []
+        error: psycopg.Error | None = None
+        yield from generators.send(pgconn)
+        while True:
+            result: PGresult | None = yield from generators.fetch(pgconn)
+            if result is None:
+                if pgconn.status == ConnStatus.BAD:
+                    error = error or psycopg.OperationalError("the connection is lost")
+                    break
+            elif result.status == ExecStatus.PIPELINE_SYNC:
+                pgconn.exit_pipeline_mode()
+                break
+            else:
+                results.append(result)
+                if result.status == ExecStatus.FATAL_ERROR:
+                    error = error or psycopg.errors.error_from_result(result, encoding=self._connection.info.encoding)
+        if prepared is not None:
+            for place, call in preparations:
+                if len(results) <= place or results[place].status != ExecStatus.COMMAND_OK:
+                    prepared.discard(call.text, call.types)
+        if error is not None:
+            raise error
+        self._is_certain |= uses_listed
+        return [call.read(results[place]) for call, place in zip(calls, places, strict=True)]
+
+    def _send(self, calls: Sequence[Bound], end: bytes | None) -> tuple[list[int], list[tuple[int, Bound]], bool]:
+        """Send statements, with what begins and what ends their transaction.
+
+        Returns:
+            The places of their results among all those that come, the places of those of what was prepared for them,
+            and whether one of them was prepared before.
+        """
         pgconn, prepared = self._pgconn, self._prepared
         begins = bool(calls) and self.is_idle
         places: list[int] = []
@@ -131,16 +175,7 @@ class TransactionRunner(PreparingRunner):
         if end is not None:
             pgconn.send_query_params(end, None)
         pgconn.pipeline_sync()
-        results: list[PGresult] = []
-        error = yield from self._fetch(results)
-        if prepared is not None:
-            for place, call in preparations:
-                if len(results) <= place or results[place].status != ExecStatus.COMMAND_OK:
-                    prepared.discard(call.text, call.types)
-        if error is not None:
-            raise error
-        self._is_certain |= uses_listed
-        return [call.read(results[place]) for call, place in zip(calls, places, strict=True)]
+        return places, preparations, uses_listed
 
     def _send_preparation(self, prepared: PreparedStatements, call: Bound) -> tuple[bytes, int]:
         """Prepare a statement, and close another if there are too many; return its name, and how many results come."""
@@ -151,22 +186,3 @@ class TransactionRunner(PreparingRunner):
             return name, 1
         self._send_close(outdated)
         return name, 2
-
-    def _fetch(self, results: list[PGresult]) -> Generator[Any, Any, psycopg.Error | None]:
-        """Fetch all that comes back, and return the first error."""
-        pgconn = self._pgconn
-        yield from generators.send(pgconn)
-        error: psycopg.Error | None = None
-        while True:
-            result: PGresult | None = yield from generators.fetch(pgconn)
-            if result is None:
-                if pgconn.status == ConnStatus.BAD:
-                    return error or psycopg.OperationalError("the connection is lost")
-            elif result.status == ExecStatus.PIPELINE_SYNC:
-                break
-            else:
-                results.append(result)
-                if result.status == ExecStatus.FATAL_ERROR:
-                    error = error or psycopg.errors.error_from_result(result, encoding=self._connection.info.encoding)
-        pgconn.exit_pipeline_mode()
-        return error

@@ -12,7 +12,7 @@ from psycopg import generators
 from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus
 from psycopg.pq.abc import PGresult
 
-from jmsql.store._sync.prepared_runner import OUTDATED, WaitingRunner
+from jmsql.store._sync.prepared_runner import OUTDATED, WaitingRunner, bound
 from jmsql.store.statement import Result
 
 __all__ = ["ImplicitTransaction"]
@@ -80,7 +80,9 @@ class ImplicitTransaction(WaitingRunner):
     def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Generator[Any, Any, Result]:
         if self._pgconn.pipeline_status == PipelineStatus.OFF:
             self._pgconn.enter_pipeline_mode()
-        return (yield from super()._execute(statement, parameters))
+        call = bound(self._connection, statement, parameters)
+        yield from self._send(call)
+        return call.read((yield from self._result()))
 
     def _result(self) -> Generator[Any, Any, PGresult]:
         """Fetch the result of one message, and raise the error that it may be."""

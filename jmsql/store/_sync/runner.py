@@ -60,6 +60,7 @@ class Runner(ABC):
             JMSException: PostgreSQL refused, or the connection is lost. The cause is the driver's own error.
         """
         steps: Steps[T] = iter(work)
+        runner = self._ready()
         try:
             query: Query[Any] = next(steps)
             while True:
@@ -67,9 +68,9 @@ class Runner(ABC):
                     try:
                         statement = query.statement.encoded(self.schema)
                         if query.data is None:
-                            result = self.execute(statement, query.parameters)
+                            result = runner.execute(statement, query.parameters)
                         else:
-                            result = self.copy(statement, query.data)
+                            result = runner.copy(statement, query.data)
                     except Exception as error:
                         if is_driver_error(error) or isinstance(error, OSError):
                             raise translate(error, query.doing) from error
@@ -82,6 +83,10 @@ class Runner(ABC):
         except StopIteration as end:
             returned: T = end.value
             return returned
+
+    def _ready(self) -> Runner:
+        """Return what executes the statements of `run`."""
+        return self
 
     def iterate(self, work: Items[T]) -> Iterator[T]:
         """Run the statements of a decision, and return its results one by one, each when it is asked for.

@@ -169,22 +169,16 @@ class SessionRunner(Runner):
             self._forget_connection()
             await finished(connection.close())
 
-    async def run(self, work: Query[T] | Steps[T]) -> T:
-        """Run statements in the transaction, which begins if none is open."""
-        await self._begin_work()
-        assert self._runner is not None
-        if ASYNC:
+    if ASYNC:
+
+        async def run(self, work: Query[T] | Steps[T]) -> T:
+            """Run statements in the transaction, which begins if none is open."""
             self._running += 1  # a task that is to run the statements has not begun to
             try:
-                result = await finished(self._runner.run(work))
+                return await finished(super().run(work))
             finally:
                 self._running -= 1
                 self._pool.limit.freed()
-        else:
-            result = self._runner.run(work)
-        return result
-
-    if ASYNC:
 
         @property
         def is_spare(self) -> bool:
@@ -213,12 +207,14 @@ class SessionRunner(Runner):
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)
 
-    async def _begin_work(self) -> AsyncConnection:
-        connection = await self.begin()
+    async def _ready(self) -> Runner:
+        """Begin the transaction if none is open."""
+        await self.begin()
         if self._transacted and not self.has_begun:
             self.is_ours = True
         self._has_worked = True
-        return connection
+        assert self._runner is not None
+        return self._runner
 
     async def lend(self, before_statement: StatementListener) -> AsyncConnection:
         """Return the connection for the application to use in the transaction.

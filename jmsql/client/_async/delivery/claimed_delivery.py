@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 from jmsql.client._async.delivery.delivery import Accept, Announce, StoreAccess, count_outcome
 from jmsql.client._async.shared.redelivery import FailedDelivery, Redelivery
 from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.concurrency.tasks import finished
 from jmsql.exceptions import JMSException
 from jmsql.store.liveness import is_connected
 from jmsql.store.message_key import MessageKey
@@ -100,7 +99,7 @@ class ClaimedDelivery:
     async def next(self, buffer: PrefetchBuffer, accept: Accept | None = None) -> MessageRow | None:
         while True:
             row = await self.next_held(buffer)
-            if row is not None or not await finished(self.fetch(buffer, buffer.prefetch.size())):
+            if row is not None or not await self.fetch(buffer, buffer.prefetch.size()):
                 break
         if row is not None and accept is not None:
             try:

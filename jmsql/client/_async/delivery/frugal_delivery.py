@@ -31,7 +31,7 @@ class FrugalDelivery(LockedDelivery):
         super().__init__(database, redelivery)
         self._sending = sending
 
-    async def _next(self, buffer: PrefetchBuffer) -> MessageRow | None:
+    async def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         row = await self.next_held(buffer)
         if row is not None:
             return row

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from jmsql.client._async.delivery.delivery import count_outcome
 from jmsql.client._async.shared.redelivery import FailedDelivery, Redelivery
 from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.concurrency.tasks import finished
 from jmsql.exceptions import JMSException
 from jmsql.store.acknowledge import present
 from jmsql.store.message_key import MessageKey
@@ -93,22 +92,21 @@ class LockedDelivery:
 
     async def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none."""
-        if not self._database.is_lent:
-            return await self._next(buffer)
+        while True:
+            row = await self.next_held(buffer)
+            if row is not None or not await self.fetch(buffer, buffer.prefetch.size()):
+                return row
+
+    async def next_in_shared_transaction(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        """Do what `next` does in a transaction that the application shares."""
         if not self._database.has_begun or self._database.was_committed:
             await self._give_up()  # what was locked in a transaction that the application has ended
-        row = await self._next(buffer)
+        row = await self.next(buffer)
         if row is None:
             await self._database.run(require_read_committed())
             if await self._notice_what_came_back():
-                row = await self._next(buffer)
+                row = await self.next(buffer)
         return row
-
-    async def _next(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        while True:
-            row = await self.next_held(buffer)
-            if row is not None or not await finished(self.fetch(buffer, buffer.prefetch.size())):
-                return row
 
     async def _give_up(self) -> None:
         for buffer in self._buffers:

@@ -10,7 +10,7 @@ from jmsql.client._async.session.watch import Watch
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import uninterrupted
+from jmsql.concurrency.tasks import finished, uninterrupted
 from jmsql.destinations import TemporaryTopic
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.store.lookup import require_access
@@ -158,7 +158,7 @@ class Receiving(ReceiveOperations):
                             await turn.acquire()
                         try:
                             with uninterrupted():
-                                message = await self._acknowledgement.next(consumer, check)
+                                message = await finished(self._acknowledgement.next(consumer, check))
                                 watch.looked(found=message is not None)
                             if message is not None:
                                 return message

@@ -73,17 +73,16 @@ class GlobalTransaction(LocalTransaction):
         async with self._state.lock:
             with uninterrupted():
                 xid = self._require(_Phase.ACTIVE)
-
-                async def prepare() -> None:
+                self._state.check_open()
+                try:
+                    self._database.require_transaction()
+                    await self._sending.flush()
                     await self._locked.before_prepare()
                     await self._database.prepare(xid.identifier)
-
-                try:
-                    await self._end(prepare)
                 except JMSException as error:
                     if error.error_code == "08007":
                         self._phase = _Phase.UNKNOWN
-                    raise
+                    await self._roll_back_after(error)
                 self._phase = _Phase.PREPARED
 
     async def commit_branch(self, xid: Xid | None) -> None:
@@ -96,13 +95,13 @@ class GlobalTransaction(LocalTransaction):
                     await self._client.run_beside(commit_prepared(Xid.checked(*xid)))
                     return
                 own = self._require(_Phase.ACTIVE, _Phase.PREPARED)
-                with settling(self._state.facts, "commit"):
-                    if self._phase is _Phase.ACTIVE:
-                        await self._end(self._commit_with_deletions)
-                    else:
+                if self._phase is _Phase.ACTIVE:
+                    await self._commit()
+                else:
+                    with settling(self._state.facts, "commit"):
                         await self._finish_prepared(commit_prepared(own))
                         await self._forget_deliveries()
-                    await self._committed()
+                        await self._committed()
                 self._leave()
 
     async def roll_back_branch(self, xid: Xid | None) -> None:

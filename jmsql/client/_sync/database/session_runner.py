@@ -26,7 +26,7 @@ from jmsql.store.acknowledge import Client, Recipient
 from jmsql.store.engine import LENT
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.savepoints import SavepointStep
-from jmsql.store.statement import Query, Result, Statement, Steps, nothing
+from jmsql.store.statement import Query, Result, Statement, nothing
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -155,13 +155,6 @@ class SessionRunner(Runner):
         self._forget_connection()
         connection.close()
 
-    def run(self, work: Query[T] | Steps[T]) -> T:
-        """Run statements in the transaction, which begins if none is open."""
-        self._begin_work()
-        assert self._runner is not None
-        result = self._runner.run(work)
-        return result
-
     @property
     def is_idle(self) -> bool:
         return self._runner is None or self._runner.is_idle
@@ -173,12 +166,14 @@ class SessionRunner(Runner):
     def sleep(self, seconds: float) -> None:
         sleep(seconds)
 
-    def _begin_work(self) -> Connection:
-        connection = self.begin()
+    def _ready(self) -> Runner:
+        """Begin the transaction if none is open."""
+        self.begin()
         if self._transacted and not self.has_begun:
             self.is_ours = True
         self._has_worked = True
-        return connection
+        assert self._runner is not None
+        return self._runner
 
     def lend(self, before_statement: StatementListener) -> Connection:
         """Return the connection for the application to use in the transaction.

@@ -66,7 +66,7 @@ class Delivery(Protocol):
         """Return the next message that was fetched before, now delivered, if nobody has to be asked about it."""
 
     def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        """Return the next message, now delivered, or None if there is none."""
+        """Return the next message, now delivered, or None if there is none. A caller does it as a whole: `finished`."""
 
     def closed(self, buffer: PrefetchBuffer) -> list[MessageKey]:
         """End the deliveries to a prefetch buffer, and return the messages released."""
@@ -111,26 +111,11 @@ class ImmediateDelivery:
         """Return None: nothing is fetched before it is wanted."""
 
     def next(self, buffer: PrefetchBuffer, accept: Accept | None = None) -> MessageRow | None:
-        return self._dequeue(buffer, accept)
-
-    def _dequeue(self, buffer: PrefetchBuffer, accept: Accept | None) -> MessageRow | None:
+        row: MessageRow | None = None
         transaction = self._connection.begin_implicitly()
         try:
-            row = self._dequeue_in(transaction, buffer, accept)
-        finally:
-            self._connection.ended_implicitly()
-        if row is not None:
-            count_outcome([(buffer, row)], "acknowledged")
-            if row.group_hash is not None:
-                self._tell_of_return(buffer, row)
-        return row
-
-    def _dequeue_in(
-        self, transaction: ImplicitTransaction, buffer: PrefetchBuffer, accept: Accept | None
-    ) -> MessageRow | None:
-        rows = transaction.run(buffer.fetch(1))
-        row = rows[0] if rows else None
-        try:
+            rows = transaction.run(buffer.fetch(1))
+            row = rows[0] if rows else None
             if row is not None and accept is not None:
                 try:
                     accept(row)
@@ -142,6 +127,12 @@ class ImmediateDelivery:
             if row is not None:  # it is on its queue again, and others have passed over it
                 self._tell_of_return(buffer, row)
             raise
+        finally:
+            self._connection.ended_implicitly()
+        if row is not None:
+            count_outcome([(buffer, row)], "acknowledged")
+            if row.group_hash is not None:
+                self._tell_of_return(buffer, row)
         return row
 
     @staticmethod

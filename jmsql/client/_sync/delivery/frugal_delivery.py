@@ -30,7 +30,7 @@ class FrugalDelivery(LockedDelivery):
         super().__init__(database, redelivery)
         self._sending = sending
 
-    def _next(self, buffer: PrefetchBuffer) -> MessageRow | None:
+    def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         row = self.next_held(buffer)
         if row is not None:
             return row

@@ -93,22 +93,21 @@ class LockedDelivery:
 
     def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none."""
-        if not self._database.is_lent:
-            return self._next(buffer)
-        if not self._database.has_begun or self._database.was_committed:
-            self._give_up()  # what was locked in a transaction that the application has ended
-        row = self._next(buffer)
-        if row is None:
-            self._database.run(require_read_committed())
-            if self._notice_what_came_back():
-                row = self._next(buffer)
-        return row
-
-    def _next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         while True:
             row = self.next_held(buffer)
             if row is not None or not self.fetch(buffer, buffer.prefetch.size()):
                 return row
+
+    def next_in_shared_transaction(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        """Do what `next` does in a transaction that the application shares."""
+        if not self._database.has_begun or self._database.was_committed:
+            self._give_up()  # what was locked in a transaction that the application has ended
+        row = self.next(buffer)
+        if row is None:
+            self._database.run(require_read_committed())
+            if self._notice_what_came_back():
+                row = self.next(buffer)
+        return row
 
     def _give_up(self) -> None:
         for buffer in self._buffers:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.delivery.claimed_delivery import ClaimedDelivery
-from jmsql.client._sync.delivery.delivery import AcceptingDelivery, Delivery, HeldDelivery, ImmediateDelivery
+from jmsql.client._sync.delivery.delivery import Accept, AcceptingDelivery, Delivery, HeldDelivery, ImmediateDelivery
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import settling
 
@@ -148,12 +148,16 @@ class ClientAcknowledgement(ClaimedAcknowledgement):
                 self._claimed.acknowledge()
 
 
+def _acceptance(consumer: ConsumerState, check: MessageCheck | None) -> Accept | None:
+    """Return what refuses a row whose message is not wanted."""
+    return None if check is None else lambda row: check(row.message(consumer.destination))
+
+
 class OwnAcknowledgement(ClaimedAcknowledgement):
     """The session acknowledges by itself."""
 
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
-        accept = None if check is None else lambda row: check(row.message(consumer.destination))
-        row = self.delivery(consumer).next(consumer.buffer, accept)
+        row = self.delivery(consumer).next(consumer.buffer, _acceptance(consumer, check))
         return None if row is None else self.message(consumer, row)
 
     def delivery(self, consumer: ConsumerState | None) -> AcceptingDelivery:  # noqa: ARG002 - as above
@@ -191,10 +195,11 @@ class DupsOkAcknowledgement(OwnAcknowledgement):
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         if self._claimed.acknowledgement_due:
             self._claimed.acknowledge()
-        message = super().next(consumer, check)
-        if message is None:
+        row = self._claimed.next(consumer.buffer, _acceptance(consumer, check))
+        if row is None:
             self._claimed.acknowledge()
-        return message
+            return None
+        return self.message(consumer, row)
 
     def paused(self) -> None:
         self._claimed.acknowledge()

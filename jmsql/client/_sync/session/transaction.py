@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from jmsql.client._sync.delivery.locked_delivery import LockedDelivery
@@ -126,34 +125,28 @@ class LocalTransaction(Transaction):
             self._commit()
 
     def _commit(self) -> None:
+        """Insert what is to be sent, then commit; roll back if anything fails."""
         with settling(self._state.facts, "commit"):
-            self._end(self._commit_with_deletions)
+            self._state.check_open()  # once more: it may have been closed while the caller waited for its use
+            try:
+                self._database.require_transaction()
+                self._sending.flush()
+                self._database.commit(self._locked.before_commit())
+            except JMSException as error:
+                self._roll_back_after(error)
             self._committed()
 
-    def _commit_with_deletions(self) -> None:
-        last = self._locked.before_commit()
-        try:
-            self._database.commit(last)
-        except TransactionRolledBackException as error:
+    def _roll_back_after(self, error: JMSException) -> NoReturn:
+        """Roll back, and raise what the caller is told of an error that has kept the transaction from its end."""
+        self.roll_back()
+        if isinstance(error, TransactionRolledBackException):
             missing = missing_messages(error)
-            if missing is None:
-                raise
-            raise missing from error
-
-    def _end(self, end: Callable[[], None]) -> None:
-        """Insert what is to be sent, then end the transaction; roll back if anything fails."""
-        self._state.check_open()  # once more: it may have been closed while the caller waited for its use
-        try:
-            self._database.require_transaction()
-            self._sending.flush()
-            end()
-        except JMSException as error:
-            self.roll_back()
-            if isinstance(error, TransactionRolledBackException) or error.error_code == "08007":
-                raise
-            raise TransactionRolledBackException(
-                f"The transaction was rolled back: {error}", error.error_code
-            ) from error
+            if missing is not None:
+                raise missing from error
+            raise error
+        if error.error_code == "08007":
+            raise error
+        raise TransactionRolledBackException(f"The transaction was rolled back: {error}", error.error_code) from error
 
     def _committed(self) -> None:
         self._client.returned(self._locked.committed())
@@ -252,7 +245,8 @@ class TransactedAcknowledgement(Acknowledgement):
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         message: Message | None = None
         try:
-            row = self._locked.next(consumer.buffer)
+            is_shared = self._state.database.is_lent
+            row = (self._locked.next_in_shared_transaction if is_shared else self._locked.next)(consumer.buffer)
             if row is not None:
                 message = self.message(consumer, row)
                 if check is not None:

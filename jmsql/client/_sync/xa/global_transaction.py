@@ -71,17 +71,16 @@ class GlobalTransaction(LocalTransaction):
         self._sending.complete("tpc_prepare")
         with self._state.lock:
             xid = self._require(_Phase.ACTIVE)
-
-            def prepare() -> None:
+            self._state.check_open()
+            try:
+                self._database.require_transaction()
+                self._sending.flush()
                 self._locked.before_prepare()
                 self._database.prepare(xid.identifier)
-
-            try:
-                self._end(prepare)
             except JMSException as error:
                 if error.error_code == "08007":
                     self._phase = _Phase.UNKNOWN
-                raise
+                self._roll_back_after(error)
             self._phase = _Phase.PREPARED
 
     def commit_branch(self, xid: Xid | None) -> None:
@@ -93,13 +92,13 @@ class GlobalTransaction(LocalTransaction):
                 self._client.run_beside(commit_prepared(Xid.checked(*xid)))
                 return
             own = self._require(_Phase.ACTIVE, _Phase.PREPARED)
-            with settling(self._state.facts, "commit"):
-                if self._phase is _Phase.ACTIVE:
-                    self._end(self._commit_with_deletions)
-                else:
+            if self._phase is _Phase.ACTIVE:
+                self._commit()
+            else:
+                with settling(self._state.facts, "commit"):
                     self._finish_prepared(commit_prepared(own))
                     self._forget_deliveries()
-                self._committed()
+                    self._committed()
             self._leave()
 
     def roll_back_branch(self, xid: Xid | None) -> None:
