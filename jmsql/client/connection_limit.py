@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from jmsql.concurrency.tasks import Notifications, abandonable
 from jmsql.exceptions import ResourceAllocationException
@@ -12,6 +12,7 @@ from jmsql.exceptions import ResourceAllocationException
 __all__ = ["ConnectionLimit"]
 
 T = TypeVar("T")
+Kept_co = TypeVar("Kept_co", covariant=True)
 
 _LOOK = 0.1
 """Seconds after which one that waits for a connection looks again, whether it was told of one or not."""
@@ -20,32 +21,43 @@ _PATIENCE = 30.0
 """Seconds to wait for a connection, as SQLAlchemy's pools do."""
 
 
-class Holder(Protocol):
+class Holder(Protocol[Kept_co]):
     """What takes a connection, and keeps it for what comes."""
+
+    @property
+    def is_transacted(self) -> bool:
+        """Whether the connection leaves it to others to commit."""
 
     @property
     def is_spare(self) -> bool:
         """Whether it has a connection that it does not need now."""
 
+    def hand_over(self) -> Kept_co | None:
+        """Give the connection up to another one that needs the same; None: it is lost."""
+
     async def release(self) -> None:
-        """Give the connection up; the next use takes another one."""
+        """Give the connection up to the pool; the next use takes another one."""
 
 
-class ConnectionLimit:
+class ConnectionLimit(Generic[T]):
     """Lets so many sessions have a connection.
 
-    A session keeps its connection for what comes. Where there are as many as may be, one that needs a connection has
-    another session release its own, which has no transaction open; if all have, it waits.
+    A session keeps its connection for what comes. Where there are as many as may be, one that needs a connection gets
+    that of another session, which has no transaction open; if all have, it waits.
     """
 
     def __init__(self) -> None:
         self.most: int | None = None
         """How many; None: all."""
-        self._holders: dict[Holder, None] = {}
+        self._holders: dict[Holder[T], None] = {}
         self._freed = Notifications()
 
-    async def take(self, holder: Holder, connect: Callable[[], Awaitable[T]]) -> T:
-        """Connect for a session, once it may have a connection.
+    async def take(self, holder: Holder[T], connect: Callable[[], Awaitable[T]]) -> T:
+        """Return a connection for a session, once it may have one.
+
+        Args:
+            holder: The session.
+            connect: Opens one, or takes one from the pool.
 
         Raises:
             ResourceAllocationException: All connections are in use, and stay so for too long.
@@ -56,6 +68,12 @@ class ConnectionLimit:
             count = self._freed.count
             spare = next((other for other in self._holders if other.is_spare), None)
             if spare is not None:
+                # Not by way of the pool if it need not be: to check a connection in and out takes longer than to
+                # look for a message, and the pool may meanwhile have closed it.
+                connection = spare.hand_over() if spare.is_transacted == holder.is_transacted else None
+                if connection is not None:
+                    self._holders[holder] = None
+                    return connection
                 await spare.release()
                 continue
             remaining = deadline - time.monotonic()
@@ -78,7 +96,7 @@ class ConnectionLimit:
         if self.most is not None:
             self._freed.notify()
 
-    def left(self, holder: Holder) -> None:
+    def left(self, holder: Holder[T]) -> None:
         """Take note that a session has no connection any more."""
         self._holders.pop(holder, None)
         self.freed()

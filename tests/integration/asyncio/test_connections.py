@@ -9,7 +9,7 @@ import time
 import pytest
 
 import jmsql.asyncio as jms
-from jmsql import AcknowledgeMode, Queue, ResourceAllocationException, Timings
+from jmsql import AcknowledgeMode, JMSException, Queue, ResourceAllocationException, Timings
 from jmsql.asyncio.domains import QueueRequestor
 from jmsql.client import connection_limit
 from jmsql.concurrency import tasks
@@ -158,3 +158,21 @@ async def test_connecting_that_nobody_waits_for_any_more_leaves_no_connection() 
             await discarded.wait()
         for event in (begun, leave, discarded):
             event.clear()
+
+
+async def test_sessions_hand_their_connection_over_also_once_it_was_lost(
+    aio_factory: jms.ConnectionFactory, server: Server
+) -> None:
+    queue = Queue("orders")
+    async with dataclasses.replace(aio_factory, max_connections=1).create_connection() as connection:
+        first, second = connection.create_session(), connection.create_session()
+        producers = [await session.create_producer(queue) for session in (first, second)]
+        for producer in producers * 2:
+            await producer.send(first.create_text_message("a"))
+        assert server.connections(SESSIONS) == 1
+        assert server.terminate(SESSIONS) == 1
+        with pytest.raises(JMSException):
+            await producers[1].send(second.create_text_message("lost"))
+        for producer in producers:
+            await producer.send(first.create_text_message("b"))
+        assert server.connections(SESSIONS) == 1

@@ -38,7 +38,7 @@ class ConnectionPool:
     def __init__(self, endpoint: Endpoint, facts: Hashable) -> None:
         self.url = endpoint.url
         if ASYNC:
-            self.limit = ConnectionLimit()
+            self.limit: ConnectionLimit[AsyncConnection] = ConnectionLimit()
             """Which sessions have connections."""
             self.turns = Semaphore(_AT_ONCE)
             """For what is done beside the sessions' transactions, where a thousand tasks may ask at once."""

@@ -186,10 +186,26 @@ class SessionRunner(Runner):
             driver = self._driver_connection
             if driver is None or self.is_lent or self._is_in_use or self._running:
                 return False
-            return self.is_idle and driver.pgconn.pipeline_status == PipelineStatus.OFF
+            return driver.closed or (self.is_idle and driver.pgconn.pipeline_status == PipelineStatus.OFF)
+
+        @property
+        def is_transacted(self) -> bool:
+            """Whether its statements run in transactions that it commits."""
+            return self._transacted
+
+        def hand_over(self) -> AsyncConnection | None:
+            """Give the connection up to another session; None: it is lost. The next use takes another one."""
+            connection = None if self.is_lost else self._connection
+            if connection is None:
+                return None
+            self._forget_connection()
+            return connection
 
         async def release(self) -> None:
-            """Give the connection up; the next use takes another one."""
+            """Give the connection up to its pool; the next use takes another one."""
+            if self.is_lost:
+                await self.discard()
+                return
             with uninterrupted():
                 connection = self._connection
                 self._forget_connection()
