@@ -341,6 +341,29 @@ def test_clients_go_on_while_the_schema_is_brought_to_this_release_and_to_the_ne
     assert traffic.published[0] == traffic.published[1]
 
 
+def test_a_statement_of_a_role_that_began_before_the_upgrade_ends_after_it(database: Database, jmsql_url: str) -> None:
+    """It sees the functions of this release, and the rows of the one before."""
+    insertion = """
+        with queue as materialized (
+            select q.queue_id, pg_advisory_xact_lock_shared(1) from jmsql.queues n
+            join jmsql_internal.queue q on q.name = n.queue where n.queue = 'orders')
+        insert into jmsql_internal.message (queue_id, message_type, inverse_priority, jms_delivery_mode, text_body)
+        select queue_id, 'TextMessage', 5, 2, 'begun before' from queue"""
+    url = sqlalchemy.make_url(jmsql_url).set(username=ROLE, password="upgraded", drivername="postgresql")
+    with (
+        psycopg.connect(jmsql_url, autocommit=True) as gate,
+        psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as role,
+    ):
+        gate.execute("select pg_advisory_lock(1)")
+        sending = Background(lambda: role.execute(in_schema(insertion, "upgraded").encode()))
+        waiting = "select from pg_locks where locktype = 'advisory' and not granted"
+        wait_for(lambda: gate.execute(waiting).fetchall())
+        assert jmsql.migrate(jmsql_url, "upgraded") == BEFORE
+        gate.execute("select pg_advisory_unlock(1)")
+        sending.result()
+    assert database.rows("select body from jmsql.messages") == [("begun before",)]
+
+
 def test_migration_gives_way_to_transactions_and_tries_again(
     database: Database, jmsql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
