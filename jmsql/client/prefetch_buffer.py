@@ -102,11 +102,14 @@ class PrefetchBuffer:
         self._changes = QueueChanges()
         self._changes_seen = 0
         self._rows: deque[MessageRow] = deque()
-        # Noted from any thread, for the next fetch: the lowest sequence that was released, by inverse priority, and
-        # the groups that are free.
+        # Noted from any thread, for the next fetch: the lowest sequence that was released, by inverse priority, the
+        # groups that are free, and whether there was news at all.
         self._lock = threading.Lock()
         self._returned: dict[int, int] = {}
         self._freed: set[int] = set()
+        self._has_news = False
+        self.looks_again = False
+        """Whether its consumer, if it finds nothing now, waits for news and looks again."""
         self._has_fetched = False
 
     def __len__(self) -> int:
@@ -168,7 +171,8 @@ class PrefetchBuffer:
                 self._reader.returned(inverse_priority, sequence)
             for group in freed:
                 self._reader.freed(group)
-        rows = yield from self._reader.read(limit, own_claims)
+        has_news, self._has_news = self._has_news, False
+        rows = yield from self._reader.read(limit, own_claims, may_have_changed=has_news or not self.looks_again)
         self.prefetch.fetched(len(rows), sum(row.size for row in rows))
         self._has_fetched |= bool(rows)
         return rows
@@ -284,6 +288,7 @@ class PrefetchBuffer:
         Args:
             key: The message or group; None if it is new. With the sequence 0: the queue was paused, resumed or removed.
         """
+        self._has_news = True
         if isinstance(key, MessageKey) and key.sequence == 0:
             self._changes.count += 1
         elif isinstance(key, MessageKey) and key.group_hash is None:

@@ -32,9 +32,15 @@ class QueueReader:
         self._bounds = ScanBounds(sweep_interval)
         self._freed = FreedGroups()
         self._has_groups = False
+        self._may_have_groups = True
 
     def read(
-        self, limit: int, own_claims: Collection[int] = (), *, look_everywhere: bool = True
+        self,
+        limit: int,
+        own_claims: Collection[int] = (),
+        *,
+        look_everywhere: bool = True,
+        may_have_changed: bool = True,
     ) -> Steps[list[MessageRow]]:
         """Return up to `limit` messages.
 
@@ -43,7 +49,15 @@ class QueueReader:
             own_claims: The reader's claims on messages of groups: it gets more of the same groups.
             look_everywhere: When nothing is found, sweep the whole queue before the answer is "none", if sweeps are
                 cheap enough just now.
+            may_have_changed: Whether the queue may have got groups since the last read, if that has found something.
         """
+        self._may_have_groups |= may_have_changed
+        rows = yield from self._read(limit, own_claims, look_everywhere=look_everywhere)
+        # What a scan for queues without groups finds proves that there were none. Who finds nothing asks next time.
+        self._may_have_groups = not rows
+        return rows
+
+    def _read(self, limit: int, own_claims: Collection[int], *, look_everywhere: bool) -> Steps[list[MessageRow]]:
         if self._bounds.sweep_due(idle=False):
             return (yield from self._sweep(limit, own_claims))
         # Read before the scan, so that what is committed in between is above it.
@@ -51,17 +65,15 @@ class QueueReader:
         lowest = self._bounds.lowest
         groups = yield from self._group_scan(lowest, limit, own_claims)
         rows = yield from self.fetch(self.queue_id, self._selector, lowest, limit, groups)
+        if not rows and (yield from self._has_got_groups()):
+            return (yield from self._sweep(limit, own_claims))
         wanted = limit
         if groups is not None:
             wanted = groups.candidates(limit)
             found = {(row.inverse_priority, row.sequence) for row in rows}
             self._freed.looked(groups.places, found, full=len(rows) >= wanted)
         self._passed(rows, highest, wanted)
-        if (
-            not rows
-            and look_everywhere
-            and (self._bounds.sweep_due(idle=True) or (yield from self._has_first_groups()))
-        ):
+        if not rows and look_everywhere and self._bounds.sweep_due(idle=True):
             rows = yield from self._sweep(limit, own_claims)
         return rows
 
@@ -75,18 +87,23 @@ class QueueReader:
         self._freed.add(group)
 
     def _sweep(self, limit: int, own_claims: Collection[int]) -> Steps[list[MessageRow]]:
-        self._has_groups = self._has_groups or (yield from has_groups(self.queue_id))
         highest = yield from self._highest()
         started = time.monotonic()
         groups = GroupScan(own_claims=own_claims) if self._has_groups else None
         rows = yield from self.fetch(self.queue_id, self._selector, [0] * PRIORITIES, limit, groups)
+        if not rows and (yield from self._has_got_groups()):
+            return (yield from self._sweep(limit, own_claims))
         self._bounds.swept(time.monotonic() - started)
         self._passed(rows, highest, limit)
         return rows
 
-    def _has_first_groups(self) -> Steps[bool]:
+    def _has_got_groups(self) -> Steps[bool]:
         """Tell whether the queue has got groups, since when the fetch for queues without them finds nothing at all."""
-        return not self._has_groups and (yield from has_groups(self.queue_id))
+        if self._has_groups or not self._may_have_groups:
+            return False
+        self._may_have_groups = False
+        self._has_groups = yield from has_groups(self.queue_id)
+        return self._has_groups
 
     def _group_scan(self, lowest: Sequence[int], limit: int, own_claims: Collection[int]) -> Steps[GroupScan | None]:
         """Find out where there are groups that are free again; None: the queue has no groups."""

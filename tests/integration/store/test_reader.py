@@ -74,6 +74,34 @@ def test_first_group_of_a_queue_is_found_at_once(reader: QueueReader, client: Cl
     assert len(client.run(reader.read(1))) == 1
 
 
+def test_who_has_just_found_something_and_heard_nothing_does_not_ask_for_groups(client: Client, queue_id: int) -> None:
+    asked: list[str] = []
+
+    def read(*, may_have_changed: bool) -> int:
+        steps = iter(reader.read(1, may_have_changed=may_have_changed))
+        try:
+            query = next(steps)
+            while True:
+                asked.append(query.statement.name)
+                query = steps.send(client.run(query))
+        except StopIteration as end:
+            return len(end.value)
+
+    reader = QueueReader(queue_id, None, Recipient().dequeue, Timings().sweep_interval)
+    send(client, "a", "b")
+    for _ in range(2):
+        assert read(may_have_changed=False) == 1
+    reader._bounds.swept(60.0)
+    assert read(may_have_changed=False) == 0
+    assert asked == ["take"] * 3
+    assert read(may_have_changed=False) == 0
+    assert asked == ["take"] * 4 + ["has_groups"], "it has found nothing before, and may have missed something"
+    send(client, "c")
+    assert read(may_have_changed=False) == 1
+    assert read(may_have_changed=True) == 0
+    assert asked[-3:] == ["take", "take", "has_groups"]
+
+
 def test_groups_that_are_free_again_do_not_keep_the_scan_from_what_it_has_not_come_to(
     client: Client, queue_id: int
 ) -> None:

@@ -136,6 +136,7 @@ class Receiving(ReceiveOperations):
                 if message is not None:
                     return message
         deadline = None if timeout is None else time.monotonic() + timeout
+        consumer.buffer.looks_again = timeout is None or timeout >= client.timings.maximum_poll_interval
         watch: Watch | None = None
         try:
             while True:

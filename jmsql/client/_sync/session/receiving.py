@@ -126,6 +126,7 @@ class Receiving(ReceiveOperations):
         self._transaction.check_usable()
         state.check_no_message_listener()
         deadline = None if timeout is None else time.monotonic() + timeout
+        consumer.buffer.looks_again = timeout is None or timeout >= client.timings.maximum_poll_interval
         watch: Watch | None = None
         try:
             while True:
