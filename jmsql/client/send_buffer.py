@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jmsql.destinations import Destination, Topic
-from jmsql.store.send import publish, send
+from jmsql.store.send import FEWEST_COPIED, last_insertion, publish, send
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from jmsql.store.rows import OutgoingMessage
     from jmsql.store.send import Publisher
-    from jmsql.store.statement import Steps
+    from jmsql.store.statement import Query, Steps
 
 __all__ = ["News", "SendBuffer"]
 
@@ -48,6 +48,10 @@ class _Run:
     def batch(self) -> tuple[Topic | None, bool]:
         """What it goes to the server with: all that is for queues, or for the same topic; what is delayed apart."""
         return self.destination if isinstance(self.destination, Topic) else None, self.delayed
+
+
+def _messages(runs: Iterable[_Run]) -> list[OutgoingMessage]:
+    return list(chain.from_iterable(run.messages for run in runs))
 
 
 class SendBuffer:
@@ -106,16 +110,32 @@ class SendBuffer:
             publisher: Who sends.
             flush: False lets the transaction commit without waiting for the disk.
         """
-        batches: dict[tuple[Topic | None, bool], list[_Run]] = {}
-        for run in self._runs:
-            batches.setdefault(run.batch, []).append(run)
-        for (topic, _), runs in batches.items():
-            messages = list(chain.from_iterable(run.messages for run in runs))
+        for (topic, _), runs in self._batches().items():
+            messages = _messages(runs)
             if topic is None:
                 yield from send(messages, flush=flush)
             else:
                 yield from publish(topic, messages, publisher, flush=flush)
             self._were_inserted(runs)
+
+    @property
+    def can_go_with_commit(self) -> bool:
+        """Whether what is collected can be inserted together with the commit: few messages, all of them for queues."""
+        return self._count < FEWEST_COPIED and not any(isinstance(run.destination, Topic) for run in self._runs)
+
+    def last_insertions(self) -> list[Query[Any]]:
+        """Return the statements that insert what is collected together with the commit, and count it as inserted."""
+        batches = list(self._batches().values())
+        insertions = [last_insertion(_messages(runs)) for runs in batches]
+        for runs in batches:
+            self._were_inserted(runs)
+        return insertions
+
+    def _batches(self) -> dict[tuple[Topic | None, bool], list[_Run]]:
+        batches: dict[tuple[Topic | None, bool], list[_Run]] = {}
+        for run in self._runs:
+            batches.setdefault(run.batch, []).append(run)
+        return batches
 
     def _were_inserted(self, runs: list[_Run]) -> None:
         for run in runs:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from jmsql.destinations import TemporaryTopic, Topic
-from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException
+from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException, JMSException
 from jmsql.postgresql_text import from_postgresql, optional_to_postgresql
 from jmsql.selectors import Selector
 from jmsql.store.columns import BODY_COLUMNS, DELAYED_COLUMNS, SEND_COLUMNS, outgoing_messages
@@ -29,24 +30,37 @@ from jmsql.store.statement import (
 )
 from jmsql.store.temporary_destinations import require_temporary
 
-__all__ = ["Publisher", "known_selectors", "notify_sent", "publish", "publish_statement", "publish_with", "send"]
+__all__ = [
+    "FEWEST_COPIED",
+    "Publisher",
+    "insertion",
+    "known_selectors",
+    "last_insertion",
+    "misses_queues",
+    "notify_sent",
+    "publish",
+    "publish_statement",
+    "publish_with",
+    "queues_are_missing",
+    "send",
+]
 
 T = TypeVar("T")
 
 _SHARED_SIZE = 2000
 """Bytes of a body from which on it is stored once for all subscriptions. PostgreSQL puts larger ones aside anyway."""
 
-_FEWEST_COPIED = 50
+FEWEST_COPIED = 50
 """From how many messages on they are copied. Copying takes two round trips more, and less work for each message."""
 
 _sql = SqlFile("send")
 _destinations = SqlFile("destinations")
 
 
-def _insert(table: str, columns: tuple[tuple[str, str], ...]) -> str:
+def _insert(table: str, columns: tuple[tuple[str, str], ...], condition: str = "all_are_there") -> str:
     names = [name for name, _ in columns[1:]]
     return fill(
-        _sql["send"],
+        fill(_sql["send"], all_are_there=_sql[condition]),
         table=f"jmsql_internal.{table}",
         columns=", ".join(names),
         values=", ".join(f"s.{name}" for name in names),
@@ -70,6 +84,18 @@ def _ids_by_name(result: Result) -> dict[str, int]:
 _types = {name: kind if kind != "message_type" else "jmsql_internal.message_type" for name, kind in SEND_COLUMNS}
 _send = _flushing("send", _insert("message", SEND_COLUMNS), row_count)
 _send_later = _flushing("send_later", _insert("delayed_message", DELAYED_COLUMNS), row_count)
+_send_last, _send_later_last = (
+    Statement(
+        name,
+        fill(_insert(table, columns, "fails_unless_all_are_there"), waiting=""),
+        "sending",
+        nothing,
+    )
+    for name, table, columns in (
+        ("send_last", "message", SEND_COLUMNS),
+        ("send_later_last", "delayed_message", DELAYED_COLUMNS),
+    )
+)
 _tables = {False: "jmsql_internal.message", True: "jmsql_internal.delayed_message"}
 _queues_to_copy_to = {
     delayed: _flushing("queues_to_copy_to", fill(_sql["queues_to_copy_to"], table=table), _ids_by_name)
@@ -91,13 +117,18 @@ def send(messages: Sequence[OutgoingMessage], *, flush: bool = True) -> Steps[No
         JMSException: PostgreSQL refused.
     """
     sent = 0
-    if len(messages) >= _FEWEST_COPIED:
+    if len(messages) >= FEWEST_COPIED:
         sent = yield from _copy(messages, flush=flush)
     if not sent:
         sent = yield from insertion(messages, flush=flush)
     if sent != len(messages):
-        names = ", ".join(sorted({message.destination for message in messages}))
-        raise InvalidDestinationException(f"Nothing was sent, since one of these queues does not exist: {names}.")
+        raise queues_are_missing(message.destination for message in messages)
+
+
+def queues_are_missing(names: Iterable[str]) -> InvalidDestinationException:
+    """Return the error for messages to queues of which some do not exist."""
+    listed = ", ".join(sorted(set(names)))
+    return InvalidDestinationException(f"Nothing was sent, since one of these queues does not exist: {listed}.")
 
 
 def _copy(messages: Sequence[OutgoingMessage], *, flush: bool) -> Steps[int]:
@@ -136,20 +167,41 @@ def insertion(messages: Sequence[OutgoingMessage], *, flush: bool = True) -> Que
         return _send_later[flush].bind(send_parameters(messages))
     if len(messages) == 1:
         parameters = single_send_parameters(messages[0])
-        return Query(_send_one(tuple(parameters), flush=flush), parameters)
+        return Query(_send_one("send_one" if flush else "send_one_without_flush", tuple(parameters)), parameters)
     return _send[flush].bind(send_parameters(messages))
 
 
+def last_insertion(messages: Sequence[OutgoingMessage]) -> Query[Any]:
+    """Insert messages as `send` does, with a commit in the same exchange with the server.
+
+    The statement fails if a queue does not exist: see `misses_queues`.
+    """
+    if messages[0].jms_delivery_time is not None:
+        return _send_later_last.bind(send_parameters(messages))
+    if len(messages) == 1:
+        parameters = single_send_parameters(messages[0])
+        return Query(_send_one("send_one_last", tuple(parameters)), parameters)
+    return _send_last.bind(send_parameters(messages))
+
+
+_missing = re.compile(r"\d+ queues are missing").search
+
+
+def misses_queues(error: JMSException) -> bool:
+    """Tell whether an error of `last_insertion` means that a queue does not exist."""
+    return _missing(str(error)) is not None
+
+
 @lru_cache(maxsize=256)
-def _send_one(parameters: tuple[str, ...], *, flush: bool) -> Statement[int]:
+def _send_one(name: str, parameters: tuple[str, ...]) -> Statement[int]:
     """Return the statement for a message that has these columns, which its destination comes before."""
     _, *names = parameters
     text = fill(
-        _sql["send_one"] if flush else _sql["send_one_without_flush"],
+        _sql[name],
         columns=", ".join(names),
         values=", ".join(f"%({name})s::{_types[name]}" for name in names),
     )
-    return Statement("send_one", text, "sending", row_count)
+    return Statement(name, text, "sending", row_count)
 
 
 # Topics

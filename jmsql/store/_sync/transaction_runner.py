@@ -59,13 +59,8 @@ class TransactionRunner(PreparingRunner):
             try:
                 [result] = self._connection.wait(self._communicate([call]))
             except OUTDATED:
-                if self._prepared is None:
+                if not self._can_begin_again(begins=begins):
                     raise
-                self._prepared.forget()
-                self._is_certain = True
-                if not begins:
-                    raise
-                self.rollback()
                 [result] = self._connection.wait(self._communicate([call]))
         except BaseException:
             self._give_up()
@@ -86,8 +81,14 @@ class TransactionRunner(PreparingRunner):
         """
         if last or not self.is_idle:
             calls = [bound(self._connection, query.statement.encoded(self.schema), query.parameters) for query in last]
+            begins = self.is_idle
             try:
-                self._connection.wait(self._communicate(calls, b"commit"))
+                try:
+                    self._connection.wait(self._communicate(calls, b"commit"))
+                except OUTDATED:
+                    if not self._can_begin_again(begins=begins):
+                        raise
+                    self._connection.wait(self._communicate(calls, b"commit"))
             except BaseException:
                 self._give_up()
                 raise
@@ -104,6 +105,20 @@ class TransactionRunner(PreparingRunner):
             except BaseException:
                 self._give_up()
                 raise
+
+    def _can_begin_again(self, *, begins: bool) -> bool:
+        """Rely no more on what was prepared, and roll back a transaction that nothing came of; tell whether it was one.
+
+        Args:
+            begins: Whether what has failed was to begin the transaction.
+        """
+        if self._prepared is None:
+            return False
+        self._prepared.forget()
+        self._is_certain = True
+        if begins:
+            self.rollback()
+        return begins
 
     def _give_up(self) -> None:
         """End a connection of which nobody knows where it is."""

@@ -11,16 +11,32 @@ insert into jmsql_internal.message (queue_id, {columns})
 select q.queue_id, {values} from jmsql_internal.queue q
 where q.name = %(destination)s and set_config('synchronous_commit', 'off', true) = 'off';
 
+-- name: send_one_last
+-- What goes with a commit, which must not take effect if the queue is missing: nobody sees the count before. No cast of a text
+-- that is no number succeeds.
+insert into jmsql_internal.message (queue_id, {columns})
+select q.queue_id, {values}
+from (select case when count(*) = 1 then max(e.queue_id) else (1 - count(*) || ' queues are missing')::integer end as queue_id
+      from jmsql_internal.queue e where e.name = %(destination)s) q;
+
 -- name: send
 -- All, or none if a queue is missing.
 insert into {table} (queue_id, {columns})
 select q.queue_id, {values}
 from {messages}
 join jmsql_internal.queue q on q.name = s.destination
-where not exists (
-    select from unnest(%(destination)s::text[]) as wanted (name)
-    where not exists (select from jmsql_internal.queue e where e.name = wanted.name))
+where {all_are_there}
 order by s.position;
+
+-- name: all_are_there
+not exists (
+    select from unnest(%(destination)s::text[]) as wanted (name)
+    where not exists (select from jmsql_internal.queue e where e.name = wanted.name));
+
+-- name: fails_unless_all_are_there
+(select case when count(*) = 0 then true else (count(*) || ' queues are missing')::integer = 0 end
+ from unnest(%(destination)s::text[]) as wanted (name)
+ where not exists (select from jmsql_internal.queue e where e.name = wanted.name));
 
 -- name: queues_to_copy_to
 -- The queues that there are, if the role may copy messages into them: COPY knows no row security.

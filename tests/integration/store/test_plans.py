@@ -44,7 +44,7 @@ from jmsql.store.redelivery import (
     release_claimed,
 )
 from jmsql.store.rows import OutgoingMessage
-from jmsql.store.send import insertion, queues_to_copy_to
+from jmsql.store.send import insertion, last_insertion, queues_to_copy_to
 from jmsql.store.statement import Query, Statement, column
 from jmsql.timings import Timings
 from tests.integration.store.plans import SMALL_TABLES, Plan, PlannedStatement, bloat_indexes, sql_of
@@ -166,6 +166,13 @@ CASES = {
     "send one": Case(text(insertion([OUTGOING])), MESSAGE, 30, 1),
     "send a batch": Case(
         text(insertion([OUTGOING, OUTGOING])), {name: [value] * BATCH for name, value in MESSAGE.items()}, 1000
+    ),
+    # The queue has to be there, and the insertion may find the table to be extended.
+    "send one with the commit": Case(text(last_insertion([OUTGOING])), MESSAGE | {"destination": "groups"}, 300, 1),
+    "send a batch with the commit": Case(
+        text(last_insertion([OUTGOING, OUTGOING])),
+        {name: [value] * BATCH for name, value in (MESSAGE | {"destination": "groups"}).items()},
+        1500,
     ),
     "find the queue of a batch": Case(text(queues_to_copy_to(["orders"])), {"names": ["orders"]}, 10, 10),
     "dequeue one": Case(text(dequeue_statement(None)), {**NEXT, "limit": 1}, 70, 10),

@@ -103,6 +103,24 @@ def test_a_transaction_begins_again_if_its_first_statement_was_forgotten(
     runner.commit([INSERT.bind(number=1)])
 
 
+def test_what_begins_a_transaction_ends_it_in_the_same_exchange(
+    connection: CountingConnection, make: Callable[[], TransactionRunner]
+) -> None:
+    runner = make()
+    before = connection.exchanges
+    runner.commit([INSERT.bind(number=1)])
+    assert runner.is_idle
+    assert connection.exchanges - before == 1
+    connection.execute("deallocate all", prepare=False)
+    connection.commit()
+    runner.commit([INSERT.bind(number=2), NUMBER.bind(number=1)])
+    assert runner.run(NUMBERS.bind()) == [1, 2]
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        runner.commit([INSERT.bind(number=1)])
+    runner.rollback()
+    assert runner.run(NUMBERS.bind()) == [1, 2]
+
+
 def test_later_statements_do_not_rely_on_what_a_former_user_has_prepared(
     connection: CountingConnection, make: Callable[[], TransactionRunner]
 ) -> None:

@@ -267,6 +267,8 @@ class SessionRunner(Runner):
             TransactionRolledBackException: It was lost: an earlier statement failed, or PostgreSQL refused to commit.
             JMSException: The connection was cut while it committed, and nobody knows the outcome.
         """
+        if last:
+            self._ready()
         if self._connection is not None:
             transaction = self._transaction
             end = (
@@ -317,8 +319,9 @@ class SessionRunner(Runner):
                     f"The connection was cut while {doing}; whether it took effect is not known. {advice}", "08007"
                 ) from error
             failure = translate(error, doing)
+            failure.__cause__ = error
             self.rollback()
-            raise TransactionRolledBackException(str(failure), failure.error_code) from error
+            raise TransactionRolledBackException(str(failure), failure.error_code) from failure
         self._ended()
 
     def rollback(self) -> None:

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from jmsql.client._sync.exchange.producer import SendOperations
 from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender, Insertion
@@ -13,9 +13,9 @@ from jmsql.client._sync.session.insertions import BatchInsertion, TransactionIns
 from jmsql.client.send_buffer import News, SendBuffer
 from jmsql.concurrency.threads import RLock
 from jmsql.destinations import Destination, Topic
-from jmsql.exceptions import InvalidDestinationException
+from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import DeliveryMode
-from jmsql.store.send import publish, send
+from jmsql.store.send import misses_queues, publish, queues_are_missing, send
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.session.session_state import SessionState
     from jmsql.client.completion import AsynchronousSend
     from jmsql.store.rows import OutgoingMessage
+    from jmsql.store.statement import Query
 
 __all__ = ["ImmediateSending", "Sending", "TransactedSending"]
 
@@ -142,6 +143,25 @@ class TransactedSending(Sending):
                 except InvalidDestinationException:
                     self._client.destinations.forget(self._send_buffer.destinations)
                     raise
+
+    def before_commit(self) -> Sequence[Query[Any]]:
+        """Insert what is collected, or return the statements that do it together with the commit.
+
+        If one of those fails, `missing_queue` tells whether it is for a queue that does not exist.
+        """
+        with self.lock:
+            if not self._database.is_lent and self._send_buffer.can_go_with_commit:
+                return self._send_buffer.last_insertions()
+            self.flush()
+        return []
+
+    def missing_queue(self, error: JMSException) -> InvalidDestinationException | None:
+        """Return what an error of the commit means, if it is that a queue does not exist."""
+        if not misses_queues(error):
+            return None
+        destinations = self._send_buffer.destinations
+        self._client.destinations.forget(destinations)
+        return queues_are_missing(destination.name for destination in destinations)
 
     def _flush_unshared(self) -> None:
         with self.lock:

@@ -130,15 +130,20 @@ class LocalTransaction(Transaction):
             self._state.check_open()  # once more: it may have been closed while the caller waited for its use
             try:
                 self._database.require_transaction()
-                self._sending.flush()
-                self._database.commit(self._locked.before_commit())
+                insertions = self._sending.before_commit()
+                deletions = self._locked.before_commit()
+                self._database.commit([*insertions, *deletions])
             except JMSException as error:
                 self._roll_back_after(error)
             self._committed()
 
     def _roll_back_after(self, error: JMSException) -> NoReturn:
         """Roll back, and raise what the caller is told of an error that has kept the transaction from its end."""
+        missing_queue = self._sending.missing_queue(error)  # before it is forgotten what was sent
         self.roll_back()
+        if missing_queue is not None:
+            missing_queue.__cause__ = error
+            error = missing_queue
         if isinstance(error, TransactionRolledBackException):
             missing = missing_messages(error)
             if missing is not None:
