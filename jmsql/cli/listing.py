@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.segment import Segment
-from rich.text import Text
+
+# The rest of rich is loaded for terminals alone.
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.text import Text
 
 __all__ = ["Listing"]
+
+T = TypeVar("T")
 
 _GAP = 2
 _LEAST_OF_CUT = 10
@@ -47,14 +53,29 @@ class Listing:
 
     def add_row(self, *cells: str | Text | None) -> None:
         """Add a row; a cell is a text as it is, without markup."""
-        texts = [cell if isinstance(cell, Text) else _printable(cell or "") for cell in cells]
+        texts = [_printable(cell or "") if cell is None or isinstance(cell, str) else cell for cell in cells]
         self._rows.append(texts + [""] * (len(self._columns) - len(texts)))
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def plain(self) -> str:
+        """Return the table as it is where there is no terminal, each line with its end."""
         self._natural = [max(map(_width, self._texts(column))) for column in self._columns]
+        widths = dict(enumerate(self._natural))
+        rows = [self._names, *([str(cell) for cell in row] for row in self._rows)]
+        lines = (
+            "".join(self._line(parts, self._columns, widths)).rstrip()
+            for row in rows
+            for parts in zip_longest(*(text.split("\n") for text in row), fillvalue="")
+        )
+        return "".join(f"{line}\n" for line in lines)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.segment import Segment
+        from rich.text import Text
+
         if not console.is_terminal:
-            yield from self._lines(console, self._columns, dict(enumerate(self._natural)))
+            yield Segment(self.plain())
             return
+        self._natural = [max(map(_width, self._texts(column))) for column in self._columns]
         columns, left_out = list(self._columns), []
         widths = self._widths(columns, options.max_width)
         for column in self._expendable():
@@ -97,27 +118,36 @@ class Listing:
         return widths
 
     def _lines(self, console: Console, columns: list[int], widths: dict[int, int]) -> RenderResult:
+        from rich.segment import Segment
+        from rich.text import Text
+
         header: list[str | Text] = [Text(name, "bold") for name in self._names]
         for row in (header, *self._rows):
             cells = [self._cell(console, row[column], column, widths) for column in columns]
-            for number in range(max(map(len, cells))):
-                parts: list[str | Text] = []
-                for column, cell in zip(columns, cells, strict=True):
-                    part = cell[number] if number < len(cell) else ""
-                    room = " " * max(0, widths[column] - _width(str(part)))
-                    parts += [room, part, " " * _GAP] if column in self._numbers else [part, room + " " * _GAP]
-                if all(isinstance(part, str) for part in parts):  # rich takes a hundred times as long over its texts
-                    yield Segment("".join(map(str, parts)).rstrip())
+            for parts in zip_longest(*cells, fillvalue=""):
+                line = self._line(parts, columns, widths)
+                if all(isinstance(part, str) for part in line):  # rich takes a hundred times as long over its texts
+                    yield Segment("".join(map(str, line)).rstrip())
                     yield Segment.line()
                 else:
-                    line = Text.assemble(*parts, no_wrap=True, overflow="ignore")
-                    line.rstrip()
-                    yield line
+                    text = Text.assemble(*line, no_wrap=True, overflow="ignore")
+                    text.rstrip()
+                    yield text
+
+    def _line(self, parts: Sequence[T], columns: list[int], widths: dict[int, int]) -> list[T | str]:
+        """Return the parts of a line, and the spaces between them."""
+        line: list[T | str] = []
+        for column, part in zip(columns, parts, strict=True):
+            room = " " * max(0, widths[column] - _width(str(part)))
+            line += [room, part, " " * _GAP] if column in self._numbers else [part, room + " " * _GAP]
+        return line
 
     def _cell(
         self, console: Console, cell: str | Text, column: int, widths: dict[int, int]
     ) -> Sequence[str] | Sequence[str | Text]:
         """Return the lines of a cell."""
+        from rich.text import Text
+
         width = widths[column]
         if self._natural[column] <= width:
             return list(cell.split("\n")) or [""]
@@ -132,6 +162,8 @@ class Listing:
 
     def _records(self) -> Iterator[Text]:
         """Show each row as lines, as psql does on a narrow terminal."""
+        from rich.text import Text
+
         width = max(map(cell_len, self._names))
         for number, row in enumerate(self._rows):
             if number:

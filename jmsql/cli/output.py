@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +17,18 @@ if TYPE_CHECKING:
 
     from jmsql.cli.listing import Listing
 
-__all__ = ["age", "console", "counted", "json_text", "print_json", "progress", "table", "working", "write"]
+__all__ = [
+    "age",
+    "console",
+    "counted",
+    "json_text",
+    "print_json",
+    "print_table",
+    "progress",
+    "table",
+    "working",
+    "write",
+]
 
 
 _WIDTH_WITHOUT_TERMINAL = 65536
@@ -30,6 +42,15 @@ def console(*, error: bool = False) -> Console:
     if not screen.is_terminal:
         screen.width = _WIDTH_WITHOUT_TERMINAL
     return screen
+
+
+def print_table(listing: Listing) -> None:
+    """Print a table on standard output."""
+    # By these variables rich takes for a terminal what is none.
+    if sys.stdout.isatty() or os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE"):
+        console().print(listing)
+    else:
+        sys.stdout.write(listing.plain())
 
 
 def write(data: bytes) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import Json, Schema, Url, open_database, read_destination
-from jmsql.cli.output import console, print_json, table
+from jmsql.cli.output import console, print_json, print_table, table
 from jmsql.destinations import Destination
 
 __all__ = ["application"]
@@ -81,7 +81,7 @@ def list_bindings(url: Url = None, schema: Schema = "jmsql", as_json: Json = Fal
     listing = table("name", "object")
     for name, administered in bindings.items():
         listing.add_row(name, _shown(administered))
-    console().print(listing)
+    print_table(listing)
 
 
 def _shown(administered: object) -> str:

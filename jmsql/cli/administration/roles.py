@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import console, print_json, table
+from jmsql.cli.output import console, print_json, print_table, table
 
 __all__ = ["application"]
 
@@ -55,4 +55,4 @@ def list_roles(url: Url = None, schema: Schema = "jmsql", as_json: Json = False)
     for each in summaries:
         destination = "(all)" if each.destination is None else f"{each.kind}://{each.destination}"
         listing.add_row(each.role, destination, *("yes" if getattr(each, action) else "" for action in actions))
-    console().print(listing)
+    print_table(listing)

@@ -11,7 +11,7 @@ import typer
 
 from jmsql.cli.destinations.index import index
 from jmsql.cli.options import Json, Schema, Url, open_database, read_destination
-from jmsql.cli.output import console, print_json, table
+from jmsql.cli.output import console, print_json, print_table, table
 from jmsql.store.access import AccessSummary
 from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
 
@@ -180,7 +180,7 @@ def list_destinations(url: Url = None, schema: Schema = "jmsql", as_json: Json =
     for each in summaries:
         kind = f"temporary {each.kind}" if each.temporary else each.kind
         listing.add_row(kind, each.destination, ", ".join(f"{name} {value}" for name, value in _settings(each)))
-    console().print(listing)
+    print_table(listing)
 
 
 @application.command()
@@ -335,4 +335,4 @@ def _show(summary: DestinationSummary, grants: Sequence[AccessSummary] = (), *, 
         listing.add_row(name, value)
     for grant in grants:
         listing.add_row(grant.role, ", ".join(each for each in ("send", "receive", "browse") if getattr(grant, each)))
-    console().print(listing)
+    print_table(listing)

@@ -8,7 +8,7 @@ import typer
 
 from jmsql.cli.destinations.selector import read_selector
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import console, print_json, table
+from jmsql.cli.output import console, print_json, print_table, table
 from jmsql.client._sync.database.opening import open_runner
 from jmsql.store._sync.autocommit import AutocommitRunner
 from jmsql.store.selector_indexes import IndexProgress, create_index, drop_index, selector_indexes
@@ -104,4 +104,4 @@ def _list(runner: AutocommitRunner, *, as_json: bool) -> None:
             f"{each.bytes / 2**20:,.1f} MiB",
             f"{each.scans:,}",
         )
-    console().print(listing)
+    print_table(listing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import age, console, print_json, table, working
+from jmsql.cli.output import age, console, print_json, print_table, table, working
 
 __all__ = ["clients", "queues"]
 
@@ -37,7 +37,7 @@ def queues(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> 
     for each in summaries:
         counts = (each.ready, each.claimed, each.waiting, each.delayed, each.expired, each.redelivered)
         listing.add_row(each.queue, *(f"{count:,}" for count in counts), age(each.oldest_sent_at), each.expiry_queue)
-    console().print(listing)
+    print_table(listing)
 
 
 def clients(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
@@ -76,4 +76,4 @@ def clients(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) ->
             "yes" if each.connected else "no",
             f"{each.claimed:,}",
         )
-    console().print(listing)
+    print_table(listing)

@@ -8,7 +8,7 @@ import typer
 
 from jmsql.cli.messages.sources import ClientId, Shared, Source
 from jmsql.cli.options import Json, Schema, Selector, Url, check_selector, open_database
-from jmsql.cli.output import age, console, print_json, table, working
+from jmsql.cli.output import age, console, print_json, print_table, table, working
 
 __all__ = ["subscribe", "subscriptions", "unsubscribe"]
 
@@ -53,7 +53,7 @@ def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = Fal
             age(each.oldest_sent_at),
             each.selector,
         )
-    console().print(listing)
+    print_table(listing)
 
 
 def subscribe(

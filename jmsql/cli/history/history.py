@@ -11,7 +11,7 @@ import typer
 from jmsql.cli.history.timestamps import read_timestamp
 from jmsql.cli.messages.documents import body_preview, message_document, past_document, past_message_as_text
 from jmsql.cli.options import Json, Schema, Selector, Url, open_database, read_destination
-from jmsql.cli.output import console, counted, json_text, print_json, progress, table, working, write
+from jmsql.cli.output import console, counted, json_text, print_json, print_table, progress, table, working, write
 from jmsql.client._sync.administration.history import OUTCOMES
 from jmsql.destinations import Destination
 from jmsql.store.past_messages import PastMessage
@@ -89,7 +89,7 @@ def list_messages(
             else:
                 listing.add_row(*_cells(past))
     if shown and not as_json:
-        console().print(listing)
+        print_table(listing)
     if not shown:
         typer.echo("No message found.", err=True)
         raise typer.Exit(NOTHING_FOUND)
@@ -139,7 +139,7 @@ def days(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> No
         size = f"{each.bytes / 1024**2:,.1f}"
         settled = "yes" if each.settled else "no"
         listing.add_row(each.day.isoformat(), each.partition, f"{each.estimated_messages:,}", size, settled)
-    console().print(listing)
+    print_table(listing)
 
 
 @application.command()

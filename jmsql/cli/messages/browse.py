@@ -10,7 +10,7 @@ import typer
 from jmsql.cli.messages.documents import body_preview, message_document
 from jmsql.cli.messages.sources import ClientId, DestinationName, Source, SubscriptionName
 from jmsql.cli.options import Json, Schema, Selector, Url, check_selector, open_database
-from jmsql.cli.output import age, console, json_text, table, write
+from jmsql.cli.output import age, json_text, print_table, table, write
 
 __all__ = ["browse"]
 
@@ -70,7 +70,7 @@ def browse(
             )
             listing.add_row(*cells)
     if shown and not as_json:
-        console().print(listing)
+        print_table(listing)
     if not shown:
         typer.echo("No message found.", err=True)
         raise typer.Exit(NOTHING_FOUND)

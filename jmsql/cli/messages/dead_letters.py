@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import Json, Schema, Selector, Url, open_database
-from jmsql.cli.output import age, console, counted, print_json, table, working
+from jmsql.cli.output import age, console, counted, print_json, print_table, table, working
 
 __all__ = ["dead_letters", "retry"]
 
@@ -58,7 +58,7 @@ def dead_letters(
         error = each.last_error if traceback else each.error
         deliveries = "" if each.deliveries is None else f"{each.deliveries:,}"
         listing.add_row(each.queue, origin, each.reason, deliveries, age(each.died_at), error, each.message_id)
-    console().print(listing)
+    print_table(listing)
 
 
 def retry(

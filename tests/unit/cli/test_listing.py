@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import time
 
 import pytest
@@ -40,6 +42,20 @@ def test_without_a_terminal_it_is_as_wide_as_it_is_and_no_line_ends_in_spaces() 
     assert len(lines) == 3
     assert len(lines[1]) > 500
     assert lines[2] == "answers  x"
+
+
+def test_without_a_terminal_no_console_is_loaded() -> None:
+    program = """
+import sys
+from jmsql.cli.output import print_table, table
+
+listing = table("name", "size", numbers=("size",))
+listing.add_row("two\\nlines", "5")
+print_table(listing)
+print("rich.console" in sys.modules)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["name   size", "two       5", "lines", "False"]
 
 
 def test_texts_wrap_between_words() -> None:

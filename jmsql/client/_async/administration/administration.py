@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from jmsql.client._async.administration.history import History
 from jmsql.client._async.database.opening import LazyRunner, open_runner
 from jmsql.client.default_url import default_url
 from jmsql.concurrency.tasks import in_thread
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from jmsql.client._async.administration.administered_objects import AdministeredObject, AdministeredObjects
+    from jmsql.client._async.administration.history import History
     from jmsql.client._async.connection.factory import ConnectionFactory
 
 __all__ = ["Administration"]
@@ -77,7 +77,6 @@ class Administration:
         self._schema = schema or DEFAULT_SCHEMA
         self._timings = timings
         self._runner = LazyRunner(self._open_runner, self._schema)
-        self._history = History(self._runner, timings.prune_lock_timeout)
 
     async def _open_runner(self) -> AutocommitRunner:
         database = await in_thread(default_url, self._schema) if self._database is None else self._database
@@ -252,7 +251,9 @@ class Administration:
     @property
     def history(self) -> History:
         """What has left the destinations that keep history."""
-        return self._history
+        from jmsql.client._async.administration.history import History
+
+        return History(self._runner, self._timings.prune_lock_timeout)
 
     # Messages and subscriptions
 

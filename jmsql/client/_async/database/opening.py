@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
-from jmsql.client._async.database.pool import synchronous
 from jmsql.concurrency import ASYNC
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store._async.autocommit import AutocommitRunner
@@ -146,6 +145,8 @@ async def _of_engine(engine: AsyncEngine, schema: str) -> AutocommitRunner:
 async def _of_sqlalchemy(
     connection: AsyncConnection, schema: str, *, another: Callable[[], Awaitable[AutocommitRunner]]
 ) -> AutocommitRunner:
+    from jmsql.client._async.database.pool import synchronous
+
     lent = synchronous(connection)
     driver_connection = lent.connection.driver_connection
     if not isinstance(driver_connection, psycopg.AsyncConnection):

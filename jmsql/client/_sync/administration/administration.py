@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from jmsql.client._sync.administration.history import History
 from jmsql.client._sync.database.opening import LazyRunner, open_runner
 from jmsql.client.default_url import default_url
 from jmsql.concurrency.threads import in_thread
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from jmsql.client._sync.administration.administered_objects import AdministeredObject, AdministeredObjects
+    from jmsql.client._sync.administration.history import History
     from jmsql.client._sync.connection.factory import ConnectionFactory
 
 __all__ = ["Administration"]
@@ -76,7 +76,6 @@ class Administration:
         self._schema = schema or DEFAULT_SCHEMA
         self._timings = timings
         self._runner = LazyRunner(self._open_runner, self._schema)
-        self._history = History(self._runner, timings.prune_lock_timeout)
 
     def _open_runner(self) -> AutocommitRunner:
         database = in_thread(default_url, self._schema) if self._database is None else self._database
@@ -249,7 +248,9 @@ class Administration:
     @property
     def history(self) -> History:
         """What has left the destinations that keep history."""
-        return self._history
+        from jmsql.client._sync.administration.history import History
+
+        return History(self._runner, self._timings.prune_lock_timeout)
 
     # Messages and subscriptions
 

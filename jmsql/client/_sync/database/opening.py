@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
-from jmsql.client._sync.database.pool import synchronous
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store._sync.autocommit import AutocommitRunner
 from jmsql.store._sync.runner import Runner
@@ -141,6 +140,8 @@ def _of_engine(engine: Engine, schema: str) -> AutocommitRunner:
 
 
 def _of_sqlalchemy(connection: Connection, schema: str, *, another: Callable[[], AutocommitRunner]) -> AutocommitRunner:
+    from jmsql.client._sync.database.pool import synchronous
+
     lent = synchronous(connection)
     driver_connection = lent.connection.driver_connection
     if not isinstance(driver_connection, psycopg.Connection):
