@@ -5,16 +5,12 @@ from __future__ import annotations
 __all__ = [
     "BODY_COLUMNS",
     "DELAYED_COLUMNS",
-    "KEYS",
     "SEND_COLUMNS",
     "body_columns",
     "message_columns",
     "outgoing_messages",
     "shared_body",
 ]
-
-KEYS = "unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[]"
-"""The parameters of a statement on many messages, as rows; other parameters may follow."""
 
 SEND_COLUMNS = (
     ("destination", "text"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from jmsql.client._async.delivery.delivery import Accept, Announce, StoreAccess, count_outcome
+from jmsql.client._async.delivery.delivery import Accept, Announce, count_outcome
 from jmsql.client._async.shared.redelivery import FailedDelivery, Redelivery
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import JMSException
@@ -16,6 +16,7 @@ from jmsql.store.redelivery import ExtendedClaim, Release
 from jmsql.store.rows import MessageRow
 
 if TYPE_CHECKING:
+    from jmsql.client._async.database.session_runner import SessionRunner
     from jmsql.selectors import Selector
     from jmsql.store.dequeue import GroupScan
     from jmsql.store.statement import Query
@@ -48,16 +49,16 @@ class ClaimedDelivery:
     not certain to be wrong, nothing is claimed, nor delivered of what was, without asking the server.
 
     Args:
-        access: The store, with each statement committed by itself.
+        connection: The session's connection, where each statement commits by itself.
         claimant: In whose name messages are claimed.
         redelivery: Knows the policies.
         announce: Tells consumers of messages and groups that are free again.
     """
 
     def __init__(
-        self, access: StoreAccess, claimant: Callable[[], Claimant], redelivery: Redelivery, announce: Announce
+        self, connection: SessionRunner, claimant: Callable[[], Claimant], redelivery: Redelivery, announce: Announce
     ) -> None:
-        self._access = access
+        self._connection = connection
         self._claimant = claimant
         self._redelivery = redelivery
         self._announce = announce
@@ -139,7 +140,7 @@ class ClaimedDelivery:
         # What waits behind a long delivery would run out of its time too.
         is_single = self._visibility_timeout is not None or (rules is not None and rules.policy.maximum_deliveries == 1)
         self._buffers.add(buffer)
-        rows = await self._access.run(buffer.fetch(1 if is_single else limit, self._claims_of_groups(buffer)))
+        rows = await self._connection.run(buffer.fetch(1 if is_single else limit, self._claims_of_groups(buffer)))
         if rules is not None:
             first = next((number for number, row in enumerate(rows) if row.delivery_count), len(rows))
             rows, rest = rows[: max(first, 1)], rows[max(first, 1) :]
@@ -150,7 +151,7 @@ class ClaimedDelivery:
 
     async def _lives(self) -> bool:
         claimant = self._claimant()
-        return claimant.is_certain or await self._access.run(is_connected(claimant.connection_id))
+        return claimant.is_certain or await self._connection.run(is_connected(claimant.connection_id))
 
     def _claims_of_groups(self, buffer: PrefetchBuffer) -> set[int]:
         """Return the claims by which the session holds groups, of which more may come to a prefetch buffer.
@@ -184,8 +185,8 @@ class ClaimedDelivery:
         if not self._delivered:
             return
         delivered = list(self._delivered)
-        acknowledged = await self._access.run(
-            self._access.recipient.acknowledge([(key, row.handle) for _, key, row in delivered])
+        acknowledged = await self._connection.run(
+            self._connection.recipient.acknowledge([(key, row.handle) for _, key, row in delivered])
         )
         self._delivered.clear()
         self._extended.clear()
@@ -248,9 +249,9 @@ class ClaimedDelivery:
 
     async def _give_up(self, releases: list[Release]) -> None:
         try:
-            await self._access.run(self._access.recipient.release(releases))
+            await self._connection.run(self._connection.recipient.release(releases))
         except JMSException:
             # The connection may have been lost while it was idle. As claims have numbers, nothing is given up twice.
-            await self._access.run(self._access.recipient.release(releases))
+            await self._connection.run(self._connection.recipient.release(releases))
         if any(release.dead_letter_queue_id is not None for release in releases):
             await self._redelivery.bury()

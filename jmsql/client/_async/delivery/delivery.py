@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 import psycopg
 
@@ -18,8 +18,6 @@ from jmsql.store.rows import MessageRow
 if TYPE_CHECKING:
     from jmsql.client._async.database.session_runner import SessionRunner
     from jmsql.store._async.implicit_transaction import ImplicitTransaction
-    from jmsql.store.acknowledge import Recipient
-    from jmsql.store.statement import Query, Steps
 
 __all__ = [
     "Accept",
@@ -28,30 +26,16 @@ __all__ = [
     "Delivery",
     "HeldDelivery",
     "ImmediateDelivery",
-    "StoreAccess",
     "count_outcome",
 ]
 
 logger = logging.getLogger("jmsql")
-
-T = TypeVar("T")
 
 Accept = Callable[[MessageRow], object]
 """Raises an exception if a message is not wanted as it is, which then stays where it was."""
 
 Announce = Callable[[Sequence[MessageKey]], None]
 """Tells consumers of messages and groups that are free again."""
-
-
-class StoreAccess(Protocol):
-    """Where a strategy runs its statements: on the session's connection, or the caller's."""
-
-    @property
-    def recipient(self) -> Recipient:
-        """Who receives messages through it."""
-
-    async def run(self, work: Query[T] | Steps[T]) -> T:
-        """Run statements, in the current transaction."""
 
 
 class Delivery(Protocol):
