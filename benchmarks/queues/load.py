@@ -41,6 +41,7 @@ class _Record:
     times: Any = field(default_factory=lambda: RawArray("B", _CAPACITY))
     sent: Any = field(default_factory=lambda: RawArray("q", 1))
     handled: Any = field(default_factory=lambda: RawArray("q", 256))
+    connected: Any = field(default_factory=lambda: RawArray("B", 256))
     stop_sending: Event = field(default_factory=_context.Event)
     stop_handling: Event = field(default_factory=_context.Event)
 
@@ -101,6 +102,7 @@ def _handle_in_thread(name: str, url: str, record: _Record, worker: int) -> None
 
     while not record.stop_handling.is_set():
         with suppress(psycopg.Error, JMSException), SYSTEMS[name].worker(url) as handle:
+            record.connected[worker] = True
             while not record.stop_handling.is_set():
                 handle(note)
 
@@ -130,8 +132,11 @@ class Load:
         return process
 
     def wait_until_handled(self, count: int) -> None:
-        """Wait until so many messages were handled: all that is slow at first is over."""
-        while sum(self._record.handled) < count:
+        """Wait until all workers have connected, and have handled so many messages: all that is slow at first is over.
+
+        Connections of many workers at once take seconds, in which those that are there already have little to do.
+        """
+        while sum(self._record.connected) < self._workers or sum(self._record.handled) < count:
             time.sleep(0.02)
 
     def handled_between(self, start: float, end: float) -> float:
