@@ -12,7 +12,7 @@ from jmsql.store.candidates import by_key
 from jmsql.store.dequeue import GroupScan
 from jmsql.store.history_statements import RECORDED, history
 from jmsql.store.message_key import MessageKey, key_parameters
-from jmsql.store.receive import dequeue_statement, next_messages
+from jmsql.store.receive import ask_to_dequeue, dequeue_statement, next_messages
 from jmsql.store.redelivery import Release, release
 from jmsql.store.rows import MessageRow, array_literal, integers_literal
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, row_count, rows, value
@@ -83,6 +83,10 @@ class Client(Protocol):
     def connection_id(self) -> int:
         """The number of the client's connection."""
 
+    @property
+    def may_ask_to_dequeue(self) -> bool:
+        """Whether its role may have the server dequeue a message for it."""
+
     def may_keep_history(self, queue_ids: Collection[int]) -> bool:
         """Tell whether one of the queues keeps history, as far as the client knows."""
 
@@ -137,6 +141,15 @@ class Recipient:
         groups: GroupScan | None = None,
     ) -> Query[list[MessageRow]]:
         """Dequeue the next messages, with the arguments of `lock`."""
+        if (
+            self._restricted
+            and self._client is not None
+            and self._client.may_ask_to_dequeue
+            and selector is None
+            and groups is None
+            and limit == 1
+        ):
+            return ask_to_dequeue(queue_id, lowest, self._client.connection_id)
         statement = dequeue_statement(
             selector,
             grouped=groups is not None,

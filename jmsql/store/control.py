@@ -239,6 +239,11 @@ class ControlConnection:
         """Whether consumers can leave it to this connection to hear of messages, and to look for those not told of."""
         return not self._pooled and not self._is_lost and time.monotonic() < self._attentive_until
 
+    @property
+    def may_ask_to_dequeue(self) -> bool:
+        """Whether the role may have the server dequeue a message for it."""
+        return self.server.may_ask_to_dequeue
+
     def may_keep_history(self, queue_ids: Collection[int]) -> bool:
         """Tell whether one of the queues keeps history, or did a second ago."""
         return self._queues_with_history.may_include(queue_ids)

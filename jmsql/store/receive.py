@@ -26,6 +26,7 @@ from jmsql.store.statement import Query, SqlFile, Statement, Steps, records, row
 
 __all__ = [
     "Fetch",
+    "ask_to_dequeue",
     "browse",
     "browse_statement",
     "claim",
@@ -51,6 +52,9 @@ _SHARED_BODY = shared_body("jmsql_internal")
 _NOT_OWN = "and m.transaction_id is distinct from (select pg_current_xact_id_if_assigned())"
 _KEY = "m.queue_id, m.inverse_priority, m.sequence, m.group_hash"
 _message_rows = records(MessageRow._make)
+_ask_to_dequeue = _sql.statement(
+    "ask_to_dequeue", "receiving", _message_rows, {"columns": ", ".join(MessageRow._fields[:-1])}
+)
 
 
 class Fetch(Protocol):
@@ -124,6 +128,14 @@ def claim(
     statement = claim_statement(selector, grouped=groups is not None)
     more = {"connection_id": connection_id, "visibility_timeout": visibility_timeout}
     return next_messages(statement, queue_id, lowest, limit, groups, **more)
+
+
+def ask_to_dequeue(queue_id: int, lowest: Sequence[int], connection_id: int) -> Query[list[MessageRow]]:
+    """Have the server dequeue the next message of a queue for a connection, for a role that may not delete.
+
+    It returns nothing from a queue that has, or had, messages of groups.
+    """
+    return _ask_to_dequeue.bind(queue_id=queue_id, lowest=integers_literal(lowest), connection_id=connection_id)
 
 
 def next_messages(

@@ -26,6 +26,8 @@ class Server(NamedTuple):
     """What time it was there, in milliseconds since the epoch."""
     is_restricted: bool
     """Whether policies hide destinations from the role."""
+    may_ask_to_dequeue: bool
+    """Whether the role may have the server dequeue a message for it; schema 0001 cannot."""
     dialect: tuple[Hashable, ...]
     """Which database it is, and what SQLAlchemy's dialect asks there on an engine's first connection."""
 
@@ -45,10 +47,12 @@ def look_at_server(runner: Runner) -> Server:
         JMSException: The schema is not; the message says what to do.
     """
     try:
-        [(schema_version, version, milliseconds, is_restricted, *dialect)] = runner.run(_server.bind())
+        [(schema_version, version, milliseconds, is_restricted, may_ask_to_dequeue, *dialect)] = runner.run(
+            _server.bind()
+        )
     except JMSException as error:
         if error.error_code in _MISSING:
             runner.run(check_schema(runner.schema))
         raise
     check_version(schema_version, runner.schema)
-    return Server(version, milliseconds, is_restricted, tuple(dialect))
+    return Server(version, milliseconds, is_restricted, may_ask_to_dequeue, tuple(dialect))

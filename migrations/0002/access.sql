@@ -63,6 +63,7 @@ declare
             'update (claim_id, connection_id, claimed_at, next_attempt, delivery_count, error_count, last_error, '
             'claim_expires_at, first_failed_at, dead_letter_queue_id) on jmsql_internal.delivery',
         'insert (messages, deliveries, connection_id, is_exact) on jmsql_internal.removal',
+        'select, insert (queue_id, lowest, connection_id) on jmsql_internal.dequeue',
         'insert (name, connection_id), update (connection_id) on jmsql_internal.queue, jmsql_internal.topic',
         'insert (topic_id, client_id, name, selector, durable, shared, no_local), update (ended, selector, no_local) '
             'on jmsql_internal.subscription',

@@ -13,6 +13,9 @@ from psycopg import sql
 
 from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, JMSSecurityException, Queue, Session, Topic, migrate
 from jmsql.admin import Administration
+from jmsql.store._sync.runner import PsycopgRunner
+from jmsql.store.acknowledge import Recipient
+from jmsql.store.receive import ask_to_dequeue
 from jmsql.testing import drain, wait_for
 from tests.integration.access.conftest import Plain
 from tests.texts import send_texts, texts_of
@@ -291,6 +294,51 @@ class TestForgery:
                 attacker.execute(statement.encode(), [address])
         assert owner.execute("select count(*) from jmsql_internal.message").fetchone() == (2,)
 
+    @pytest.mark.parametrize(
+        ("kind", "statement"),
+        [
+            ("sender", "insert into jmsql_internal.dequeue (queue_id, lowest) values (%s, %s) returning text_body"),
+            (
+                "browser of all",
+                "insert into jmsql_internal.dequeue (queue_id, lowest) values (%s, %s) returning text_body",
+            ),
+            (
+                "receiver",
+                "insert into jmsql_internal.dequeue (queue_id, lowest, role) values (%s, %s, 'postgres') returning 1",
+            ),
+        ],
+    )
+    def test_of_a_request_to_dequeue(
+        self, kind: str, statement: str, plain: Plain, owner: psycopg.Connection[Any], session: Session
+    ) -> None:
+        send_texts(session, SECRETS, "hidden")
+        send_texts(session, ORDERS, "a")
+        attacker = plain(kind)
+        for queue in ("secrets", "orders"):
+            with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
+                assert attacker.execute(statement.encode(), [numbers(owner, queue), [0] * 10]).fetchall() == []
+        assert owner.execute("select count(*) from jmsql_internal.message").fetchone() == (2,)
+
+    def test_of_a_queue_to_dequeue_from(
+        self, plain: Plain, owner: psycopg.Connection[Any], session: Session, roles: dict[str, str]
+    ) -> None:
+        owner.execute("select jmsql.alter_destination('orders', '{\"history\": true}')")
+        send_texts(session, SECRETS, "hidden")
+        send_texts(session, ORDERS, "a")
+        request = (
+            "insert into jmsql_internal.dequeue (queue_id, lowest, connection_id) values (%s, %s, %s) "
+            "returning text_body, role"
+        )
+        receiver, theirs = plain("receiver"), session._client.control.connection_id
+        for queue in (numbers(owner, "secrets"), 0, None):
+            assert receiver.execute(request, [queue, [0] * 10, theirs]).fetchall() == []
+        queue = numbers(owner, "orders")
+        assert receiver.execute(request, [queue, None, theirs]).fetchall() == []
+        assert receiver.execute(request, [queue, [0] * 10, theirs]).fetchall() == [("a", roles["receiver"])]
+        assert owner.execute(
+            "select text_body, user_name, connection_id from jmsql_internal.message_history"
+        ).fetchall() == [("a", roles["receiver"], None)]
+
     def test_of_numbers(self, plain: Plain, owner: psycopg.Connection[Any]) -> None:
         sender = plain("sender to all")
         for statement in (
@@ -446,6 +494,70 @@ def test_a_restricted_client_loses_and_doubles_nothing(
     assert received == sent
     assert owner.execute("select count(*) from jmsql_internal.message").fetchone() == (0,)
     wait_for(lambda: owner.execute("select from jmsql_internal.delivery").fetchall() == [])
+
+
+def test_a_role_dequeues_what_the_owner_would(plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
+    """Roles have a trigger dequeue, the owner sends a statement of its own."""
+    texts = ["claimed", "waits", "expired", "pending", "locked", "delivered before", "urgent", "plain", "is last"]
+    send_texts(session, ORDERS, *texts)
+    queue = numbers(owner, "orders")
+    sequences = dict(owner.execute("select text_body, sequence from jmsql_internal.message").fetchall())
+    for text, column, value in (
+        ("claimed", "claim_id", "7"),
+        ("waits", "next_attempt", "now() + interval '1 hour'"),
+        ("delivered before", "delivery_count", "2"),
+    ):
+        owner.execute(
+            f"insert into jmsql_internal.delivery (queue_id, inverse_priority, sequence, {column}) "
+            f"values (%s, 5, %s, {value})".encode(),
+            [queue, sequences[text]],
+        )
+    owner.execute("update jmsql_internal.message set jms_expiration = 1 where text_body = 'expired'")
+    owner.execute("update jmsql_internal.message set inverse_priority = 0 where text_body = 'urgent'")
+    with owner.transaction():
+        owner.execute(
+            "update jmsql_internal.message set transaction_id = pg_current_xact_id() where text_body = 'pending'"
+        )
+        owner.execute(
+            "insert into jmsql_internal.pending_transaction (write_id, queue_ids, first_sequence, last_sequence) "
+            "values ('w', '{}', 0, 0)"
+        )
+    receiver = plain("receiver")
+    lowest = [0] * 10
+    found: list[str | None] = []
+    with psycopg.connect(owner.info.dsn, autocommit=True) as other, other.transaction():
+        other.execute("select from jmsql_internal.message where text_body = 'locked' for update")
+        while True:
+            with owner.transaction(force_rollback=True):
+                theirs = PsycopgRunner(owner, "jmsql").run(Recipient().dequeue(queue, None, lowest, 1))
+            rows = PsycopgRunner(receiver, "jmsql").run(ask_to_dequeue(queue, lowest, 0))
+            assert rows == theirs
+            if not rows:
+                break
+            found.append(rows[0].text_body)
+            if rows[0].text_body == "plain":
+                owner.execute("select jmsql.pause('queue://orders')")
+                assert PsycopgRunner(receiver, "jmsql").run(ask_to_dequeue(queue, lowest, 0)) == []
+                owner.execute("select jmsql.resume('queue://orders')")
+    assert found == ["urgent", "delivered before", "plain", "is last"]
+    assert owner.execute("select count(*) from jmsql_internal.delivery").fetchone() == (2,)
+    with receiver.transaction():
+        receiver.execute("set transaction isolation level repeatable read")
+        assert PsycopgRunner(receiver, "jmsql").run(ask_to_dequeue(queue, lowest, 0)) == []
+
+
+def test_a_role_receives_messages_of_groups_singly(
+    url_of: Callable[[str], str], session: Session, owner: psycopg.Connection[Any]
+) -> None:
+    message = session.create_text_message("of a group")
+    message.set_string_property("JMSXGroupID", "g")
+    session.create_producer(ORDERS).send(message)
+    send_texts(session, ORDERS, "a")
+    with ConnectionFactory(url_of("receiver")).create_connection() as connection:
+        connection.start()
+        with connection.create_session() as its_session:
+            assert texts_of(drain(its_session.create_consumer(ORDERS))) == ["of a group", "a"]
+    assert owner.execute("select count(*) from jmsql_internal.message").fetchone() == (0,)
 
 
 def test_automatic_creation_holds_for_whoever_speaks_sql(

@@ -66,6 +66,7 @@ EXCEPTIONS = {
     "function jmsql.retry": (1, _DEAD_LETTER),
     "view jmsql.subscriptions": (1, _BY_KEY),
     "function jmsql_internal.bury_dead_letters": (2, _BY_KEY),
+    "function jmsql_internal.dequeue_next": (2, "It asks in its own words, and then goes by address."),
     "function jmsql_internal.forget_deliveries": (1, _BY_ADDRESS),
     "function jmsql_internal.keep_history": (1, _BY_ADDRESS),
     "function jmsql_internal.remove_messages": (1, _REMOVED),
