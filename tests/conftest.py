@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from jmsql import ConnectionFactory
+from jmsql import Connection, ConnectionFactory, Queue, Session
 from jmsql.testing.database import SessionDatabase
 from tests.integration.pooler.pgbouncer import PgBouncer, pgbouncer
 from tests.integration.pooler.routes import Route, by_route
 from tests.leadership import SUSPEND_MAINTENANCE
+from tests.shared_connections import connected_for_module, empty, lent, shares_connection
 
 pytest_plugins = [
     "pytester",
@@ -26,6 +28,8 @@ pytest_plugins = [
 # interrupt processes, whatever has started the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_numbers = itertools.count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,6 +63,13 @@ def pooler(jmsql_server_url: str) -> Iterator[PgBouncer]:
 
 
 @pytest.fixture
+def jmsql_clean_url(request: pytest.FixtureRequest, _jmsql_database: SessionDatabase) -> str:
+    """The URL of the session's database, whose schema is empty but for what a shared connection knows."""
+    empty(_jmsql_database, request)
+    return _jmsql_database.url
+
+
+@pytest.fixture
 def jmsql_factory(
     jmsql_factory: ConnectionFactory, route: Route, request: pytest.FixtureRequest
 ) -> Iterator[ConnectionFactory]:
@@ -70,3 +81,70 @@ def jmsql_factory(
 def maintenance_suspended(_jmsql_database: SessionDatabase, jmsql_clean_url: str) -> None:
     """No client does the maintenance, whose first run costs more than to connect, send a message and receive it."""
     _jmsql_database.execute(SUSPEND_MAINTENANCE)
+
+
+@pytest.fixture(scope="module")
+def adapted() -> Callable[[ConnectionFactory], ConnectionFactory]:
+    """Gives the factories of a directory's tests what is particular to them."""
+    return lambda factory: factory
+
+
+@pytest.fixture
+def factory(
+    adapted: Callable[[ConnectionFactory], ConnectionFactory], jmsql_factory: ConnectionFactory
+) -> ConnectionFactory:
+    """That of the test's own connection."""
+    return adapted(jmsql_factory)
+
+
+@pytest.fixture(scope="module")
+def shared_connection(
+    adapted: Callable[[ConnectionFactory], ConnectionFactory], _jmsql_database: SessionDatabase, jmsql_schema: str
+) -> Iterator[Connection]:
+    """One connection for all tests of a module: `tests.shared_connections` says how they share it."""
+    _jmsql_database.clean()
+    _jmsql_database.execute(SUSPEND_MAINTENANCE)
+    with connected_for_module(adapted(ConnectionFactory(_jmsql_database.url, schema=jmsql_schema))) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def other_shared_connection(
+    adapted: Callable[[ConnectionFactory], ConnectionFactory],
+    shared_connection: Connection,
+    _jmsql_database: SessionDatabase,
+    jmsql_schema: str,
+) -> Iterator[Connection]:
+    """The connection of another client, for all tests of a module."""
+    assert shared_connection is not None  # which empties the schema
+    with connected_for_module(adapted(ConnectionFactory(_jmsql_database.url, schema=jmsql_schema))) as connection:
+        yield connection
+
+
+@pytest.fixture
+def connection(
+    request: pytest.FixtureRequest, route: Route, adapted: Callable[[ConnectionFactory], ConnectionFactory]
+) -> Iterator[Connection]:
+    """A started connection to an empty store, or that of the module, which reaches the server directly."""
+    assert adapted is not None  # what it depends on is known when tests are collected
+    is_own = request.node.get_closest_marker("own_connection") is not None
+    if shares_connection(request) and route is Route.DIRECT and not is_own:
+        request.getfixturevalue("jmsql_clean_url")
+        with lent(request.getfixturevalue("shared_connection")) as connection:
+            yield connection
+        return
+    with request.getfixturevalue("factory").create_connection() as connection:
+        connection.start()
+        yield connection
+
+
+@pytest.fixture
+def session(connection: Connection) -> Session:
+    """A session that acknowledges by itself."""
+    return connection.create_session()
+
+
+@pytest.fixture
+def queue(request: pytest.FixtureRequest) -> Queue:
+    """A queue without messages."""
+    return Queue(f"orders {next(_numbers)}" if shares_connection(request) else "orders")

@@ -12,10 +12,10 @@ LONGEST = (
     "tests/spark/test_faults.py::test_executors_are_killed_and_slow_ones_are_overtaken",
     # They need nothing of Spark, for which the first process makes the archive of classes meanwhile.
     "tests/integration/test_supported_versions.py",
-    "tests/faults/test_storm.py",
-    "tests/faults/test_cut_connections.py",
+    "tests/faults/",
     "tests/integration/cli/test_demo.py",
     "tests/integration/spark/test_statistics_report.py",
+    "tests/integration/worker/",
     "tests/spark/test_faults.py::test_driver_is_killed_at_each_step_of_a_batch",
     "tests/spark/test_faults.py::test_later_of_two_drivers_stops_the_earlier_and_nothing_is_sent_twice",
     "tests/spark/test_archive_faults.py",
@@ -23,7 +23,6 @@ LONGEST = (
     "tests/spark/test_statistics.py",
     "tests/spark/test_demo.py",
     "tests/spark/",
-    "tests/faults/",
     "tests/compliance/",
 )
 """What begins first, in this order, so that no process works alone at the end."""

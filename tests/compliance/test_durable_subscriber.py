@@ -21,7 +21,7 @@ from jmsql import (
 from jmsql.testing import drain
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
-pytestmark = pytest.mark.routes
+pytestmark = [pytest.mark.routes, pytest.mark.usefixtures("shared_connection")]
 
 NEWS, SPORTS = Topic("news"), Topic("sports")
 NAME = "reader"

@@ -3,100 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue, Session
-from jmsql.testing import FAST_TIMINGS
-from jmsql.testing.database import SessionDatabase
+from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Session
 from tests.integration.client.server import CONTROL, SESSIONS, Server, with_parameters
 from tests.integration.pooler.routes import Route
-from tests.leadership import SUSPEND_MAINTENANCE
-
-_SESSIONS = 4
-"""How many sessions that use the database at once a shared connection has connections for."""
-
-_KEEPING = dataclasses.replace(FAST_TIMINGS, idle_connection_timeout=3600.0)
-"""Connections that are open when a test begins are there when it needs them, however long the one before took."""
-
-_MESSAGES = ("delivery", "message", "delayed_message")
-
-_numbers = itertools.count(1)
+from tests.shared_connections import lent
 
 
 @pytest.fixture(scope="module")
-def shared_connection(_jmsql_database: SessionDatabase, jmsql_schema: str) -> Iterator[Connection]:
-    """One connection for all tests of a module, each of which has sessions and a queue of its own.
-
-    To connect costs ten times as much as to send a message and receive it. A module says that it shares one by
-    `pytest.mark.usefixtures`. Its tests meet no messages but their own, and nobody does the maintenance, unless a test
-    is marked `maintained`. Tests that close their connection, or have more sessions with transactions than it has
-    connections for, are marked `own_connection`.
-    """
-    _jmsql_database.clean()
-    _jmsql_database.execute(SUSPEND_MAINTENANCE)
-    with _connect_for_module(_jmsql_database, jmsql_schema) as connection:
-        yield connection
-
-
-@pytest.fixture(scope="module")
-def other_shared_connection(
-    shared_connection: Connection, _jmsql_database: SessionDatabase, jmsql_schema: str
-) -> Iterator[Connection]:
-    """The connection of another client, for all tests of a module."""
-    assert shared_connection is not None  # which empties the schema
-    with _connect_for_module(_jmsql_database, jmsql_schema) as connection:
-        yield connection
-
-
-@pytest.fixture
-def jmsql_clean_url(request: pytest.FixtureRequest, _jmsql_database: SessionDatabase) -> str:
-    """The URL of the session's database, whose schema is empty but for what a shared connection knows."""
-    if not _shares_connection(request):
-        _jmsql_database.clean()
-        return _jmsql_database.url
-    for table in _MESSAGES:
-        _jmsql_database.execute(f"delete from jmsql_internal.{table}")
-    is_maintained = request.node.get_closest_marker("maintained") is not None
-    _jmsql_database.execute("delete from jmsql_internal.leadership" if is_maintained else SUSPEND_MAINTENANCE)
-    return _jmsql_database.url
-
-
-@pytest.fixture
-def queue(request: pytest.FixtureRequest) -> Queue:
-    """A queue without messages."""
-    return Queue(f"orders {next(_numbers)}" if _shares_connection(request) else "orders")
-
-
-@pytest.fixture
-def factory(jmsql_factory: ConnectionFactory) -> ConnectionFactory:
-    """One whose connections to PostgreSQL have names that tell what they are for, so that tests can find them."""
-    return _named(jmsql_factory)
-
-
-@pytest.fixture
-def connection(request: pytest.FixtureRequest, route: Route, factory: ConnectionFactory) -> Iterator[Connection]:
-    """A started connection to an empty store, or that of the module, which reaches the server directly."""
-    if (
-        _shares_connection(request)
-        and route is Route.DIRECT
-        and request.node.get_closest_marker("own_connection") is None
-    ):
-        yield from _lend(request.getfixturevalue("shared_connection"))
-        return
-    with factory.create_connection() as connection:
-        connection.start()
-        yield connection
-
-
-@pytest.fixture
-def session(connection: Connection) -> Session:
-    """A session that acknowledges by itself."""
-    return connection.create_session()
+def adapted() -> Callable[[ConnectionFactory], ConnectionFactory]:
+    """Names the connections to PostgreSQL for what they are for, so that tests can find them."""
+    return _named
 
 
 @pytest.fixture
@@ -105,7 +26,8 @@ def other_connection(
 ) -> Iterator[Connection]:
     """A started connection of another client, whom the server leaves alone."""
     if "other_shared_connection" in request.fixturenames and route is Route.DIRECT:
-        yield from _lend(request.getfixturevalue("other_shared_connection"))
+        with lent(request.getfixturevalue("other_shared_connection")) as connection:
+            yield connection
         return
     with jmsql_factory.create_connection() as connection:
         connection.start()
@@ -162,35 +84,3 @@ def _named(factory: ConnectionFactory) -> ConnectionFactory:
         url=with_parameters(factory.url, application_name=SESSIONS),
         control_url=with_parameters(factory.control_url or factory.url, application_name=CONTROL),
     )
-
-
-def _shares_connection(request: pytest.FixtureRequest) -> bool:
-    return "shared_connection" in request.fixturenames
-
-
-@contextmanager
-def _connect_for_module(database: SessionDatabase, schema: str) -> Iterator[Connection]:
-    """Connect, and open what sessions use: what a test opens, it has to close."""
-    factory = ConnectionFactory(database.url, schema=schema, timings=_KEEPING)
-    with _named(factory).create_connection() as connection:
-        connection.start()
-        sessions = [connection.create_session(transacted=True) for _ in range(_SESSIONS)]
-        for session in sessions:  # each is in a transaction, and keeps its connection
-            queue = Queue(f"first {next(_numbers)}")
-            session.create_producer(queue).send(Message())
-            session.commit()
-            assert session.create_consumer(queue).receive(timeout=10) is not None
-        sessions[0].create_temporary_queue().delete()  # which is done beside the sessions
-        for session in sessions:
-            session.close()
-        yield connection
-
-
-def _lend(connection: Connection) -> Iterator[Connection]:
-    """Give the connection to one test; afterwards it is as it was before."""
-    try:
-        yield connection
-    finally:
-        connection.exception_listener = None
-        connection.start()
-        connection._sessions.close()

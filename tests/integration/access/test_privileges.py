@@ -67,6 +67,7 @@ def roles(database: psycopg.Connection[Any]) -> Iterator[dict[str, str]]:
     before = database.execute(protected).fetchall()
     database.execute("select jmsql_internal.make_history_partition('2001-02-03')")
     with roles_of_each_kind(database) as names:
+        assert all(names[kind] for kind in KINDS)  # made outside of the transactions of tests, which roll back
         yield names
     database.execute("drop table jmsql_internal.message_history_20010203; delete from jmsql_internal.permission")
     for (table,) in set(database.execute(protected).fetchall()) - set(before):
