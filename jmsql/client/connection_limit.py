@@ -30,7 +30,7 @@ class Holder(Protocol[Kept_co]):
 
     @property
     def is_spare(self) -> bool:
-        """Whether it has a connection that it does not need now."""
+        """Whether it has a connection, or is given one, that it does not need now."""
 
     def hand_over(self) -> Kept_co | None:
         """Give the connection up to another one that needs the same; None: it is lost."""
@@ -64,7 +64,7 @@ class ConnectionLimit(Generic[T]):
             JMSException: What connects has failed.
         """
         deadline = time.monotonic() + _PATIENCE
-        while self.most is not None and len(self._holders) >= self.most:
+        while self.most is not None and holder not in self._holders and len(self._holders) >= self.most:
             count = self._freed.count
             spare = next((other for other in self._holders if other.is_spare), None)
             if spare is not None:
@@ -88,7 +88,10 @@ class ConnectionLimit(Generic[T]):
         try:
             return await connect()
         except BaseException:
-            self.left(holder)
+            if holder.is_spare:  # it is cancelled, and finds what is being opened when it asks again
+                self.freed()
+            else:
+                self.left(holder)
             raise
 
     def freed(self) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "BackgroundTask",
     "Condition",
     "Event",
+    "Kept",
     "Lock",
     "Notifications",
     "Opening",
@@ -38,7 +39,6 @@ __all__ = [
     "interruptible",
     "is_cancelled",
     "nobody_cancels",
-    "opened",
     "opened_in_thread",
     "opens",
     "sleep",
@@ -251,20 +251,63 @@ def abandonable() -> Iterator[None]:
         _abandonable.discard(task)
 
 
-async def opened(work: Callable[[], Coroutine[Any, Any, T]], discard: Callable[[T], Coroutine[Any, Any, object]]) -> T:
-    """Await what opens something, which may take long; if the caller is cancelled meanwhile, discard that later."""
-    with abandonable():
-        opening = _begin(work())
+class Kept(Generic[T]):
+    """What takes long to open. If who waits for it is cancelled meanwhile, it is there when somebody asks again.
 
-        def discard_later(_: object) -> None:
-            if not opening.cancelled() and opening.exception() is None:
-                _begin(discard(opening.result()))
+    Args:
+        open_: Opens it.
+        discard: Closes what nobody has taken.
+    """
 
-        try:
-            return await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            opening.add_done_callback(discard_later)
-            raise
+    __slots__ = ("_discard", "_is_awaited", "_open", "_opening")
+
+    def __init__(
+        self, open_: Callable[[], Coroutine[Any, Any, T]], discard: Callable[[T], Coroutine[Any, Any, object]]
+    ) -> None:
+        self._open = open_
+        self._discard = discard
+        self._opening: asyncio.Task[T] | None = None
+        self._is_awaited = False
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it was to be opened, and nobody waits for it any more."""
+        return self._opening is not None and not self._is_awaited
+
+    async def take(self) -> T:
+        """Open it, unless that has begun, and return it to the caller alone."""
+        with abandonable():
+            opening = self._opening
+            if opening is None or (opening.done() and _has_failed(opening)):
+                opening = self._opening = _begin(self._open())
+                opening.add_done_callback(_has_failed)  # nobody else may ever ask
+            self._is_awaited = True
+            try:
+                found = await asyncio.shield(opening)
+            except Exception:
+                self._opening = None
+                raise
+            finally:
+                self._is_awaited = False
+            self._opening = None
+            return found
+
+    def give_up(self) -> None:
+        """Have it closed, as soon as it is open, if nobody waits for it any more."""
+        opening = self._opening
+        if opening is None or self._is_awaited:
+            return
+        self._opening = None
+
+        def discard(opened: asyncio.Task[T]) -> None:
+            if not _has_failed(opened):
+                _begin(self._discard(opened.result()))
+
+        opening.add_done_callback(discard)
+
+
+def _has_failed(task: asyncio.Task[Any]) -> bool:
+    return task.cancelled() or task.exception() is not None
 
 
 def nobody_cancels() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -91,6 +93,29 @@ async def test_receive_that_waits_is_cancelled_at_once(aio_connection: jms.Conne
             async with asyncio.timeout(0.05):
                 await consumer.receive()
         assert await consumer.receive_no_wait() is None
+
+
+@pytest.mark.parametrize("most", [20, 1])
+async def test_who_gives_up_sooner_than_a_connection_is_made_uses_it_the_next_time(
+    aio_factory: jms.ConnectionFactory, most: int
+) -> None:
+    async with dataclasses.replace(aio_factory, max_connections=most).create_connection() as connection:
+        await connection.start()
+        async with connection.create_session() as session, session.create_producer(Queue("orders")) as producer:
+            await producer.send(session.create_text_message("a"))
+        async with connection.create_session() as session, session.create_consumer(Queue("orders")) as consumer:
+            async with asyncio.timeout(20):
+                message = None
+                while message is None:
+                    with contextlib.suppress(TimeoutError):
+                        message = await asyncio.wait_for(consumer.receive(), 0.001)
+            assert text_of(message) == "a"
+
+
+async def test_a_session_that_is_closed_while_it_connects_leaves_nothing(aio_connection: jms.Connection) -> None:
+    for number in range(1, 5):
+        async with aio_connection.create_session() as session, session.create_consumer(Queue("orders")) as consumer:
+            await cancelled_at(number, consumer.receive_no_wait())
 
 
 @pytest.mark.parametrize("mode", MODES)

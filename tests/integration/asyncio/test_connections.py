@@ -145,19 +145,48 @@ async def test_connecting_that_nobody_waits_for_any_more_leaves_no_connection() 
         assert connection == "a connection"
         discarded.set()
 
-    for opening in (tasks.opened(connect, discard), tasks.finished(tasks.opened(connect, discard))):
-        task = asyncio.create_task(opening)
-        await begun.wait()
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    for wrapped in (lambda work: work, tasks.finished):
+        kept = tasks.Kept(connect, discard)
+        for _ in range(2):  # the second time it is under way already
+            task = asyncio.create_task(wrapped(kept.take()))
+            await begun.wait()
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert kept.is_left
+        kept.give_up()
+        assert not kept.is_left
         assert not discarded.is_set()
         leave.set()
         async with asyncio.timeout(5):
             await discarded.wait()
+            assert await kept.take() == "a connection", "another one"
         for event in (begun, leave, discarded):
             event.clear()
+
+
+async def test_connecting_that_has_failed_meanwhile_is_tried_again() -> None:
+    begun: list[asyncio.Event] = []
+
+    async def connect() -> str:
+        begun.append(asyncio.Event())
+        if len(begun) == 1:
+            await begun[0].wait()
+            raise JMSException("refused")
+        return "a connection"
+
+    async def discard(_: str) -> None:
+        raise AssertionError("there is nothing to discard")
+
+    kept = tasks.Kept(connect, discard)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(kept.take(), 0.01)
+    begun[0].set()
+    await asyncio.sleep(0.01)
+    assert kept.is_left
+    assert await kept.take() == "a connection"
+    kept.give_up()
 
 
 async def test_sessions_hand_their_connection_over_also_once_it_was_lost(

@@ -16,7 +16,7 @@ from sqlalchemy import event
 from jmsql.client._async.database.pool import ConnectionPool, driver_connection, synchronous
 from jmsql.client._async.database.watched_connection import StatementListener, WatchedConnection
 from jmsql.concurrency import ASYNC
-from jmsql.concurrency.tasks import Lock, finished, opened, sleep, uninterrupted
+from jmsql.concurrency.tasks import Kept, Lock, finished, sleep, uninterrupted
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store._async.implicit_transaction import ImplicitTransaction
 from jmsql.store._async.prepared_runner import PreparedRunner
@@ -47,7 +47,7 @@ _release_savepoint = Statement("release_savepoint", "release savepoint jmsql_own
 if ASYNC:
 
     async def _discard(connection: AsyncConnection) -> None:
-        """Close a connection for which nobody has waited, at once: its pool may be closed already."""
+        """Close a connection that nobody has taken, at once: its pool may be closed already."""
         await connection.invalidate()
         await connection.close()
 
@@ -92,6 +92,7 @@ class SessionRunner(Runner):
         self._is_in_use = False
         if ASYNC:
             self._running = 0
+            self._opening = Kept(self._connect, _discard)
         self._has_worked = False
         self._was_rolled_back = False
 
@@ -125,7 +126,7 @@ class SessionRunner(Runner):
         self._require_whole()
         if self._connection is None:
             if ASYNC:
-                connection = await self._pool.limit.take(self, lambda: opened(self._connect, _discard))
+                connection = await self._pool.limit.take(self, self._opening.take)
             else:
                 connection = self._connect()
             self._connection, self._driver_connection = connection, driver_connection(connection)
@@ -184,7 +185,9 @@ class SessionRunner(Runner):
         def is_spare(self) -> bool:
             """Whether it has a connection that it does not need now."""
             driver = self._driver_connection
-            if driver is None or self.is_lent or self._is_in_use or self._running:
+            if driver is None:
+                return self._opening.is_left
+            if self.is_lent or self._is_in_use or self._running:
                 return False
             return driver.closed or (self.is_idle and driver.pgconn.pipeline_status == PipelineStatus.OFF)
 
@@ -477,4 +480,5 @@ class SessionRunner(Runner):
         self.is_lent = False
         self._ended()
         if ASYNC:
+            self._opening.give_up()
             self._pool.limit.left(self)
