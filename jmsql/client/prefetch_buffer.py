@@ -94,7 +94,8 @@ class PrefetchBuffer:
         self.on_move: Callable[[PrefetchBuffer], None] = lambda _: None
         """Called when it fetches messages from another queue than before, whose channel is new."""
         self._moved_to: int | None = None
-        self._may_be_removed = False
+        self.is_removed = False
+        """Whether its queue may be gone: nobody is told when there is another one of the name."""
         self._selector = selector
         self.poll = PollInterval(timings)
         """How long `receive` waits before it looks again."""
@@ -161,7 +162,7 @@ class PrefetchBuffer:
             self.queue_id, self._moved_to = self._moved_to, None
             self.fetch_by(self._reader.fetch)
         self._begins_anew()
-        if self._may_be_removed and not (yield from self._find_queue()):
+        if self.is_removed and not (yield from self._find_queue()):
             return []
         if self._returned or self._freed:
             with self._lock:
@@ -304,7 +305,7 @@ class PrefetchBuffer:
         if self._changes_seen == self._changes.count:
             return False
         self._changes_seen = self._changes.count
-        self._may_be_removed = isinstance(self.destination, Queue)
+        self.is_removed = isinstance(self.destination, Queue)
         self.fetch_by(self._reader.fetch)
         return True
 
@@ -313,7 +314,7 @@ class PrefetchBuffer:
         queue_id = yield from find_queue(self.destination.name)
         if queue_id is None:
             return False
-        self._may_be_removed = False
+        self.is_removed = False
         if queue_id != self.queue_id:
             self.queue_id = queue_id
             self.channels = (*self.channels, queue_id)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import psycopg
 import pytest
 
 from jmsql import (
@@ -142,3 +145,41 @@ def test_connection_consumer_finds_the_queue_that_was_made_again(
         send_texts(others, queue, "b")
         heard.wait_for(2)
     assert heard.texts == ["a", "b"]
+
+
+def test_consumer_that_waits_long_finds_a_queue_that_is_made_long_after(
+    connection: Connection, others: Session, queue: Queue, server: Server
+) -> None:
+    others.create_consumer(queue).close()
+    consumer = connection.create_session().create_consumer(queue)
+    buffer = consumer._state.buffer
+    receiving = Background(lambda: consumer.receive(30))
+    wait_for(lambda: buffer.poll.is_longest)  # the control connection looks in its place
+    server.rows("select jmsql.delete_destination(%s, true)", queue.name)
+    wait_for(lambda: buffer.is_removed)
+    receiving.wait_until_it_waits()
+    others.create_consumer(queue).close()
+    send_texts(others, queue, "a")
+    message = receiving.result()
+    assert message is not None
+    assert message.get_body(str) == "a"
+
+
+def test_consumer_hears_of_the_queue_that_its_look_has_found(
+    connection: Connection, others: Session, queue: Queue, blocker: psycopg.Connection[Any]
+) -> None:
+    others.create_consumer(queue).close()
+    consumer = connection.create_session().create_consumer(queue)
+    buffer = consumer._state.buffer
+    before = buffer.queue_id
+    receiving = Background(lambda: consumer.receive(30))
+    wait_for(lambda: buffer.poll.is_longest)
+    blocker.execute("select jmsql.delete_destination(%s, true)", [queue.name])
+    blocker.execute("select jmsql.create_queue(%s)", [queue.name])
+    blocker.commit()
+    wait_for(lambda: buffer.queue_id != before)
+    receiving.wait_until_it_waits()
+    send_texts(others, queue, "a")
+    message = receiving.result()
+    assert message is not None
+    assert message.get_body(str) == "a"

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["Watch"]
 
 
+def _channels(buffers: Sequence[PrefetchBuffer]) -> tuple[int, ...]:
+    """Return where there is news of what comes to some prefetch buffers."""
+    if len(buffers) == 1:
+        return buffers[0].channels
+    return tuple({channel for buffer in buffers for channel in buffer.channels})
+
+
 class Watch:
     """The waits of a session between its looks for messages.
 
@@ -54,10 +61,7 @@ class Watch:
             buffers: Whose queues are looked at; none: there is no look, since nothing is delivered now.
         """
         self._buffers = buffers
-        if len(buffers) == 1:
-            self._channels = buffers[0].channels
-        else:
-            self._channels = tuple({channel for buffer in buffers for channel in buffer.channels})
+        self._channels = _channels(buffers)
         self._count = self._wake_ups.count(self._channels)
         self._news = news
 
@@ -80,13 +84,15 @@ class Watch:
             most: At most how many seconds; None: for ever.
         """
         self._pass_on()
+        if _channels(self._buffers) != self._channels:
+            return  # the look has found another queue of the name, whose news so far nobody has heard
         notifications = self._state.notifications
         deadline = None if most is None else time.monotonic() + most
         competition = self._competition()
         if self._control.is_attentive:
             self._poll.stretch(self._wake_ups.waited_for)
         while True:
-            is_replaced = self._poll.is_longest and bool(self._buffers) and self._control.is_attentive
+            is_replaced = self._poll.is_longest and self._control.is_attentive and self._is_seen_by_others
             # Those that share connections go on, rarely: the pool closes what it has too many when one comes back.
             looks = not is_replaced or self._state.database.shares_connections
             pause: float | None = None
@@ -107,6 +113,11 @@ class Watch:
     def close(self) -> None:
         """Wait no more."""
         self._pass_on()
+
+    @property
+    def _is_seen_by_others(self) -> bool:
+        """Whether the control connection finds what this session would find: it knows queues by their numbers."""
+        return bool(self._buffers) and not any(buffer.is_removed for buffer in self._buffers)
 
     def _competition(self) -> Competition | None:
         """Return what it competes for, if any other one that does can look in its place.
