@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future as ThreadFuture
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet
 
 from jmsql.exceptions import JMSException
@@ -112,8 +112,24 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-# Tasks that were cancelled while they did what is done as a whole, and with what message, by which anyio knows its own.
-_postponed: WeakKeyDictionary[asyncio.Task[Any], tuple[Any, ...]] = WeakKeyDictionary()
+class _Cancellation(NamedTuple):
+    """A cancellation that has not taken effect yet.
+
+    Args:
+        requests: How many of the task's cancellations nobody had taken back then. One may be stale: of a program that
+            has caught it and gone on.
+        arguments: Its message, by which anyio knows its own.
+    """
+
+    requests: int
+    arguments: tuple[Any, ...]
+
+    def is_wanted(self, task: asyncio.Task[Any]) -> bool:
+        return task.cancelling() >= self.requests
+
+
+# Tasks that were cancelled while they did what is done as a whole.
+_postponed: WeakKeyDictionary[asyncio.Task[Any], _Cancellation] = WeakKeyDictionary()
 # Tasks that do it, which nobody else cancels.
 _finishing: WeakSet[asyncio.Task[Any]] = WeakSet()
 # Those of them whose callers were cancelled, and those that wait for something else than the server.
@@ -132,7 +148,7 @@ class uninterrupted:  # noqa: N801 - used as a statement
     __slots__ = ("_token", "cancelled", "task")
 
     task: asyncio.Task[Any]
-    cancelled: tuple[Any, ...] | None
+    cancelled: _Cancellation | None
 
     def __enter__(self) -> None:
         task = _this_task()
@@ -213,7 +229,7 @@ async def _finished(work: Coroutine[Any, Any, T], on_cancelled: Callable[[], Non
             work.close()
             raise
     running = _begin(work)
-    cancelled: tuple[Any, ...] | None = None
+    cancelled: _Cancellation | None = None
     while not running.done():
         waiter = asyncio.get_running_loop().create_future()
         wake = functools.partial(_wake, waiter)
@@ -222,7 +238,7 @@ async def _finished(work: Coroutine[Any, Any, T], on_cancelled: Callable[[], Non
             await waiter
         except asyncio.CancelledError as error:
             running.remove_done_callback(wake)
-            cancelled = error.args
+            cancelled = _earlier(cancelled, _Cancellation(task.cancelling(), error.args))
             _unwanted.add(running)
             if running in _abandonable:
                 running.cancel()
@@ -230,7 +246,7 @@ async def _finished(work: Coroutine[Any, Any, T], on_cancelled: Callable[[], Non
                 on_cancelled()
     if cancelled is not None:
         if running.cancelled():
-            raise asyncio.CancelledError(*cancelled)
+            raise asyncio.CancelledError(*cancelled.arguments)
         _note_cancellation(task, cancelled)
     return running.result()
 
@@ -345,27 +361,31 @@ def _wake(waiter: asyncio.Future[None], _: object) -> None:
 def _heed_cancellation(task: asyncio.Task[Any]) -> None:
     """Raise CancelledError if the task was cancelled before, while it could not be."""
     if task in _postponed:
-        arguments = _postponed.pop(task)
-        if task.cancelling():
-            raise asyncio.CancelledError(*arguments)
+        cancellation = _postponed.pop(task)
+        if cancellation.is_wanted(task):
+            raise asyncio.CancelledError(*cancellation.arguments)
 
 
-def _note_cancellation(task: asyncio.Task[Any], arguments: tuple[Any, ...]) -> None:
+def _earlier(noted: _Cancellation | None, cancellation: _Cancellation) -> _Cancellation:
+    return cancellation if noted is None or cancellation.requests < noted.requests else noted
+
+
+def _note_cancellation(task: asyncio.Task[Any], cancellation: _Cancellation) -> None:
     """Have the task cancelled at the end of the block, where it waits next."""
     block = _block.get()
     if block is not None and block.task is task:
-        block.cancelled = arguments
+        block.cancelled = _earlier(block.cancelled, cancellation)
     else:
-        _postponed[task] = arguments
+        _postponed[task] = _earlier(_postponed.get(task), cancellation)
         asyncio.get_running_loop().call_soon(_cancel_again, task)
 
 
 def _cancel_again(task: asyncio.Task[Any]) -> None:
     if task in _postponed and not task.done():
-        arguments = _postponed.pop(task)
-        if task.cancelling():
+        cancellation = _postponed.pop(task)
+        if cancellation.is_wanted(task):
             task.uncancel()
-            task.cancel(*arguments)
+            task.cancel(*cancellation.arguments)
 
 
 # Threads

@@ -13,6 +13,7 @@ import pytest
 
 import jmsql.asyncio as jms
 from jmsql import AcknowledgeMode, Queue, Topic
+from jmsql.concurrency import tasks
 from jmsql.testing import wait_for
 from tests.integration.asyncio.cancelling import cancelled_at
 from tests.integration.asyncio.texts import text_of
@@ -290,3 +291,23 @@ async def test_a_timeout_that_came_too_late_leaves_no_cancellation_behind(aio_co
             for _ in range(3):
                 await asyncio.sleep(0)
         assert len(await drain(aio_connection, queue)) == (0 if received else 1)
+
+
+async def test_a_time_out_that_is_over_does_not_cancel_a_task_that_was_cancelled_before_and_went_on() -> None:
+    async def work() -> str:
+        await asyncio.sleep(0.03)
+        return "done"
+
+    async def go_on() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        assert task.cancelling() == 1, "nobody has taken it back"
+        async with asyncio.timeout(0.01):
+            result = await tasks.finished(work())
+        await asyncio.sleep(0.01)
+        return result
+
+    assert await asyncio.create_task(go_on()) == "done"
