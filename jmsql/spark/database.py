@@ -5,14 +5,15 @@ from __future__ import annotations
 from jmsql.exceptions import JMSException, JMSSecurityException
 from jmsql.store._sync.runner import Runner
 from jmsql.store.schema_version import check_version
-from jmsql.store.statement import SqlFile, first_value, rows
+from jmsql.store.statement import Query, SqlFile, first_value, nothing, rows
 
-__all__ = ["check_database", "check_rights"]
+__all__ = ["allow_idleness", "check_database", "check_rights"]
 
 _UNDEFINED_TABLE = "42P01"
 
 _sql = SqlFile("database", "jmsql.spark")
 _version = _sql.statement("version", "looking at the schema", first_value)
+_unlimited_idleness = _sql.statement("unlimited_idleness", "keeping a transaction open", nothing)
 _rights = _sql.statement("rights", "looking at the rights of the role", rows)
 
 
@@ -57,3 +58,8 @@ def check_rights(runner: Runner) -> None:
             "so has the role jmsql_admin of `jmsql roles create`.",
             "42501",
         )
+
+
+def allow_idleness() -> Query[None]:
+    """Let the transaction wait for as long as it likes, and last as long."""
+    return _unlimited_idleness.bind()

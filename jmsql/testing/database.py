@@ -19,6 +19,12 @@ from jmsql.testing.waiting import wait_for
 
 __all__ = ["OpenConnection", "SessionDatabase", "session_database"]
 
+_ANSWERING = "jmsql-spark-answering-tasks"
+"""The name of a connection that lives as long as a driver of Spark, which may be that of other tests, too."""
+
+_KEEPING = "jmsql-spark-keeping-a-snapshot"
+"""The name of those that such a driver's reads leave for a while, for what may be done with their DataFrames."""
+
 _GRACE = 2.0  # seconds for PostgreSQL to notice that a client is gone
 _LOCK_TIMEOUT = "10s"
 
@@ -88,12 +94,21 @@ class SessionDatabase:
         """The connections of others to the database, by process."""
         rows = self.execute(
             "select pid, application_name, state, query from pg_stat_activity where datname = current_database() "
-            "and backend_type = 'client backend' and pid <> pg_backend_pid()"
+            "and backend_type = 'client backend' and pid <> pg_backend_pid() and application_name <> %s",
+            (_ANSWERING,),
         )
         return {row[0]: OpenConnection(*row) for row in rows}
 
     def end_connections_except(self, expected: dict[int, OpenConnection]) -> list[OpenConnection]:
-        """Wait a moment until only the `expected` connections are open; end and return the others."""
+        """Wait a moment until only the `expected` connections are open; end and return the others.
+
+        What Spark keeps of the test's reads is ended, too, and not returned.
+        """
+        self.execute(
+            "select pg_terminate_backend(pid, 10000) from pg_stat_activity "
+            "where datname = current_database() and application_name = %s and pid <> all(%s)",
+            (_KEEPING, list(expected)),
+        )
         try:
             wait_for(lambda: self.connections().keys() <= expected.keys(), timeout=_GRACE)
         except AssertionError:

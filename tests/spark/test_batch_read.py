@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import time
+from collections.abc import Iterator
 from decimal import Decimal
 
+import psycopg
+import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Row, SparkSession
 
@@ -121,8 +126,30 @@ def test_all_partitions_read_the_moment_of_planning(
     assert sorted(int(row.text_body) for row in read.collect()) == list(range(300))
 
     assert server.terminate("jmsql-spark-keeping-a-snapshot") == 1
-    with pytest.raises(PySparkException, match="snapshotTimeout"):
-        read.collect()
+    assert [row.text_body for row in read.collect()] == ["too late"]
+
+
+def test_repeated_task_sees_the_moment_of_its_first_attempt(
+    spark: SparkSession, context: jmsql.JMSContext, server: Server
+) -> None:
+    for number in range(3):
+        context.create_producer().send(context.create_queue("orders"), str(number))
+    context.commit()
+    read = spark.read.format("jmsql").options(queue="orders", columns="text_body").load()
+
+    def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = list(batches)
+        task = TaskContext.get()
+        if task is not None and task.attemptNumber() == 0:
+            with psycopg.connect(os.environ["JMSQL_URL"]) as connection:
+                connection.execute("delete from jmsql_internal.message")
+            raise RuntimeError("the first attempt")
+        yield from found
+
+    assert {row.text_body for row in read.mapInArrow(fail_once, read.schema).collect()} == {"0", "1", "2"}
+    assert server.rows("select from jmsql_internal.message") == []
+    assert server.terminate("jmsql-spark-keeping-a-snapshot") == 1
+    assert read.collect() == []
 
 
 def test_subscription_is_read(spark: SparkSession, context: jmsql.JMSContext) -> None:

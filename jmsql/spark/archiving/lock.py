@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jmsql.spark.database import allow_idleness
 from jmsql.store._sync.runner import Runner
 from jmsql.store.statement import SqlFile, nothing, value
 
@@ -10,7 +11,6 @@ __all__ = ["ArchiveLock"]
 _sql = SqlFile("archive", "jmsql.spark")
 _DOING = "making sure that nobody else writes to the archive"
 _begin = _sql.statement("begin", _DOING, nothing)
-_unlimited_idleness = _sql.statement("unlimited_idleness", _DOING, nothing)
 _lock = _sql.statement("lock", _DOING, value(bool))
 _check = _sql.statement("check", _DOING, nothing)
 
@@ -32,7 +32,7 @@ class ArchiveLock:
     def acquire(self) -> bool:
         """Take the lock until the transaction ends, and tell whether it was free."""
         self._runner.run(_begin.bind())
-        self._runner.run(_unlimited_idleness.bind())
+        self._runner.run(allow_idleness())
         return self._runner.run(_lock.bind(name=self._name))
 
     def check(self) -> None:

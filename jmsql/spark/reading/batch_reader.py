@@ -8,17 +8,15 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
-from adbc_driver_manager import Error
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from jmsql.exceptions import JMSException
 from jmsql.spark.arrow import Shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.options import Options
 from jmsql.spark.reading.browse import divide_queue, find_queue, read_queue, source_of
 from jmsql.spark.reading.columns import ColumnComparison
-from jmsql.spark.reading.snapshot import BEGIN_SNAPSHOT, keep_snapshot, reader_name
+from jmsql.spark.reading.snapshot import keep_snapshot, see_snapshot
 from jmsql.spark.schema import arrow_schema
 from jmsql.store._sync.runner import PsycopgRunner
 
@@ -31,15 +29,15 @@ class BrowsePartition(InputPartition):
 
     Args:
         statement: The statement that reads it, complete with its values.
-        snapshot: The snapshot to read it in; None: one of its own.
+        read: The number by which the tasks of the read see the same moment; None: each sees one of its own.
     """
 
     statement: str
-    snapshot: str | None
+    read: int | None
 
 
 class BatchReader(DataSourceReader):
-    """Browses a queue or a subscription; all its tasks see the same moment.
+    """Browses a queue or a subscription; all tasks of a query see the same moment.
 
     Args:
         options: The options of the read.
@@ -61,11 +59,11 @@ class BatchReader(DataSourceReader):
         options = self._options
         with options.database.connect("planning a read") as connection:
             texts = self._plan(connection)
-        snapshot = None
-        # One task alone sees one moment by itself, until Spark repeats it after others have used its rows.
-        if options.snapshot_timeout and (len(texts) > 1 or "snapshotTimeout" in options.given):
-            snapshot = keep_snapshot(options.database, options.snapshot_timeout, self._history_of)
-        return [BrowsePartition(text, snapshot) for text in texts]
+        read = None
+        if options.snapshot_timeout:
+            shared = len(texts) > 1 or "snapshotTimeout" in options.given
+            read = keep_snapshot(options.database, options.snapshot_timeout, self._history_of, shared=shared)
+        return [BrowsePartition(text, read) for text in texts]
 
     def _plan(self, connection: psycopg.Connection[Any]) -> list[str]:
         """Return the statement of each task: each reads a range of keys of the queue."""
@@ -82,18 +80,9 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a part."""
         assert isinstance(partition, BrowsePartition)
-        name = reader_name(partition.snapshot)
-        with self._options.database.connect_arrow(name) as connection, connection.cursor() as cursor:
-            if partition.snapshot is not None:
-                cursor.execute(BEGIN_SNAPSHOT)
-                try:
-                    cursor.execute(f"set transaction snapshot '{partition.snapshot}'")
-                except Error as error:
-                    raise JMSException(
-                        "The moment of this read is gone, which all its tasks were to see: it was kept for "
-                        f"{self._options.snapshot_timeout:g} s after the last one. Call load() again to read a new "
-                        "moment, and cache() before the first use of a DataFrame that is used again later; or raise "
-                        "option 'snapshotTimeout', or set it to 0, so that each task sees a moment of its own."
-                    ) from error
-            cursor.execute(partition.statement)
-            yield from Shaper(arrow_schema(self._schema)).shape(cursor.fetch_record_batch())
+        with self._options.database.connect_arrow("reading") as connection:
+            if partition.read is not None:
+                see_snapshot(connection, partition.read, self._options.snapshot_timeout)
+            with connection.cursor() as cursor:
+                cursor.execute(partition.statement)
+                yield from Shaper(arrow_schema(self._schema)).shape(cursor.fetch_record_batch())

@@ -1,81 +1,169 @@
-"""A snapshot that outlives the planning of a read, so that all tasks of the read see the same moment.
+"""The moment that all tasks of a query read.
 
-Spark plans a read in a process that ends as soon as it has planned, and nothing tells when the read is over. A process
-of its own therefore holds the snapshot: while the driver lives, and for some seconds after the last task that used it.
+A process beside the driver keeps it, `jmsql.spark.reading.snapshot_keeper`: Spark plans a read in a process that ends
+as soon as it has planned. Planning reaches the keeper over a socket of this machine; the tasks, which may be anywhere,
+over locks of the database.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
 import os
+import socket
+import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from adbc_driver_manager import Error
+from pyspark import TaskContext
+
+from jmsql.exceptions import JMSException
 from jmsql.spark.connection import DatabaseReference
-from jmsql.spark.keeper import is_running, start_keeper
-from jmsql.spark.reading.history import hold_history
-from jmsql.store._sync.runner import PsycopgRunner
-from jmsql.store.statement import SqlFile, first_value, nothing, value
+from jmsql.store.database_url import without_secrets
+from jmsql.store.keepalives import reader_settings
+from jmsql.store.statement import SqlFile, nothing, optional_value, value
+from jmsql.timings import Timings
 
-__all__ = ["BEGIN_SNAPSHOT", "keep_snapshot", "reader_name"]
+if TYPE_CHECKING:
+    from adbc_driver_manager.dbapi import Connection as ArrowConnection
+    from adbc_driver_manager.dbapi import Cursor as ArrowCursor
 
-_sql = SqlFile("browse", "jmsql.spark")
-_begin = _sql.statement("begin_snapshot", "taking a snapshot", nothing)
-BEGIN_SNAPSHOT = _begin.text
-"""The statement that begins a transaction which exports a snapshot, or uses one."""
-_export = _sql.statement("export_snapshot", "taking a snapshot", first_value)
-_clear_statistics = _sql.statement("clear_statistics", "looking for readers", nothing)
-_is_used = _sql.statement("is_used", "looking for readers", value(bool))
+__all__ = ["keep_snapshot", "see_snapshot"]
 
-_INTERVAL = 0.25
+_DOING = "finding the moment of the read"
+_ANSWER_TIMEOUT = 60.0
+"""Seconds to wait for an answer of the keeper."""
+
+_INTERVAL = 0.01
+_MOST_QUERIES = 2**30
+"""The numbers from here on are of stages, of queries that have no number."""
+
+_sql = SqlFile("snapshot", "jmsql.spark")
+_begin = _sql.statement("begin", _DOING, nothing)
+_ask = _sql.statement("ask", _DOING, value(bool))
+_answered = _sql.statement("answered", _DOING, optional_value(str))
 
 
-def reader_name(snapshot: str | None) -> str:
-    """Return the name, for its connection, of a task that uses a snapshot."""
-    return "reading" if snapshot is None else f"reading-{snapshot}"
-
-
-def keep_snapshot(database: DatabaseReference, timeout: float, history_of: str | None = None) -> str:
-    """Take a snapshot that stays until no task has used it for `timeout` seconds, or this process's parent ends.
+def keep_snapshot(
+    database: DatabaseReference, timeout: float, history_of: str | None = None, *, shared: bool = True
+) -> int:
+    """Have snapshots taken for a read, each kept until no task has used it for a while, or this process's parent ends.
 
     Args:
         database: Where to take it.
         timeout: For how long it stays when it is not used, in seconds.
         history_of: The PostgreSQL schema of whose history no day may be dropped meanwhile, if any.
+        shared: Whether to take one now, which all queries see while it is kept. If not, each query sees one of its own.
+
+    Returns:
+        The number of the read, by which its tasks see the snapshot of their query.
 
     Raises:
         JMSException: It could not be taken.
     """
-    arguments = (value or "" for value in (database.connection, database.url, history_of))
-    return start_keeper(
-        "jmsql.spark.reading.snapshot",
-        *(str(os.getppid()), str(timeout), *arguments),
-        doing="No snapshot could be taken for the tasks of the read",
+    driver = os.getppid()
+    address = without_secrets(database.resolve())
+    directory = Path(tempfile.gettempdir(), f"jmsql-spark-{os.getuid()}")
+    directory.mkdir(mode=0o700, exist_ok=True)
+    if directory.is_symlink() or directory.stat().st_uid != os.getuid() or directory.stat().st_mode & 0o077:
+        raise JMSException(f"The directory {directory} is not this account's own; remove it, or set TMPDIR.")
+    name = hashlib.sha256(f"{driver} {database} {address}".encode()).hexdigest()[:16]
+    request = json.dumps({"timeout": timeout, "history_of": history_of, "shared": shared})
+    with (directory / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path = directory / name
+        try:
+            answer = _request(path, request)
+        except (FileNotFoundError, ConnectionRefusedError):
+            _start_keeper(str(driver), str(path), database.connection or "", database.url or "")
+            answer = _request(path, request)
+    if not answer.startswith("ok "):
+        raise _not_taken(answer)
+    return int(answer.removeprefix("ok "))
+
+
+def _request(path: Path, request: str) -> str:
+    with socket.socket(socket.AF_UNIX) as keeper:
+        keeper.settimeout(_ANSWER_TIMEOUT)
+        keeper.connect(str(path))
+        with keeper.makefile("rw") as stream:
+            print(request, file=stream, flush=True)
+            return stream.readline()
+
+
+def _start_keeper(*arguments: str) -> None:
+    started = subprocess.run(
+        [sys.executable, "-m", "jmsql.spark.reading.snapshot_keeper", *arguments],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
+    if started.returncode:
+        raise _not_taken(started.stderr)
 
 
-def _keep(database: DatabaseReference, history_of: str | None, driver_process: int, timeout: float) -> None:
-    with database.connect("keeping a snapshot") as connection:
-        keeper = PsycopgRunner(connection, history_of or "jmsql")
-        keeper.run(_begin.bind())
-        if history_of is not None:
-            keeper.run(hold_history())
-        snapshot = keeper.run(_export.bind())
-        print("ok", snapshot, flush=True)  # noqa: T201 - the answer to the process that has started this one
-        readers = _is_used.bind(name=f"%{reader_name(snapshot)}")
-        last_use = time.monotonic()
-        while is_running(driver_process):
+def _not_taken(reason: str) -> JMSException:
+    return JMSException(f"No snapshot could be taken for the tasks of the read: {reason.strip()}")
+
+
+def see_snapshot(connection: ArrowConnection, read: int, timeout: float) -> None:
+    """Let a new transaction of a task see the moment that its query sees: the same in each task, however often it runs.
+
+    Args:
+        connection: The connection, with nothing done in its transaction, which is replaced by another.
+        read: The number of the read.
+        timeout: For how long the moment is kept when it is not used, in seconds; for an error.
+
+    Raises:
+        JMSException: The moment is gone, or nobody tells which it is.
+    """
+    keys = {"read": read, "query": _query()}
+    ask = _ask.text % keys
+    deadline = time.monotonic() + _ANSWER_TIMEOUT
+    with connection.cursor() as cursor:
+        cursor.execute(ask)
+        cursor.fetchall()
+        while not (answer := _virtual_transaction(cursor, _answered.text % keys)):
+            if time.monotonic() >= deadline:
+                raise JMSException(
+                    "Nobody tells the tasks of this read which moment to see: the process that keeps it beside the "
+                    "driver has ended, or is connected to another server. Call load() again."
+                )
             time.sleep(_INTERVAL)
-            keeper.run(_clear_statistics.bind())
-            if keeper.run(readers):
-                last_use = time.monotonic()
-            elif time.monotonic() >= last_use + timeout:
-                break
+        connection.commit()
+        for statement in (*reader_settings(Timings()), _begin.text):
+            cursor.execute(statement)
+        process, transaction = map(int, answer.split("/"))
+        try:
+            cursor.execute(f"set transaction snapshot '{process:08X}-{transaction:08X}-1'")
+        except Error as error:
+            raise JMSException(
+                "The moment of this read is gone, which all tasks of its query were to see: it was kept for "
+                f"{timeout:g} s after the last one. Run the query again to read a new moment; or raise option "
+                "'snapshotTimeout', or set it to 0, so that each task sees a moment of its own."
+            ) from error
+        cursor.execute(ask)
+        cursor.fetchall()
 
 
-if __name__ == "__main__":
-    _keep(
-        DatabaseReference(sys.argv[3] or None, sys.argv[4] or None),
-        sys.argv[5] or None,
-        int(sys.argv[1]),
-        float(sys.argv[2]),
-    )
+def _virtual_transaction(cursor: ArrowCursor, statement: str) -> str | None:
+    cursor.execute(statement)
+    found = cursor.fetchone()
+    return None if found is None else str(found[0])
+
+
+def _query() -> int:
+    """Return the number of the query that this task belongs to. Its stages are repeated under it, too."""
+    context = TaskContext.get()
+    if context is None:
+        return 0
+    execution = context.getLocalProperty("spark.sql.execution.id")
+    # What is done with an RDD of a DataFrame is no query; its stages are repeated under their own numbers.
+    return int(execution) % _MOST_QUERIES if execution else _MOST_QUERIES + context.stageId() % _MOST_QUERIES

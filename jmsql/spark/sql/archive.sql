@@ -4,10 +4,6 @@
 -- A transaction that keeps no snapshot between its statements.
 set transaction isolation level read committed;
 
--- name: unlimited_idleness
-select set_config(name, '0', true) from pg_settings
-where name in ('idle_in_transaction_session_timeout', 'transaction_timeout');
-
 -- name: lock
 select pg_try_advisory_xact_lock(hashtextextended(%(name)s, 0));
 

@@ -58,15 +58,3 @@ from (
       and (m.jms_delivery_time, m.sequence) <= (%(delayed_until)s::bigint, %(delayed_until_sequence)s::bigint)
       and {is_alive} {chosen}) m
 where true {filter};
-
--- name: begin_snapshot
-set transaction isolation level repeatable read, read only;
-
--- name: export_snapshot
-select pg_export_snapshot();
-
--- name: clear_statistics
-select from pg_stat_clear_snapshot();
-
--- name: is_used
-select exists (select from pg_stat_activity where application_name like %(name)s);

@@ -106,5 +106,5 @@ def test_one_task_sees_the_moment_of_planning_if_that_is_to_be_held(full: int, s
     for _ in range(2):
         assert sum(batch.num_rows for batch in reader.read(partition)) == COUNT
     server.terminate("jmsql-spark-keeping-a-snapshot")
-    with pytest.raises(jmsql.JMSException, match=r"The moment of this read is gone.*Call load\(\) again.*cache\(\)"):
+    with pytest.raises(jmsql.JMSException, match=r"The moment of this read is gone.*Run the query again"):
         list(reader.read(partition))
