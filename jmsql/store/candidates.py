@@ -31,6 +31,12 @@ LAST_SEQUENCE = 2**63 - 1
 
 NO_CLAIMS = "'{}'::bigint[]"
 
+# Asked once for each priority. Most consumers find no state at all from their bounds on, and need not look for each.
+_HAS_DELIVERIES = f"""and (select exists (
+                        select from jmsql_internal.delivery a
+                        where a.queue_id = %(queue_id)s and a.inverse_priority = b.inverse_priority
+                          and a.sequence between b.lowest and {LAST_SEQUENCE}))"""
+
 _MOST_RUNNING = 1000
 """Of how many of the newest transactions the scans know. There are more if one has as many savepoints, for example."""
 
@@ -119,7 +125,7 @@ def candidates(selector: Selector | None, condition: str = "", columns: str = "m
             cross join lateral (
                 select m.ctid as address, {columns}
                 from jmsql_internal.message m
-                left join {by_key("jmsql_internal", "delivery", "d", "m")} on true
+                left join {by_key("jmsql_internal", "delivery", "d", "m", _HAS_DELIVERIES)} on true
                 where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
                   and m.sequence between b.lowest and {LAST_SEQUENCE}
                   and {_is_unlocked("m")} and {is_wanted}

@@ -42,3 +42,32 @@ begin
     return null;
 end
 $$;
+
+-- Most messages that are received have no state. One look at the range that they are in says so, at a fraction of the time that
+-- a look for each takes.
+create or replace function jmsql_internal.delivery_state(queue integer, inverse_priorities smallint[], sequences bigint[])
+    returns setof jmsql_internal.delivery
+    language plpgsql volatile strict rows 1
+as $$
+begin
+    return query
+        select d.*
+        from unnest(inverse_priorities, sequences) as k (inverse_priority, sequence)
+        cross join lateral (
+            select s.* from jmsql_internal.delivery s
+            where s.queue_id = queue and s.inverse_priority = k.inverse_priority and s.sequence = k.sequence
+            offset 0) d
+        where (select exists (
+            select
+            from (
+                select min(a.inverse_priority) as first_priority, max(a.inverse_priority) as last_priority,
+                       min(a.sequence) as first_sequence, max(a.sequence) as last_sequence
+                from unnest(inverse_priorities, sequences) as a (inverse_priority, sequence)) as range
+            cross join lateral (
+                select from jmsql_internal.delivery s
+                where s.queue_id = queue
+                  and s.inverse_priority between range.first_priority and range.last_priority
+                  and s.sequence between range.first_sequence and range.last_sequence
+                offset 0) d));
+end
+$$;
