@@ -102,7 +102,9 @@ def _is_unlocked(alias: str) -> str:
                     ))::xid[]))"""
 
 
-def candidates(selector: Selector | None, condition: str = "", columns: str = "m.*") -> SelectorSQL:
+def candidates(
+    selector: Selector | None, condition: str = "", columns: str = "m.*", *, is_single: bool = False
+) -> SelectorSQL:
     """Compose the relation `found`, in the order of delivery from the consumer's bounds on.
 
     Its plan stops at the limit, and so locks no more rows than it returns. The join sees the delivery state of the
@@ -115,8 +117,10 @@ def candidates(selector: Selector | None, condition: str = "", columns: str = "m
         selector: Which messages are wanted; None: all.
         condition: What else is asked of a message `m`.
         columns: What is found of it, beside its address.
+        is_single: Whether mostly one message is asked for, whose state is then looked for at once.
     """
     is_wanted, parameters = wanted(selector, condition)
+    delivery = by_key("jmsql_internal", "delivery", "d", "m", "" if is_single else _HAS_DELIVERIES)
     return SelectorSQL(
         f"""
         found as materialized (
@@ -125,7 +129,7 @@ def candidates(selector: Selector | None, condition: str = "", columns: str = "m
             cross join lateral (
                 select m.ctid as address, {columns}
                 from jmsql_internal.message m
-                left join {by_key("jmsql_internal", "delivery", "d", "m", _HAS_DELIVERIES)} on true
+                left join {delivery} on true
                 where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
                   and m.sequence between b.lowest and {LAST_SEQUENCE}
                   and {_is_unlocked("m")} and {is_wanted}

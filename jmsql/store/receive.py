@@ -176,6 +176,7 @@ def _found(
     own_claims: str = NO_CLAIMS,
     condition: str = "",
     is_read_again: bool = False,
+    is_single: bool = False,
 ) -> SelectorSQL:
     """Compose the relation `found`.
 
@@ -185,10 +186,11 @@ def _found(
         own_claims: The consumer's claims, as an expression.
         condition: What else is asked of a message `m`.
         is_read_again: Whether the statement goes to the message again, and needs to find no more than its key.
+        is_single: Whether mostly one message is asked for.
     """
     if grouped:
         return grouped_candidates(selector, own_claims=own_claims, condition=condition)
-    return candidates(selector, condition, _KEY if is_read_again else "m.*")
+    return candidates(selector, condition, _KEY if is_read_again else "m.*", is_single=is_single)
 
 
 def _free(own_claims: str | None) -> str:
@@ -256,7 +258,9 @@ def dequeue_statement(
         restricted: Whether the role may not delete, since it could then lock the tables. It asks for a removal instead,
             which keeps history where there is one.
     """
-    found, parameters = _found(selector, grouped=grouped, condition=_NOT_OWN, is_read_again=not restricted)
+    found, parameters = _found(
+        selector, grouped=grouped, condition=_NOT_OWN, is_read_again=not restricted, is_single=True
+    )
     key = "f.queue_id, f.inverse_priority, f.sequence"
     deliveries = f"jmsql_internal.deliveries_if_free({key})"
     if grouped:
