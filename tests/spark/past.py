@@ -97,7 +97,10 @@ def _let_some_die(factory: jmsql.ConnectionFactory, database: psycopg.Connection
 
 def _spread(database: psycopg.Connection[Any]) -> None:
     """Let what was acknowledged be so within three hours on two days, after some time in the queue."""
-    days: LiteralString = "select jmsql_internal.make_history_partition(current_date - n) from generate_series(0, 2) n"
+    days: LiteralString = (
+        "select jmsql_internal.make_history_partition((now() at time zone 'UTC')::date - n)"
+        " from generate_series(-1, 1) n"  # tomorrow may have begun when the next statement runs
+    )
     database.execute(days)
     database.execute(
         """

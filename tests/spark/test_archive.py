@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -248,15 +248,18 @@ def test_tasks_of_spark_write_the_files_of_a_large_batch(
 
 
 def test_files_are_listed_where_they_are_and_what_is_no_archive_is_refused(
-    keep: Callable[..., None], tmp_path: Path
+    keep: Callable[..., None],
+    set_clock: SetClock,  # noqa: F811
+    tmp_path: Path,
 ) -> None:
     target = tmp_path / "lake"
+    set_clock(NOON)
     with pytest.raises(jmsql.IllegalStateException, match="no archive that this version"):
         archived_files(str(target))
     keep("a")
     archive(str(target))
     [file] = archived_files(str(target))
-    assert (file.destination, file.day, file.name) == ("queue://orders", date.today(), file.place)  # noqa: DTZ011
+    assert (file.destination, file.day, file.name) == ("queue://orders", FIRST, file.place)
     manifest = target / "_archive.json"
     document = json.loads(manifest.read_text())
     document["change"] = {
@@ -277,8 +280,13 @@ def test_files_are_listed_where_they_are_and_what_is_no_archive_is_refused(
 
 
 def test_queries_of_the_documentation_run(
-    spark: SparkSession, jmsql_factory: jmsql.ConnectionFactory, keep: Callable[..., None], tmp_path: Path
+    spark: SparkSession,
+    jmsql_factory: jmsql.ConnectionFactory,
+    keep: Callable[..., None],
+    set_clock: SetClock,  # noqa: F811
+    tmp_path: Path,
 ) -> None:
+    set_clock(NOON)
     send(jmsql_factory, "waits", destination=jmsql.Queue("other"))
     keep("a", "b")
     archive(str(tmp_path), live=True)
@@ -287,7 +295,7 @@ def test_queries_of_the_documentation_run(
             duck.execute(query.text.replace("/srv/archive", str(tmp_path))).fetchall()
             for query in blocks("docs/archive.md", "sql")
         ]
-    assert shown[0] == [("queue://orders", date.today(), 2, 2)]  # noqa: DTZ011
+    assert shown[0] == [("queue://orders", FIRST, 2, 2)]
     assert len(shown) == 3
     reading, listing, archiving = (
         run(program, {"/srv/archive": str(tmp_path)}) for program in programs("docs/archive.md")

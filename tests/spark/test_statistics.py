@@ -231,7 +231,9 @@ def test_command_writes_the_report_and_shows_the_tables(
 def test_hours_are_those_of_the_time_zone_and_a_range_and_destinations_choose(
     command: Callable[..., Result], database: psycopg.Connection[Any], archive: Path
 ) -> None:
-    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    last = "select max(acknowledged_at) from jmsql.history where outcome = 'acknowledged' and destination <> 'DLQ'"
+    [(moment,)] = database.execute(last).fetchall()  # some minutes after the midnight around which they are
+    midnight = moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     since, until = midnight - timedelta(minutes=30), midnight + timedelta(minutes=45)
     chosen = ("--destination", "orders", "--destination", f"queue://{MARKUP}")
     range_ = ("--since", since.isoformat(), "--until", until.isoformat())
