@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["keep_snapshot", "see_snapshot"]
 
+_KEEPER = "jmsql.spark.reading.snapshot_keeper"
 _DOING = "finding the moment of the read"
 _ANSWER_TIMEOUT = 60.0
 """Seconds to wait for an answer of the keeper."""
@@ -73,18 +75,23 @@ def keep_snapshot(
     if directory.is_symlink() or directory.stat().st_uid != os.getuid() or directory.stat().st_mode & 0o077:
         raise JMSException(f"The directory {directory} is not this account's own; remove it, or set TMPDIR.")
     name = hashlib.sha256(f"{driver} {database} {address}".encode()).hexdigest()[:16]
-    request = json.dumps({"timeout": timeout, "history_of": history_of, "shared": shared})
+    read = 2 * random.randrange(1, 2**30)  # noqa: S311 - it is no secret
+    request = json.dumps({"read": read, "timeout": timeout, "history_of": history_of, "shared": shared})
     with (directory / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         path = directory / name
         try:
             answer = _request(path, request)
         except (FileNotFoundError, ConnectionRefusedError):
-            _start_keeper(str(driver), str(path), database.connection or "", database.url or "")
+            arguments = (str(driver), str(path), database.connection or "", database.url or "")
+            if not shared:  # its tasks wait for the keeper, which starts while Spark starts them
+                _start_keeper_beside(lock.fileno(), *arguments, request)
+                return read
+            _start_keeper(*arguments)
             answer = _request(path, request)
-    if not answer.startswith("ok "):
+    if answer != "ok\n":
         raise _not_taken(answer)
-    return int(answer.removeprefix("ok "))
+    return read
 
 
 def _request(path: Path, request: str) -> str:
@@ -98,15 +105,32 @@ def _request(path: Path, request: str) -> str:
 
 def _start_keeper(*arguments: str) -> None:
     started = subprocess.run(
-        [sys.executable, "-m", "jmsql.spark.reading.snapshot_keeper", *arguments],
+        [sys.executable, "-m", _KEEPER, *arguments],
         check=False,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=_environment(),
     )
     if started.returncode:
         raise _not_taken(started.stderr)
+
+
+def _start_keeper_beside(lock: int, *arguments: str) -> None:
+    """Start it without waiting until it has loaded its modules; until it answers, it holds the lock, too."""
+    alone = f"import os, runpy; os.fork() and os._exit(0); runpy.run_module({_KEEPER!r}, run_name='__main__')"
+    subprocess.run(
+        [sys.executable, "-c", alone, *arguments, str(lock)],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=[lock],
+        env=_environment(),
+    )
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def _not_taken(reason: str) -> JMSException:

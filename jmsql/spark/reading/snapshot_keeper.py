@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import select
 import socket
 import sys
@@ -194,18 +193,17 @@ class _Keeper:
             return _INTERVAL_AFTER_FAILURE
         return _SHORT_INTERVAL if time.monotonic() < self._lively_until else _INTERVAL
 
-    def plan(self, timeout: float, history_of: str | None, *, shared: bool) -> int:
-        """Note a read, take its first moment if queries share it, and return the read's number.
+    def plan(self, read: int, timeout: float, history_of: str | None, *, shared: bool) -> None:
+        """Note a read, and take its first moment if queries share it.
 
         Raises:
             JMSException: The moment could not be taken.
         """
-        read = _Read(2 * random.randrange(1, 2**30), timeout, history_of, shared)  # noqa: S311 - it is no secret
+        planned = _Read(read, timeout, history_of, shared)
         if shared:
-            read.take(self._database)
-        self._reads[read.number] = read
+            planned.take(self._database)
+        self._reads[read] = planned
         self._lively_until = time.monotonic() + _LIVELY
-        return read.number
 
     def answer(self) -> None:
         """Tell the tasks that ask; end what nobody uses."""
@@ -237,12 +235,22 @@ class _Keeper:
         return asked, answered
 
 
-def _serve(keeper: _Keeper, driver_process: int, path: Path) -> None:
+def _serve(keeper: _Keeper, driver_process: int, path: Path, lock: int | None) -> None:
+    """Answer, while there is a driver.
+
+    Args:
+        keeper: Knows the answers.
+        driver_process: The driver.
+        path: Where planning finds the socket.
+        lock: What keeps planning from looking for it until it is there.
+    """
     path.unlink(missing_ok=True)
     try:
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(path))
             server.listen()
+            if lock is not None:
+                os.close(lock)
             _go_on_alone()
             while _is_running(driver_process):
                 if select.select([server], [], [], keeper.interval)[0]:
@@ -271,7 +279,8 @@ def _plan(keeper: _Keeper, server: socket.socket) -> None:
         request = json.loads(stream.readline() or "null")
         if request is not None:
             try:
-                answer = f"ok {keeper.plan(**request)}"
+                keeper.plan(**request)
+                answer = "ok"
             except JMSException as error:
                 answer = " ".join(str(error).split())
             print(answer, file=stream, flush=True)
@@ -287,5 +296,12 @@ def _is_running(process: int) -> bool:
     return True
 
 
+def _main(driver: str, path: str, connection: str, url: str, request: str = "", lock: str = "") -> None:
+    keeper = _Keeper(DatabaseReference(connection or None, url or None))
+    if request:
+        keeper.plan(**json.loads(request))
+    _serve(keeper, int(driver), Path(path), int(lock) if lock else None)
+
+
 if __name__ == "__main__":
-    _serve(_Keeper(DatabaseReference(sys.argv[3] or None, sys.argv[4] or None)), int(sys.argv[1]), Path(sys.argv[2]))
+    _main(*sys.argv[1:])
