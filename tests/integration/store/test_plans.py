@@ -141,7 +141,7 @@ OUTCOMES = {
 KEY = MessageKey(1, PRIORITY, 1)
 RELEASE = Release(KEY, 7)
 MESSAGE: dict[str, Any] = dict.fromkeys((name for name, _ in SEND_COLUMNS), None) | {
-    "destination": "orders",
+    "destination": "groups",
     "inverse_priority": PRIORITY,
     "jms_message_id": str(uuid.UUID(int=1)),
     "jms_delivery_mode": 2,
@@ -162,19 +162,18 @@ class Case:
 
 
 CASES = {
-    # A page of an index that is split takes a few more than the others.
-    "send one": Case(text(insertion([OUTGOING])), MESSAGE, 30, 1),
+    # An insertion may split a page of an index, and find the table to be extended.
+    "send one": Case(text(insertion([OUTGOING])), MESSAGE, 300, 1),
     "send a batch": Case(
         text(insertion([OUTGOING, OUTGOING])), {name: [value] * BATCH for name, value in MESSAGE.items()}, 1000
     ),
-    # The queue has to be there, and the insertion may find the table to be extended.
-    "send one with the commit": Case(text(last_insertion([OUTGOING])), MESSAGE | {"destination": "groups"}, 300, 1),
+    "send one with the commit": Case(text(last_insertion([OUTGOING])), MESSAGE, 300, 1),
     "send a batch with the commit": Case(
         text(last_insertion([OUTGOING, OUTGOING])),
-        {name: [value] * BATCH for name, value in (MESSAGE | {"destination": "groups"}).items()},
+        {name: [value] * BATCH for name, value in MESSAGE.items()},
         1500,
     ),
-    "find the queue of a batch": Case(text(queues_to_copy_to(["orders"])), {"names": ["orders"]}, 10, 10),
+    "find the queue of a batch": Case(text(queues_to_copy_to(["groups"])), {"names": ["groups"]}, 10, 10),
     "dequeue one": Case(text(dequeue_statement(None)), {**NEXT, "limit": 1}, 70, 10),
     # The first to call a function, which then reads the catalogs.
     "lock a batch": Case(text(lock_statement(None)), {**NEXT, "limit": BATCH}, 1000),
