@@ -54,34 +54,47 @@ class _Moment:
     """A transaction of a read that tells tasks to see its snapshot.
 
     Args:
-        database: Where.
         read: The number of the read.
-        history_of: The schema of whose history no day may be dropped meanwhile, if any.
-        exports: Whether its snapshot can be seen. If not, the tasks that try are told that it is gone.
-
-    Raises:
-        JMSException: It could not be taken.
+        connection: The transaction's connection.
+        runner: Runs statements in the transaction.
     """
 
-    def __init__(self, database: DatabaseReference, read: int, history_of: str | None, *, exports: bool = True) -> None:
+    def __init__(self, read: int, connection: psycopg.Connection[Any], runner: PsycopgRunner) -> None:
         self._read = read
-        self._connection = database.open("keeping a snapshot", autocommit=False)
-        self._runner = PsycopgRunner(self._connection, history_of or _SCHEMA)
+        self._connection = connection
+        self._runner = runner
         self.answered: set[int] = set()
         """The queries that are told now."""
         self.queries: set[int] = set()
         """The queries that see it."""
         self.last_use = time.monotonic()
+
+    @classmethod
+    def take(cls, database: DatabaseReference, read: int, history_of: str | None, *, exports: bool = True) -> _Moment:
+        """Begin the transaction.
+
+        Args:
+            database: Where.
+            read: The number of the read.
+            history_of: The schema of whose history no day may be dropped meanwhile, if any.
+            exports: Whether its snapshot can be seen. If not, the tasks that try are told that it is gone.
+
+        Raises:
+            JMSException: The snapshot could not be taken.
+        """
+        connection = database.open("keeping a snapshot", autocommit=False)
+        runner = PsycopgRunner(connection, history_of or _SCHEMA)
         try:
-            self._runner.run(_begin.bind())
+            runner.run(_begin.bind())
             if history_of is not None:
-                self._runner.run(hold_history())
-            self._runner.run(allow_idleness())
+                runner.run(hold_history())
+            runner.run(allow_idleness())
             if exports:
-                self._runner.run(_export.bind())
+                runner.run(_export.bind())
         except BaseException:
-            self._connection.close()
+            connection.close()
             raise
+        return cls(read, connection, runner)
 
     def answer(self, queries: set[int]) -> None:
         """Tell some queries, and the others no more."""
@@ -145,7 +158,7 @@ class _Read:
                 self.moments[-1].queries.add(query)
                 new.add(query)
             if asking & self.past and self.refusal is None:
-                self.refusal = _Moment(database, self.number, None, exports=False)
+                self.refusal = _Moment.take(database, self.number, None, exports=False)
         for moment in tuple(self.moments):
             try:
                 moment.answer(asking & moment.queries)
@@ -163,7 +176,7 @@ class _Read:
         Raises:
             JMSException: It could not be taken.
         """
-        self.moments.append(_Moment(database, self.number, self.history_of))
+        self.moments.append(_Moment.take(database, self.number, self.history_of))
 
     def forget(self, moment: _Moment) -> None:
         """Keep a moment no longer."""
