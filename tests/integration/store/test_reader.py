@@ -76,6 +76,7 @@ def test_first_group_of_a_queue_is_found_at_once(reader: QueueReader, client: Cl
 
 def test_who_has_just_found_something_and_heard_nothing_does_not_ask_for_groups(client: Client, queue_id: int) -> None:
     asked: list[str] = []
+    reader = QueueReader(queue_id, None, Recipient().dequeue, Timings().sweep_interval)
 
     def read(*, may_have_changed: bool) -> int:
         steps = iter(reader.read(1, may_have_changed=may_have_changed))
@@ -87,7 +88,6 @@ def test_who_has_just_found_something_and_heard_nothing_does_not_ask_for_groups(
         except StopIteration as end:
             return len(end.value)
 
-    reader = QueueReader(queue_id, None, Recipient().dequeue, Timings().sweep_interval)
     send(client, "a", "b")
     for _ in range(2):
         assert read(may_have_changed=False) == 1
