@@ -102,6 +102,7 @@ class Handlers:
         await self._connection.stop()
         for task in self.members:
             await task.stop()
+        logger.debug("%d handlers finish what they have begun.", len(self.members))
         left = await self._wait_until(deadline)
         for task in left:
             logger.warning(

@@ -102,6 +102,7 @@ class Handlers:
         self._connection.stop()
         for task in self.members:
             task.stop()
+        logger.debug("%d handlers finish what they have begun.", len(self.members))
         left = self._wait_until(deadline)
         for task in left:
             logger.warning(

@@ -104,7 +104,7 @@ def is_alive(process: int) -> bool:
 def test_a_signal_lets_what_runs_finish_and_takes_no_more(
     start_worker: StartWorker, jmsql_factory: ConnectionFactory, database: WorkerDatabase, number: signal.Signals
 ) -> None:
-    worker = start_worker(OF_ALL_KINDS)
+    worker = start_worker(OF_ALL_KINDS, "--log-level", "debug")
     worker.wait_until_ready()
     send(jmsql_factory, "orders", "order", "order that waits")
     send(jmsql_factory, "letters", "letter", "letter that waits")
@@ -116,6 +116,7 @@ def test_a_signal_lets_what_runs_finish_and_takes_no_more(
         wait_until_begun(worker, text)
     worker.send_signal(number)
     worker.wait_for_log("no more messages")
+    worker.wait_for_log("handlers finish what they have begun", times=2)  # those of threads and of the event loop
     worker.give_leave()
     assert worker.exit_code() == 0
     assert database.handled() == [("awaited", 1), ("news", 1), ("order", 1), ("rumour", 1)]
