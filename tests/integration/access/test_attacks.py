@@ -246,24 +246,24 @@ def test_nobody_reads_a_body_by_its_number(plain: Plain, owner: psycopg.Connecti
 
 class TestForgery:
     def test_of_history(self, plain: Plain, owner: psycopg.Connection[Any], session: Session) -> None:
+        # Made before there is a history, for which a client makes tables while privileges are given.
+        attackers = [plain(kind) for kind in ("sender", "receiver", "sender to all", "receiver from all")]
         owner.execute("select jmsql.alter_destination('orders', '{\"history\": true}')")
         send_texts(session, ORDERS, "a")
-        for kind in ("sender", "receiver", "sender to all", "receiver from all"):
+        for attacker in attackers:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                plain(kind).execute(
-                    "select jmsql_internal.keep_history(array['(0,1)'::tid], array[1], 'expired', null)"
-                )
+                attacker.execute("select jmsql_internal.keep_history(array['(0,1)'::tid], array[1], 'expired', null)")
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                plain(kind).execute("select jmsql_internal.make_history_partition('1999-01-01')")
+                attacker.execute("select jmsql_internal.make_history_partition('1999-01-01')")
         assert owner.execute("select from jmsql_internal.message_history").fetchall() == []
 
     def test_what_a_role_removes_is_in_the_history(
         self, plain: Plain, owner: psycopg.Connection[Any], session: Session, roles: dict[str, str]
     ) -> None:
+        receiver = plain("receiver")
         owner.execute("select jmsql.alter_destination('orders', '{\"history\": true}')")
         send_texts(session, ORDERS, "a")
         theirs = session._client.control.connection_id
-        receiver = plain("receiver")
         receiver.execute(
             "insert into jmsql_internal.removal (messages, connection_id) select array_agg(ctid), %s "
             "from jmsql_internal.message",
@@ -322,6 +322,7 @@ class TestForgery:
     def test_of_a_queue_to_dequeue_from(
         self, plain: Plain, owner: psycopg.Connection[Any], session: Session, roles: dict[str, str]
     ) -> None:
+        receiver = plain("receiver")
         owner.execute("select jmsql.alter_destination('orders', '{\"history\": true}')")
         send_texts(session, SECRETS, "hidden")
         send_texts(session, ORDERS, "a")
@@ -329,7 +330,7 @@ class TestForgery:
             "insert into jmsql_internal.dequeue (queue_id, lowest, connection_id) values (%s, %s, %s) "
             "returning text_body, role"
         )
-        receiver, theirs = plain("receiver"), session._client.control.connection_id
+        theirs = session._client.control.connection_id
         for queue in (numbers(owner, "secrets"), 0, None):
             assert receiver.execute(request, [queue, [0] * 10, theirs]).fetchall() == []
         queue = numbers(owner, "orders")
