@@ -46,7 +46,7 @@ def console(*, error: bool = False) -> Console:
 
 def print_table(listing: Listing) -> None:
     """Print a table on standard output."""
-    # By these variables rich takes for a terminal what is none.
+    # With these variables rich takes any file for a terminal.
     if sys.stdout.isatty() or os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE"):
         console().print(listing)
     else:
