@@ -50,7 +50,7 @@ class Delivery(Protocol):
         """Return the next message that was fetched before, now delivered, if nobody has to be asked about it."""
 
     def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        """Return the next message, now delivered, or None if there is none. A caller does it as a whole: `finished`."""
+        """Return the next message, now delivered, or None. Callers run it to its end, though cancelled (`finished`)."""
 
     def closed(self, buffer: PrefetchBuffer) -> list[MessageKey]:
         """End the deliveries to a prefetch buffer, and return the messages released."""
