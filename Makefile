@@ -28,10 +28,13 @@ $(SETUP): requirements.lock pyproject.toml
 demo: $(SETUP) ## run the demonstration on an embedded PostgreSQL (ARGS="--all" for the whole input)
 	@$(BIN)/jmsql demo $(ARGS)
 
+# Tests come in random order, which follows from their text: what fails on one machine can be met on another.
+SEED = $(shell find tests -name '*.py' | LC_ALL=C sort | xargs cat | cksum | cut -d' ' -f1)
+
 # What the tests leave of the processors goes to the other checks, whose output comes at the end.
 WITH_CHECKS = checks=$$(mktemp) && \
 	{ $(MAKE) --no-print-directory --keep-going $(CHECKS) >$$checks 2>&1 & }; \
-	$(BIN)/python -m pytest --numprocesses logical $(ARGS) $(TESTS); tests=$$?; \
+	$(BIN)/python -m pytest --numprocesses logical --randomly-seed=$(SEED) $(ARGS) $(TESTS); tests=$$?; \
 	wait $$!; others=$$?; \
 	cat $$checks; rm $$checks; \
 	test $$tests = 0 || echo "Failed: pytest" >&2; \
