@@ -11,7 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
-import random
+import secrets
 import socket
 import subprocess
 import sys
@@ -75,7 +75,7 @@ def keep_snapshot(
     if directory.is_symlink() or directory.stat().st_uid != os.getuid() or directory.stat().st_mode & 0o077:
         raise JMSException(f"The directory {directory} is not this account's own; remove it, or set TMPDIR.")
     name = hashlib.sha256(f"{driver} {database} {address}".encode()).hexdigest()[:16]
-    read = 2 * random.randrange(1, 2**30)  # noqa: S311 - it is no secret
+    read = 2 * (1 + secrets.randbelow(2**30 - 1))  # whose numbers no application can have seeded
     request = json.dumps({"read": read, "timeout": timeout, "history_of": history_of, "shared": shared})
     with (directory / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
