@@ -69,6 +69,7 @@ _oldest_wanted: Statement[date | None] = _sql.statement("oldest_wanted", _LOOKIN
 _cursors_before = _sql.statement("cursors_before", _LOOKING, column)
 _note_loss = _sql.statement("note_loss", _PRUNING, nothing)
 _partitions_to_drop = _sql.statement("partitions_to_drop", _PRUNING, rows)
+_lock = _sql.statement("lock", _PRUNING, nothing)
 _limit_patience = _sql.statement("limit_patience", _PRUNING, nothing)
 _patience: Statement[str] = _sql.statement("patience", _PRUNING, first_value)
 
@@ -228,14 +229,23 @@ class HistoryPartitions:
 
 def _detach_and_drop(partition: str) -> Steps[None]:
     yield from _of_partition("detach", partition, nothing).bind()
-    yield from _of_partition("drop", partition, nothing).bind()
+    yield from _drop(partition)
 
 
 def _finish_drops() -> Steps[None]:
     for partition, is_pending in (yield from _partitions_to_drop.bind()):
         if is_pending:
             yield from _of_partition("finish_detaching", partition, nothing).bind()
-        yield from _of_partition("drop", partition, nothing).bind()
+        yield from _drop(partition)
+
+
+def _drop(partition: str) -> Steps[None]:
+    yield from in_transaction(_alone(_of_partition("drop", partition, nothing).bind()))
+
+
+def _alone(work: Query[None]) -> Steps[None]:
+    yield from _lock.bind()
+    yield from work
 
 
 def held_message(day: date, sources: list[str]) -> str:

@@ -184,6 +184,10 @@ def _migrate(connection: Connection, schema: str) -> str | None:
     if former is not None and int(former) >= int(newest_version()):
         check_version(former, schema)
     else:
+        if former is not None:
+            # Who gives or takes privileges waits, instead of writing the same rows of the catalog at once.
+            permission = f"{Schema(schema).internal}.permission"
+            connection.exec_driver_sql(f"lock table {permission} in share row exclusive mode")
         _upgrade(connection, schema)
     return former
 

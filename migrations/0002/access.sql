@@ -98,6 +98,9 @@ begin
                where c.oid = 'jmsql_internal.permission'::regclass) then
         return;
     end if;
+    -- Who makes a partition of the history, or drops one, writes the same rows of the catalog, which PostgreSQL refuses to
+    -- one of two at once. This lock is theirs, too; it holds up nobody who reads or writes messages.
+    lock table jmsql_internal.message_history in share update exclusive mode;
     foreach place in array array['jmsql'::regnamespace, 'jmsql_internal'::regnamespace] loop
         execute format('revoke all on all tables in schema %s from %I', place, role);
         execute format('revoke all on all sequences in schema %s from %I', place, role);
@@ -112,6 +115,37 @@ begin
     loop
         execute format('grant %s to %I', granted, role);
     end loop;
+end
+$$;
+
+create or replace function jmsql_internal.permit(role name, actions text[], destination integer) returns void
+    language plpgsql volatile security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    protected regclass;
+begin
+    if not exists (select from pg_roles r where r.rolname = role) then
+        raise exception 'There is no role "%".', role using errcode = 'JMS03', hint = 'CREATE ROLE makes one.';
+    end if;
+    -- Before anything is changed: whoever gives or takes privileges waits here, and so does a migration.
+    lock table jmsql_internal.permission in share row exclusive mode;
+    foreach protected in array array[
+        'jmsql_internal.message'::regclass, 'jmsql_internal.delayed_message'::regclass,
+        'jmsql_internal.delivery'::regclass, 'jmsql_internal.body'::regclass,
+        'jmsql_internal.message_history'::regclass, 'jmsql_internal.queue'::regclass, 'jmsql_internal.topic'::regclass,
+        'jmsql_internal.subscription'::regclass, 'jmsql_internal.subscriber'::regclass,
+        'jmsql_internal.connection'::regclass,
+        'jmsql_internal.consumer'::regclass, 'jmsql_internal.destination_counters'::regclass]
+    loop
+        if not (select c.relrowsecurity from pg_class c where c.oid = protected) then
+            execute format('alter table %s enable row level security', protected);
+        end if;
+    end loop;
+    insert into jmsql_internal.permission (grantee, action, queue_id)
+    select quote_ident(role)::regrole, a, destination from unnest(actions) a
+    on conflict do nothing;
+    perform jmsql_internal.set_privileges(role);
 end
 $$;
 

@@ -25,6 +25,10 @@ alter table jmsql_internal.message_history detach partition {partition} concurre
 -- name: finish_detaching
 alter table jmsql_internal.message_history detach partition {partition} finalize;
 
+-- name: lock
+-- Who gives privileges on all tables looks them up under this lock, and finds none that is gone when he comes to it.
+lock table jmsql_internal.message_history in share update exclusive mode;
+
 -- name: drop
 drop table {partition};
 

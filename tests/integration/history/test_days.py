@@ -13,6 +13,7 @@ import jmsql
 from jmsql.store._sync.runner import PsycopgRunner
 from jmsql.store.history_partitions import HistoryPartitions
 from jmsql.testing import wait_for
+from tests.background import Background
 from tests.integration.history.conftest import SetClock, dequeue, send
 from tests.leadership import maintain
 
@@ -120,6 +121,41 @@ def test_two_who_need_a_new_day_at_once_make_it_once(
 
     assert _days(administration) == [NOON.date()]
     assert sorted(_bodies(database)) == ["first", "second"]
+
+
+@pytest.mark.usefixtures("row_security_is_off_again")
+def test_privileges_change_beside_partitions_that_are_made_and_dropped(
+    orders: jmsql.Queue, database: psycopg.Connection[Any], jmsql_clean_url: str, set_clock: SetClock
+) -> None:
+    """All of them write the same rows of the catalog, which PostgreSQL refuses to one of two at once."""
+    set_clock(NOON)
+    _sql(database, "analyze jmsql_internal.message_history")  # which notes that there are no partitions
+    role = f"jmsql_test_history_{id(database)}"
+    _sql(database, f"create role {role}")
+    make = "select jmsql_internal.make_history_partition('2030-03-09')"
+    change = "select jmsql.{}('orders', '" + role + "', 'send')"
+    waiting = "select from pg_locks where not granted and relation = 'jmsql_internal.message_history'::regclass"
+    with (
+        psycopg.connect(jmsql_clean_url) as first,
+        psycopg.connect(jmsql_clean_url, autocommit=True) as second,
+    ):
+
+        def prune() -> None:
+            runner = PsycopgRunner(second, "jmsql")
+            assert len(list(runner.iterate(HistoryPartitions(patience=30).remove(NOON.date(), None)))) == 1
+
+        for before, work in (
+            (make, lambda: _sql(second, change.format("grant_access"))),
+            (change.format("revoke_access"), prune),
+            (change.format("grant_access"), lambda: _sql(second, make)),
+        ):
+            _sql(first, before)
+            running = Background(work)
+            wait_for(lambda: database.execute(waiting).fetchone() is not None)
+            first.commit()
+            running.result()
+        assert database.execute("select send from jmsql.grants where role = %s", [role]).fetchall() == [(True,)]
+    _sql(database, f"drop owned by {role}; drop role {role}")
 
 
 @pytest.mark.parametrize("operation", ["make", "drop"])
