@@ -202,13 +202,14 @@ class HandlerTask:
 
     def _succeed(self, message: Message) -> None:
         seconds = self._end(succeeded=True)
-        logger.debug(
-            "%s has handled the message %s in %.3f s.",
-            self.listener,
-            message.jms_message_id,
-            seconds,
-            extra=self._facts(message, seconds),
-        )
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug(
+                "%s has handled the message %s in %.3f s.",
+                self.listener,
+                message.jms_message_id,
+                seconds,
+                extra=self._facts(message, seconds),
+            )
 
     def _end(self, *, succeeded: bool) -> float:
         """Note that the call has ended, and return how many seconds it took."""
