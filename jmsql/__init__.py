@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from jmsql.client._sync.session.session import Session
     from jmsql.client.acknowledge_mode import AcknowledgeMode
     from jmsql.client.enlistment.enlistment import enlist
-    from jmsql.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
     from jmsql.exceptions import (
         IllegalStateException,
         InvalidClientIDException,
@@ -56,10 +55,11 @@ if TYPE_CHECKING:
         register_codec,
         register_type,
     )
-    from jmsql.messages.pickled_types import register_pickled_type
-    from jmsql.policies import RedeliveryPolicy
-    from jmsql.store.migration import migrate
+    from jmsql.messages.codecs.pickled_types import register_pickled_type
+    from jmsql.store.schema.migration import migrate
     from jmsql.timings import Timings
+    from jmsql.values.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+    from jmsql.values.policies import RedeliveryPolicy
 
     __version__: str
     """The version of the installed package, such as ``1.2.0``."""
@@ -119,7 +119,7 @@ _PLACES = {
     "Connection": "jmsql.client._sync.connection.connection",
     "ConnectionFactory": "jmsql.client._sync.connection.factory",
     "DeliveryMode": "jmsql.messages",
-    "Destination": "jmsql.destinations",
+    "Destination": "jmsql.values.destinations",
     "IllegalStateException": "jmsql.exceptions",
     "InvalidClientIDException": "jmsql.exceptions",
     "InvalidDestinationException": "jmsql.exceptions",
@@ -140,25 +140,25 @@ _PLACES = {
     "NullValueError": "jmsql.exceptions",
     "NumberFormatException": "jmsql.exceptions",
     "ObjectMessage": "jmsql.messages",
-    "Queue": "jmsql.destinations",
+    "Queue": "jmsql.values.destinations",
     "QueueBrowser": "jmsql.client._sync.exchange.browser",
-    "RedeliveryPolicy": "jmsql.policies",
+    "RedeliveryPolicy": "jmsql.values.policies",
     "ResourceAllocationException": "jmsql.exceptions",
     "Session": "jmsql.client._sync.session.session",
     "StreamMessage": "jmsql.messages",
-    "TemporaryQueue": "jmsql.destinations",
-    "TemporaryTopic": "jmsql.destinations",
+    "TemporaryQueue": "jmsql.values.destinations",
+    "TemporaryTopic": "jmsql.values.destinations",
     "TextMessage": "jmsql.messages",
     "Timings": "jmsql.timings",
-    "Topic": "jmsql.destinations",
+    "Topic": "jmsql.values.destinations",
     "TransactionInProgressException": "jmsql.exceptions",
     "TransactionRolledBackException": "jmsql.exceptions",
     "UnsupportedOperationException": "jmsql.exceptions",
     "enlist": "jmsql.client.enlistment.enlistment",
     "lookup": "jmsql.client._sync.administration.administered_objects",
-    "migrate": "jmsql.store.migration",
+    "migrate": "jmsql.store.schema.migration",
     "register_codec": "jmsql.messages",
-    "register_pickled_type": "jmsql.messages.pickled_types",
+    "register_pickled_type": "jmsql.messages.codecs.pickled_types",
     "register_type": "jmsql.messages",
 }
 """Where the names are that are loaded when a program first uses them: a process that needs few starts quickly."""

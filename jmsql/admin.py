@@ -7,11 +7,8 @@ and return.
 from jmsql.client._sync.administration.administered_objects import AdministeredObject
 from jmsql.client._sync.administration.administration import Administration
 from jmsql.client._sync.administration.history import History
-from jmsql.store.access import AccessSummary
-from jmsql.store.dead_letters import DeadLetter, Retry
-from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
-from jmsql.store.history_partitions import HistoryDay, PruneStep
-from jmsql.store.inspection import (
+from jmsql.store.administration.dead_letters import DeadLetter, Retry
+from jmsql.store.administration.inspection import (
     BrowsedMessage,
     ClientSummary,
     DeliveryState,
@@ -19,8 +16,11 @@ from jmsql.store.inspection import (
     QueueSummary,
     SubscriptionSummary,
 )
-from jmsql.store.past_messages import HistoryEntry, PastMessage
-from jmsql.store.subscription_change import SubscriptionChange
+from jmsql.store.destinations.access import AccessSummary
+from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
+from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.store.history.partitions import HistoryDay, PruneStep
+from jmsql.store.history.past_messages import HistoryEntry, PastMessage
 
 __all__ = [
     "AccessSummary",

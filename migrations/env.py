@@ -10,8 +10,8 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import Connection
 
-from jmsql.store.migration import create_schemas
-from jmsql.store.schema_version import DEFAULT_SCHEMA, VERSION_TABLE
+from jmsql.store.schema.migration import create_schemas
+from jmsql.store.schema.version import DEFAULT_SCHEMA, VERSION_TABLE
 
 
 def run() -> None:

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
-    from jmsql.spark.options import Options, Use
+    from jmsql.spark.options.options import Options, Use
     from jmsql.spark.reading.batch_reader import BatchReader
     from jmsql.spark.streaming.history_stream_reader import HistoryStreamReader
     from jmsql.spark.streaming.queue_stream_reader import StreamReader
@@ -61,8 +61,8 @@ class DefaultSource(DataSource):
     """  # noqa: E501 - a table
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        from jmsql.spark.options import Options
-        from jmsql.spark.table import options_of_new_table
+        from jmsql.spark.options.options import Options
+        from jmsql.spark.options.table import options_of_new_table
 
         self._table = options_of_new_table(options)
         self._given = options if self._table is None else self._table
@@ -75,14 +75,14 @@ class DefaultSource(DataSource):
 
     def schema(self) -> str:
         """The schema of a read for which the user has given none."""
-        from jmsql.spark.schema import read_schema
+        from jmsql.spark.columns.schema import read_schema
 
         self.settings.require_source()
         return read_schema(self.settings, self._table)
 
     def reader(self, schema: StructType) -> BatchReader:
         """A reader that consumes nothing: it browses, or reads the history."""
-        from jmsql.spark.options import Use
+        from jmsql.spark.options.options import Use
         from jmsql.spark.reading.batch_reader import BatchReader
         from jmsql.spark.reading.history_reader import HistoryReader
 
@@ -95,7 +95,7 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader | HistoryStreamReader:  # noqa: N802 - Spark's name
         """A reader that consumes, beside the other consumers; or one of the history, which consumes nothing."""
-        from jmsql.spark.options import Use
+        from jmsql.spark.options.options import Use
         from jmsql.spark.streaming.history_stream_reader import HistoryStreamReader
         from jmsql.spark.streaming.queue_stream_reader import StreamReader
 
@@ -117,8 +117,8 @@ class DefaultSource(DataSource):
         return StreamWriter(self.settings)
 
     def _prepare_read(self, schema: StructType, use: Use) -> None:
-        from jmsql.spark.options import Use
-        from jmsql.spark.schema import check_read_schema
+        from jmsql.spark.columns.schema import check_read_schema
+        from jmsql.spark.options.options import Use
 
         self._take_options_of_table(schema, use)
         if self.settings.history and use is Use.BATCH_READ:
@@ -128,8 +128,8 @@ class DefaultSource(DataSource):
         check_read_schema(schema, self.settings)
 
     def _prepare_write(self, schema: StructType, *, overwrite: bool) -> None:
-        from jmsql.spark.options import Use
-        from jmsql.spark.schema import check_written_schema
+        from jmsql.spark.columns.schema import check_written_schema
+        from jmsql.spark.options.options import Use
         from jmsql.spark.writing.writer import check_target
 
         self._take_options_of_table(schema, Use.WRITE)
@@ -137,8 +137,8 @@ class DefaultSource(DataSource):
         check_target(self.settings)
 
     def _take_options_of_table(self, schema: StructType, use: Use) -> None:
-        from jmsql.spark.options import Options
-        from jmsql.spark.table import options_of_table
+        from jmsql.spark.options.options import Options
+        from jmsql.spark.options.table import options_of_table
 
         if self.settings.destination is None and not self.settings.history:
             self.settings = Options.read({**options_of_table(schema, use), **self._given})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import LiteralString
 
-from jmsql.store._sync.runner import Runner
-from jmsql.store.maintenance import Maintenance
-from jmsql.store.message_key import MessageKey
+from jmsql.store.maintenance.maintenance import Maintenance
+from jmsql.store.rows.message_key import MessageKey
+from jmsql.store.runners._sync.runner import Runner
 from jmsql.timings import Timings
 
 __all__ = ["LEADER", "SUSPEND_MAINTENANCE", "maintain"]

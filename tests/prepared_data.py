@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from jmsql.embedded import start_server
-from jmsql.store.migration import migrate
+from jmsql.store.schema.migration import migrate
 
 __all__ = ["prepare_data"]
 

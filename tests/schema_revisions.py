@@ -6,8 +6,8 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection
 
-from jmsql.store.engine import open_engine
-from jmsql.store.schema_version import migrations_directory
+from jmsql.store.connections.engine import open_engine
+from jmsql.store.schema.version import migrations_directory
 
 __all__ = ["alembic_configuration", "migrate_to"]
 

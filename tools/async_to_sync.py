@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-SOURCES = (Path("jmsql/client/_async"), Path("jmsql/store/_async"), Path("jmsql/worker/_async"))
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted(path.relative_to(ROOT) for path in (ROOT / "jmsql").rglob("_async"))
 
 NAMES = {
     "AbstractAsyncContextManager": "AbstractContextManager",
@@ -196,19 +197,18 @@ def main() -> int:
     """Generate the files, or with --check say which of them differ from what would be generated."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; fail if something would change")
-    root = Path(__file__).resolve().parent.parent
     if not parser.parse_args().check:
-        generate(root, root)
+        generate(ROOT, ROOT)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder)
-        generated = {path.relative_to(target): path.read_text(encoding="utf-8") for path in generate(root, target)}
+        generated = {path.relative_to(target): path.read_text(encoding="utf-8") for path in generate(ROOT, target)}
     present = {
-        path.relative_to(root)
+        path.relative_to(ROOT)
         for source in SOURCES
-        for path in (root / str(source).replace("/_async", "/_sync")).rglob("*.py")
+        for path in (ROOT / str(source).replace("/_async", "/_sync")).rglob("*.py")
     }
-    stale = {path for path, text in generated.items() if path not in present or (root / path).read_text() != text}
+    stale = {path for path, text in generated.items() if path not in present or (ROOT / path).read_text() != text}
     for path in sorted(stale | (present - generated.keys())):
         print(f"{path} is not what `make generate` makes")
     return bool(stale or present - generated.keys())

@@ -27,7 +27,6 @@ from jmsql.client._async.exchange.producer import MessageProducer
 from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.enlistment.asynchronous import enlist
-from jmsql.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.exceptions import (
     IllegalStateException,
     InvalidClientIDException,
@@ -57,9 +56,10 @@ from jmsql.messages import (
     register_codec,
     register_type,
 )
-from jmsql.messages.pickled_types import register_pickled_type
-from jmsql.policies import RedeliveryPolicy
+from jmsql.messages.codecs.pickled_types import register_pickled_type
 from jmsql.timings import Timings
+from jmsql.values.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from jmsql.values.policies import RedeliveryPolicy
 
 __all__ = [
     "AcknowledgeMode",

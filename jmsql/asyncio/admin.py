@@ -15,11 +15,8 @@ raises CancelledError has changed nothing, and one that has changed something re
 from jmsql.client._async.administration.administered_objects import AdministeredObject
 from jmsql.client._async.administration.administration import Administration
 from jmsql.client._async.administration.history import History
-from jmsql.store.access import AccessSummary
-from jmsql.store.dead_letters import DeadLetter, Retry
-from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
-from jmsql.store.history_partitions import HistoryDay, PruneStep
-from jmsql.store.inspection import (
+from jmsql.store.administration.dead_letters import DeadLetter, Retry
+from jmsql.store.administration.inspection import (
     BrowsedMessage,
     ClientSummary,
     DeliveryState,
@@ -27,8 +24,11 @@ from jmsql.store.inspection import (
     QueueSummary,
     SubscriptionSummary,
 )
-from jmsql.store.past_messages import HistoryEntry, PastMessage
-from jmsql.store.subscription_change import SubscriptionChange
+from jmsql.store.destinations.access import AccessSummary
+from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
+from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.store.history.partitions import HistoryDay, PruneStep
+from jmsql.store.history.past_messages import HistoryEntry, PastMessage
 
 __all__ = [
     "AccessSummary",

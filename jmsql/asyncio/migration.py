@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from jmsql.concurrency.tasks import in_thread
 from jmsql.public_names import set_module
-from jmsql.store import migration
-from jmsql.store.schema_version import DEFAULT_SCHEMA
+from jmsql.store.schema import migration
+from jmsql.store.schema.version import DEFAULT_SCHEMA
 
 __all__ = ["migrate"]
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from jmsql.cli.commands import COMMANDS, load_command
-from jmsql.cli.interruption import end_by_signals
 from jmsql.cli.options import advice_for
 from jmsql.cli.parameters import convert_only_what_needs_it
+from jmsql.cli.terminal.interruption import end_by_signals
 from jmsql.exceptions import InvalidSelectorException, JMSException
 
 __all__ = ["app", "run"]

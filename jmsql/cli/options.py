@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from jmsql.cli.output import working
-from jmsql.destinations import Destination, Queue, parse_destination
-from jmsql.duration import seconds
+from jmsql.cli.terminal.output import working
 from jmsql.exceptions import InvalidDestinationException
+from jmsql.values.destinations import Destination, Queue, parse_destination
+from jmsql.values.duration import seconds
 
 # What connects is loaded where it is used: `--help` and a mistaken option need none of it.
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def advice_for(context: typer.Context, text: str) -> str:
         context: The command's, or one around it.
         text: The text, with commands in backticks.
     """
-    from jmsql.store.schema_version import DEFAULT_SCHEMA
+    from jmsql.store.schema.version import DEFAULT_SCHEMA
 
     schema: str = context.meta.get(_SCHEMA, DEFAULT_SCHEMA)
     if schema == DEFAULT_SCHEMA:
@@ -60,7 +60,7 @@ def _without_password(context: typer.Context, parameter: typer.CallbackParam, ur
     source = context.get_parameter_source(parameter.name or "")
     if url is None or source is None or source.name != "COMMANDLINE":
         return url
-    from jmsql.store.database_url import parse_url
+    from jmsql.store.connections.database_url import parse_url
 
     if parse_url(url).password is not None:
         raise typer.BadParameter(

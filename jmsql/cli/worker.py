@@ -13,13 +13,13 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import Url, check_duration
-from jmsql.store.subscription_change import SubscriptionChange
+from jmsql.store.destinations.subscription_change import SubscriptionChange
 from jmsql.worker.loading import RefusalError
-from jmsql.worker.logs import LogFormat, LogLevel, start_log
-from jmsql.worker.metrics import are_available, exposition
-from jmsql.worker.settings import Settings
-from jmsql.worker.source_files import SourceFiles
-from jmsql.worker.supervisor import Supervisor
+from jmsql.worker.processes.settings import Settings
+from jmsql.worker.processes.source_files import SourceFiles
+from jmsql.worker.processes.supervisor import Supervisor
+from jmsql.worker.reporting.logs import LogFormat, LogLevel, start_log
+from jmsql.worker.reporting.metrics import are_available, exposition
 from jmsql.worker.timings import WorkerTimings
 
 __all__ = ["worker"]

@@ -22,7 +22,7 @@ def default_url(schema: str) -> str:
     if url := os.environ.get("JMSQL_URL"):
         return url
     from jmsql.embedded import start_server  # an extra, imported where it is used
-    from jmsql.store.migration import migrate  # loads SQLAlchemy
+    from jmsql.store.schema.migration import migrate  # loads SQLAlchemy
 
     url = start_server().url
     migrate(url, schema)

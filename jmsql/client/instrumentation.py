@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from jmsql.client.acknowledge_mode import AcknowledgeMode
-    from jmsql.destinations import Destination
     from jmsql.messages import Message
-    from jmsql.store.rows import OutgoingMessage
+    from jmsql.store.rows.message_rows import OutgoingMessage
+    from jmsql.values.destinations import Destination
 
 __all__ = ["Instrumentation", "SessionFacts", "active", "install", "processing", "sending", "settling"]
 

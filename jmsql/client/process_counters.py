@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic
 from jmsql.public_names import set_module
-from jmsql.store.counts import Counts, meters
+from jmsql.store.control.counts import Counts, meters
+from jmsql.values.destinations import Destination, TemporaryQueue, TemporaryTopic
 
 __all__ = ["ProcessCounters"]
 

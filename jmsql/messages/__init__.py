@@ -1,7 +1,7 @@
 """Messages: their headers, properties and bodies, and how they travel as rows."""
 
 from jmsql.messages.bytes_message import BytesMessage
-from jmsql.messages.codecs import register_codec, register_type
+from jmsql.messages.codecs.registry import register_codec, register_type
 from jmsql.messages.encoded_message import EncodedMessage
 from jmsql.messages.encoding import decode_message
 from jmsql.messages.foreign import (
@@ -19,7 +19,7 @@ from jmsql.messages.object_message import ObjectMessage
 from jmsql.messages.properties import DELIVERY_COUNT, MessageProperties
 from jmsql.messages.stream_message import StreamMessage
 from jmsql.messages.text_message import TextMessage
-from jmsql.messages.values import Byte, Char, Float, Long, PropertyValue, Short, Value
+from jmsql.messages.types.values import Byte, Char, Float, Long, PropertyValue, Short, Value
 
 __all__ = [
     "DELIVERY_COUNT",

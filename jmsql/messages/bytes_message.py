@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from jmsql.exceptions import MessageEOFException, MessageNotReadableException, NullValueError
 from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
 from jmsql.messages.message import Message
-from jmsql.messages.modified_utf8 import decode_modified_utf8, encode_modified_utf8
-from jmsql.messages.values import (
+from jmsql.messages.types.modified_utf8 import decode_modified_utf8, encode_modified_utf8
+from jmsql.messages.types.values import (
     Byte,
     Char,
     Float,

@@ -13,7 +13,7 @@ BodyColumns: TypeAlias = tuple[str | None, str | None, str | None, bytes | None]
 class EncodedMessage(NamedTuple):
     """Columns as psycopg takes them for parameters, and as the server's text returns them.
 
-    The strings are written by [`to_postgresql`][jmsql.postgresql_text.to_postgresql]. What is jsonb in the table is
+    The strings are written by `to_postgresql`. What is jsonb in the table is
     JSON text here. Columns that the type of message does not use are None.
     """
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jmsql.destinations import Destination
 from jmsql.messages.bytes_message import BytesMessage
 from jmsql.messages.encoded_message import EncodedMessage
 from jmsql.messages.map_message import MapMessage
@@ -13,6 +12,7 @@ from jmsql.messages.message import DeliveryMode, Message
 from jmsql.messages.object_message import ObjectMessage
 from jmsql.messages.stream_message import StreamMessage
 from jmsql.messages.text_message import TextMessage
+from jmsql.values.destinations import Destination
 
 __all__ = ["decode_message"]
 

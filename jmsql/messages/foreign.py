@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol, cast
 
-from jmsql.destinations import Destination
 from jmsql.exceptions import MessageEOFException, MessageFormatException
 from jmsql.messages.bytes_message import BytesMessage
 from jmsql.messages.map_message import MapMessage
@@ -20,6 +19,7 @@ from jmsql.messages.properties import is_settable
 from jmsql.messages.stream_message import StreamMessage
 from jmsql.messages.text_message import TextMessage
 from jmsql.public_names import set_module
+from jmsql.values.destinations import Destination
 
 __all__ = [
     "ForeignBytesMessage",

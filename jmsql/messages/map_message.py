@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping
 
 from jmsql.exceptions import MessageFormatException
-from jmsql.messages import conversions
 from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
 from jmsql.messages.message import Message
-from jmsql.messages.typed_json import read_object, write_object
-from jmsql.messages.values import (
+from jmsql.messages.types import conversions
+from jmsql.messages.types.typed_json import read_object, write_object
+from jmsql.messages.types.values import (
     Byte,
     Char,
     Float,

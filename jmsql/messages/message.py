@@ -6,13 +6,13 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, ClassVar, TypeVar
 
-from jmsql.destinations import Destination, parse_destination
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException, MessageNotWriteableException
 from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
 from jmsql.messages.properties import PropertyAccess, ReceivedProperties
-from jmsql.messages.values import type_name
-from jmsql.postgresql_text import from_postgresql, to_postgresql
+from jmsql.messages.types.values import type_name
 from jmsql.public_names import set_module
+from jmsql.values.destinations import Destination, parse_destination
+from jmsql.values.postgresql_text import from_postgresql, to_postgresql
 
 __all__ = ["DeliveryMode", "Message"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from jmsql.messages.codecs.object_json import decode_object, encode_object
 from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
 from jmsql.messages.message import Message
-from jmsql.messages.object_json import decode_object, encode_object
 from jmsql.public_names import set_module
 
 __all__ = ["ObjectMessage"]

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import NamedTuple
 
 from jmsql.exceptions import MessageFormatException, MessageNotWriteableException
-from jmsql.identifiers import is_identifier
-from jmsql.messages import conversions
-from jmsql.messages.typed_json import read_object, write_object
-from jmsql.messages.values import (
+from jmsql.messages.types import conversions
+from jmsql.messages.types.typed_json import read_object, write_object
+from jmsql.messages.types.values import (
     Byte,
     Float,
     Long,
@@ -30,6 +29,7 @@ from jmsql.messages.values import (
     string,
     type_name,
 )
+from jmsql.values.identifiers import is_identifier
 
 __all__ = ["DELIVERY_COUNT", "MessageProperties", "PropertyAccess", "ReceivedProperties", "is_settable"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NoReturn, TypeVar
 
 from jmsql.exceptions import MessageEOFException, MessageFormatException, MessageNotReadableException
-from jmsql.messages import conversions
-from jmsql.messages.conversions import Conversion
 from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
 from jmsql.messages.message import Message
-from jmsql.messages.typed_json import read_array, write_array
-from jmsql.messages.values import (
+from jmsql.messages.types import conversions
+from jmsql.messages.types.conversions import Conversion
+from jmsql.messages.types.typed_json import read_array, write_array
+from jmsql.messages.types.values import (
     Byte,
     Char,
     Float,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
 from jmsql.messages.message import Message
-from jmsql.messages.values import string
-from jmsql.postgresql_text import from_postgresql, to_postgresql
+from jmsql.messages.types.values import string
 from jmsql.public_names import set_module
+from jmsql.values.postgresql_text import from_postgresql, to_postgresql
 
 __all__ = ["TextMessage"]
 

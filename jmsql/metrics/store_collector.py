@@ -14,9 +14,14 @@ from prometheus_client.registry import Collector
 from jmsql.client._sync.database.opening import open_runner
 from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
-from jmsql.store import measurement
-from jmsql.store._sync.autocommit import AutocommitRunner
-from jmsql.store.measurement import LONGEST_LOOK, DestinationMeasurement, StoreMeasurement, TableMeasurement
+from jmsql.store.administration import measurement
+from jmsql.store.administration.measurement import (
+    LONGEST_LOOK,
+    DestinationMeasurement,
+    StoreMeasurement,
+    TableMeasurement,
+)
+from jmsql.store.runners._sync.autocommit import AutocommitRunner
 
 __all__ = ["StoreCollector"]
 

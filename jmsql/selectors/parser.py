@@ -9,11 +9,11 @@ from typing import cast
 from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
-from jmsql.identifiers import IDENTIFIER_CANDIDATE, RESERVED_WORDS, is_identifier
 from jmsql.selectors.builder import ExpressionBuilder
 from jmsql.selectors.checker import check_depth
 from jmsql.selectors.errors import SelectorError
 from jmsql.selectors.expressions import Expression
+from jmsql.values.identifiers import IDENTIFIER_CANDIDATE, RESERVED_WORDS, is_identifier
 
 __all__ = ["MAXIMUM_LENGTH", "parse"]
 

@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable
 from decimal import Decimal
 
-from jmsql.postgresql_text import to_postgresql
 from jmsql.selectors.evaluator import compare, is_number
 from jmsql.selectors.expressions import (
     And,
@@ -37,6 +36,7 @@ from jmsql.selectors.expressions import (
 )
 from jmsql.selectors.headers import DELIVERY_MODES, UNKNOWN_UNTIL_DELIVERY
 from jmsql.selectors.selector_sql import SelectorSQL
+from jmsql.values.postgresql_text import to_postgresql
 
 __all__ = ["compile_condition"]
 

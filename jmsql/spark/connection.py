@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from jmsql.exceptions import JMSException
-from jmsql.store.database_url import DatabaseUrl, parse_url
-from jmsql.store.engine import connect
+from jmsql.store.connections.database_url import DatabaseUrl, parse_url
+from jmsql.store.connections.engine import connect
+from jmsql.store.connections.keepalives import keepalive_parameters, reader_settings
 from jmsql.store.errors import from_sqlstate, jms_errors, translate
-from jmsql.store.keepalives import keepalive_parameters, reader_settings
 from jmsql.store.statement import Query
 from jmsql.timings import Timings
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jmsql.exceptions import JMSException, JMSSecurityException
-from jmsql.store._sync.runner import Runner
-from jmsql.store.schema_version import check_version
+from jmsql.store.runners._sync.runner import Runner
+from jmsql.store.schema.version import check_version
 from jmsql.store.statement import Query, SqlFile, first_value, nothing, rows
 
 __all__ = ["allow_idleness", "check_database", "check_rights"]

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from jmsql.store.errors import jms_errors
 from jmsql.store.identifier import internal_schema
-from jmsql.store.migration import migrate
+from jmsql.store.schema.migration import migrate
 from jmsql.testing.waiting import wait_for
 
 __all__ = ["OpenConnection", "SessionDatabase", "session_database"]

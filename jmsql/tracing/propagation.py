@@ -11,8 +11,8 @@ from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import Getter, Setter
 
 from jmsql.messages import Message
-from jmsql.postgresql_text import to_postgresql
-from jmsql.store.rows import OutgoingMessage
+from jmsql.store.rows.message_rows import OutgoingMessage
+from jmsql.values.postgresql_text import to_postgresql
 
 __all__ = ["creation_context", "has_context", "with_context"]
 

@@ -16,10 +16,10 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import SessionFacts
-from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.messages import Message
-from jmsql.store.rows import OutgoingMessage
+from jmsql.store.rows.message_rows import OutgoingMessage
 from jmsql.tracing.propagation import creation_context, has_context, with_context
+from jmsql.values.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 
 __all__ = ["MessageTracer"]
 

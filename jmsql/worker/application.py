@@ -9,15 +9,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
-from jmsql.destinations import Destination, Queue, Topic, require_destination
-from jmsql.duration import seconds
 from jmsql.exceptions import InvalidSelectorException
-from jmsql.policies import RedeliveryPolicy, claim_duration
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
-from jmsql.store.subscription_change import SubscriptionChange
-from jmsql.worker.listener import Listener
-from jmsql.worker.parameters import read_parameters
+from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.values.destinations import Destination, Queue, Topic, require_destination
+from jmsql.values.duration import seconds
+from jmsql.values.policies import RedeliveryPolicy, claim_duration
+from jmsql.worker.handlers.listener import Listener
+from jmsql.worker.handlers.parameters import read_parameters
 from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:

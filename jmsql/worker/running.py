@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Self
 
-from jmsql.store.subscription_change import SubscriptionChange
-from jmsql.worker._async.handlers import Handlers
-from jmsql.worker.handler_groups import HandlersInThreads, asynchronous, synchronous
-from jmsql.worker.handler_watch import HandlerWatch
-from jmsql.worker.listener import Listener
-from jmsql.worker.metrics import handler_collector
+from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.worker.handlers._async.handlers import Handlers
+from jmsql.worker.handlers.handler_groups import HandlersInThreads, asynchronous, synchronous
+from jmsql.worker.handlers.handler_watch import HandlerWatch
+from jmsql.worker.handlers.listener import Listener
+from jmsql.worker.reporting.metrics import handler_collector
 from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ begin
     then
         return null;
     end if;
-    -- The same as clients send that may delete: jmsql.store.receive.dequeue_statement.
+    -- The same as clients send that may delete: dequeue_statement of the store.
     with found as materialized (
         select found.*
         from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[], new.lowest) as b (inverse_priority, lowest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jmsql.store.migration import apply_revision, refuse_downgrade
+from jmsql.store.schema.migration import apply_revision, refuse_downgrade
 
 revision = "0001"
 down_revision = None

@@ -24,7 +24,7 @@ from jmsql import (
     TransactionRolledBackException,
 )
 from jmsql.embedded.account import ServerAccount
-from jmsql.store.migration import migrate
+from jmsql.store.schema.migration import migrate
 from jmsql.testing import drain, wait_for
 from tests.faults.faulty_server import faulty_server
 

@@ -16,8 +16,8 @@ import sqlalchemy
 from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, Queue
 from jmsql.client._sync.database.opening import open_runner
 from jmsql.spark.connection import DatabaseReference
-from jmsql.store.database_url import parse_url
-from jmsql.store.engine import Endpoint
+from jmsql.store.connections.database_url import parse_url
+from jmsql.store.connections.engine import Endpoint
 from jmsql.testing import FAST_TIMINGS, wait_for
 from tests.background import Background
 from tests.faults.faulty_server import FaultyServer, faulty_server

@@ -33,7 +33,7 @@ from jmsql import (
     Topic,
     TransactionRolledBackException,
 )
-from jmsql.store.engine import open_engine
+from jmsql.store.connections.engine import open_engine
 from tests.faults.network import enter
 
 __all__ = ["AT_WORK", "NEWS", "SUBSCRIBERS", "work"]

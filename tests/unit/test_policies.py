@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jmsql import InvalidDestinationException, RedeliveryPolicy
-from jmsql.policies import MOST_ERRORS, delay_after_error
+from jmsql.values.policies import MOST_ERRORS, delay_after_error
 
 
 def test_delays_grow_up_to_the_longest() -> None:

@@ -103,7 +103,7 @@ def test_they_say_so_as_soon_as_the_package_is_imported() -> None:
     program = (
         "import jmsql\n"
         "from jmsql.client._sync.domains.point_to_point import QueueConnectionFactory\n"
-        "from jmsql.store.inspection import QueueSummary\n"
+        "from jmsql.store.administration.inspection import QueueSummary\n"
         "print(jmsql.JMSContext, QueueConnectionFactory, QueueSummary)"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

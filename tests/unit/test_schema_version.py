@@ -5,7 +5,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from jmsql import JMSException
-from jmsql.store import schema_version
+from jmsql.store.schema import version as schema_version
 
 
 def test_newest_version_is_that_of_the_last_migration() -> None:

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import Json, Schema, Url, open_database, read_destination
-from jmsql.cli.output import console, print_json, print_table, table
-from jmsql.destinations import Destination
+from jmsql.cli.terminal.output import console, print_json, print_table, table
+from jmsql.values.destinations import Destination
 
 __all__ = ["application"]
 

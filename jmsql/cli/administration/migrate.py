@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import console, print_json, working
-from jmsql.store import migration
-from jmsql.store.schema_version import newest_version
+from jmsql.cli.terminal.output import console, print_json, working
+from jmsql.store.schema import migration
+from jmsql.store.schema.version import newest_version
 
 __all__ = ["migrate"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import console, print_json, print_table, table
+from jmsql.cli.terminal.output import console, print_json, print_table, table
 
 __all__ = ["application"]
 

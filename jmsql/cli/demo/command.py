@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from jmsql.cli.demo.display import Display
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import console, print_json, progress
+from jmsql.cli.terminal.output import console, print_json, progress
 from jmsql.demo.database import DemoDatabase
 from jmsql.demo.flights import ALL_FLIGHTS, missing_packages, require_packages
 from jmsql.demo.pipeline import PACKAGES, Piped, pipe

@@ -8,7 +8,7 @@ from typing import Self
 
 from rich.progress import TaskID
 
-from jmsql.cli.output import console, counted, progress
+from jmsql.cli.terminal.output import console, counted, progress
 from jmsql.demo.accident import Casualty
 from jmsql.demo.routing import DELAY_DESK, SUBSCRIPTIONS, Subscription
 from jmsql.demo.run import Progress

@@ -9,7 +9,7 @@ import plotext
 from rich.text import Text
 
 from jmsql.cli.demo.report import print_discrepancies
-from jmsql.cli.output import console
+from jmsql.cli.terminal.output import console
 from jmsql.demo.delays import Delay
 from jmsql.demo.pipeline import Piped
 

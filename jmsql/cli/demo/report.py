@@ -8,8 +8,8 @@ from typing import Any
 import plotext
 from rich.text import Text
 
-from jmsql.cli.listing import Listing
-from jmsql.cli.output import console, counted, table
+from jmsql.cli.terminal.listing import Listing
+from jmsql.cli.terminal.output import console, counted, table
 from jmsql.demo.accident import Casualty
 from jmsql.demo.flights import airlines
 from jmsql.demo.reconciliation import Discrepancy, Outcome

@@ -11,9 +11,9 @@ import typer
 
 from jmsql.cli.destinations.index import index
 from jmsql.cli.options import Json, Schema, Url, open_database, read_destination
-from jmsql.cli.output import console, print_json, print_table, table
-from jmsql.store.access import AccessSummary
-from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
+from jmsql.cli.terminal.output import console, print_json, print_table, table
+from jmsql.store.destinations.access import AccessSummary
+from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
 
 __all__ = ["application"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import age, console, print_json, print_table, table, working
+from jmsql.cli.terminal.output import age, console, print_json, print_table, table, working
 
 __all__ = ["clients", "queues"]
 

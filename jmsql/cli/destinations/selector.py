@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import Json, QueueName, Schema, Url, open_database
-from jmsql.cli.output import console, counted, print_json, working
+from jmsql.cli.terminal.output import console, counted, print_json, working
 from jmsql.client._sync.database.opening import open_runner
 from jmsql.selectors import Selector
-from jmsql.store import selector_indexes
-from jmsql.store.selector_indexes import Explanation
+from jmsql.store.administration import selector_indexes
+from jmsql.store.administration.selector_indexes import Explanation
 
 __all__ = ["application", "read_selector"]
 

@@ -8,7 +8,7 @@ import typer
 
 from jmsql.cli.messages.sources import ClientId, Shared, Source
 from jmsql.cli.options import Json, Schema, Selector, Url, check_selector, open_database
-from jmsql.cli.output import age, console, print_json, print_table, table, working
+from jmsql.cli.terminal.output import age, console, print_json, print_table, table, working
 
 __all__ = ["subscribe", "subscriptions", "unsubscribe"]
 

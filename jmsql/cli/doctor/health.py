@@ -1,4 +1,4 @@
-"""Judges the facts of jmsql.store.diagnosis: what is well, what is worth knowing, what must be put right."""
+"""Judges the facts of `store.administration.diagnosis`: what is well, what is worth knowing, what must be put right."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jmsql.cli.doctor.message_health import (
     examine_messages,
     finishing_advice,
 )
-from jmsql.cli.output import counted
-from jmsql.store import diagnosis, holders, inspection
-from jmsql.store._sync.autocommit import AutocommitRunner
-from jmsql.store.diagnosis import MessageTable, ServerFacts, SnapshotHolder
-from jmsql.store.schema_version import current_version, newest_version
+from jmsql.cli.terminal.output import counted
+from jmsql.store.administration import diagnosis, holders, inspection
+from jmsql.store.administration.diagnosis import MessageTable, ServerFacts, SnapshotHolder
+from jmsql.store.runners._sync.autocommit import AutocommitRunner
+from jmsql.store.schema.version import current_version, newest_version
 
 __all__ = ["examine"]
 

@@ -1,4 +1,4 @@
-"""Judges the facts of jmsql.store.holders: whether messages move, and who keeps them from it."""
+"""Judges the facts of `store.administration.holders`: whether messages move, and who keeps them from it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from jmsql.cli.doctor.finding import Finding, Health, shortened
-from jmsql.cli.output import counted
+from jmsql.cli.terminal.output import counted
 from jmsql.selectors import Selector
 from jmsql.spark.diagnosis import waiting_streams, waiting_writes
-from jmsql.store import holders
-from jmsql.store._sync.runner import Runner
-from jmsql.store.holders import PreparedTransaction
-from jmsql.store.selector_indexes import selector_indexes, serving
+from jmsql.store.administration import holders
+from jmsql.store.administration.holders import PreparedTransaction
+from jmsql.store.administration.selector_indexes import selector_indexes, serving
+from jmsql.store.runners._sync.runner import Runner
 
 __all__ = ["Thresholds", "examine_clock", "examine_messages", "finishing_advice"]
 

@@ -11,10 +11,20 @@ import typer
 from jmsql.cli.history.timestamps import read_timestamp
 from jmsql.cli.messages.documents import body_preview, message_document, past_document, past_message_as_text
 from jmsql.cli.options import Json, Schema, Selector, Url, open_database, read_destination
-from jmsql.cli.output import console, counted, json_text, print_json, print_table, progress, table, working, write
+from jmsql.cli.terminal.output import (
+    console,
+    counted,
+    json_text,
+    print_json,
+    print_table,
+    progress,
+    table,
+    working,
+    write,
+)
 from jmsql.client._sync.administration.history import OUTCOMES
-from jmsql.destinations import Destination
-from jmsql.store.past_messages import PastMessage
+from jmsql.store.history.past_messages import PastMessage
+from jmsql.values.destinations import Destination
 
 __all__ = ["application"]
 

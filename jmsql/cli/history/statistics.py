@@ -12,7 +12,7 @@ from rich.text import Text
 
 from jmsql.cli.history.timestamps import read_timestamp
 from jmsql.cli.options import Json, Schema, SparkSettings, Url, open_database, read_destination, spark_settings
-from jmsql.cli.output import console, counted, print_json, progress, table
+from jmsql.cli.terminal.output import console, counted, print_json, progress, table
 from jmsql.exceptions import ResourceAllocationException
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import typer
 from jmsql.cli.messages.documents import body_preview, message_document
 from jmsql.cli.messages.sources import ClientId, DestinationName, Source, SubscriptionName
 from jmsql.cli.options import Json, Schema, Selector, Url, check_selector, open_database
-from jmsql.cli.output import age, json_text, print_table, table, write
+from jmsql.cli.terminal.output import age, json_text, print_table, table, write
 
 __all__ = ["browse"]
 

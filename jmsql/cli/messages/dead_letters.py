@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import Json, Schema, Selector, Url, open_database
-from jmsql.cli.output import age, console, counted, print_json, print_table, table, working
+from jmsql.cli.terminal.output import age, console, counted, print_json, print_table, table, working
 
 __all__ = ["dead_letters", "retry"]
 

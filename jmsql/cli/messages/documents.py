@@ -8,12 +8,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from jmsql.cli.output import json_text
+from jmsql.cli.terminal.output import json_text
 from jmsql.exceptions import MessageEOFException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.messages.properties import DELIVERY_COUNT
-from jmsql.messages.values import type_name
-from jmsql.store.past_messages import PastMessage
+from jmsql.messages.types.values import type_name
+from jmsql.store.history.past_messages import PastMessage
 
 __all__ = [
     "body_as_output",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import Json, Schema, Selector, Url, check_selector, open_database
-from jmsql.cli.output import console, counted, print_json, progress, working
+from jmsql.cli.terminal.output import console, counted, print_json, progress, working
 
 __all__ = ["move"]
 

@@ -11,7 +11,7 @@ import typer
 
 from jmsql.cli.messages.composition import BodyType, compose, read_properties
 from jmsql.cli.options import Json, Schema, Url, check_duration, open_database, read_destination
-from jmsql.cli.output import console, counted, print_json, progress
+from jmsql.cli.terminal.output import console, counted, print_json, progress
 from jmsql.messages import DeliveryMode, Message
 
 __all__ = ["send"]

@@ -8,8 +8,8 @@ import typer
 
 from jmsql.cli.messages.documents import message_as_text, message_document, past_document, past_message_as_text
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.output import json_text, working, write
-from jmsql.store.inspection import FoundMessage
+from jmsql.cli.terminal.output import json_text, working, write
+from jmsql.store.administration.inspection import FoundMessage
 
 __all__ = ["show"]
 

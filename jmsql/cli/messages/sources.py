@@ -9,12 +9,12 @@ import typer
 
 from jmsql.cli.options import read_destination
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
-from jmsql.postgresql_text import from_postgresql
 from jmsql.selectors import Selector
-from jmsql.store.inspection import BrowsedMessage
-from jmsql.store.subscription_change import SubscriptionChange
+from jmsql.store.administration.inspection import BrowsedMessage
+from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.values.destinations import Destination, Topic
+from jmsql.values.postgresql_text import from_postgresql
 
 if TYPE_CHECKING:
     from jmsql.client._sync.administration.administration import Administration

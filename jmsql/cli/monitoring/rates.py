@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
-from jmsql.store.measurement import DestinationMeasurement, StoreMeasurement
+from jmsql.store.administration.measurement import DestinationMeasurement, StoreMeasurement
 
 __all__ = ["DestinationRates", "Look", "Order", "Rates"]
 

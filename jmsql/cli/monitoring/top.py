@@ -14,14 +14,14 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from jmsql.cli.monitoring.keyboard import Keyboard, keyboard
 from jmsql.cli.monitoring.rates import DestinationRates, Look, Order, Rates
 from jmsql.cli.options import Schema, Url, open_database
-from jmsql.cli.output import console, counted, json_text, print_json, table, write
+from jmsql.cli.terminal.keyboard import Keyboard, keyboard
+from jmsql.cli.terminal.output import console, counted, json_text, print_json, table, write
 from jmsql.client._sync.database.opening import open_runner
-from jmsql.store import measurement
-from jmsql.store._sync.runner import Runner
-from jmsql.store.measurement import LONGEST_LOOK, StoreMeasurement
+from jmsql.store.administration import measurement
+from jmsql.store.administration.measurement import LONGEST_LOOK, StoreMeasurement
+from jmsql.store.runners._sync.runner import Runner
 
 __all__ = ["top"]
 

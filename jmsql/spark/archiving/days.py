@@ -12,10 +12,10 @@ from jmsql.spark.archiving.parquet_files import KEY
 from jmsql.spark.archiving.report import ArchivedDay
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
-from jmsql.spark.arrow import Shaper
+from jmsql.spark.columns.arrow import Shaper
 from jmsql.spark.connection import execute_arrow, inlined
 from jmsql.spark.reading.columns import HISTORY_EXPRESSIONS, select_list
-from jmsql.store.history_partitions import HistoryDay
+from jmsql.store.history.partitions import HistoryDay
 from jmsql.store.statement import SqlFile, rows
 
 __all__ = ["Days"]

@@ -10,7 +10,7 @@ from jmsql.spark.archiving.manifest import Manifest, Progress
 from jmsql.spark.archiving.parquet_files import history_schema
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.unloading import Unloading
-from jmsql.spark.arrow import Shaper
+from jmsql.spark.columns.arrow import Shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
@@ -22,7 +22,7 @@ from jmsql.spark.streaming.history_stream import (
     end_of_history,
 )
 from jmsql.spark.streaming.queue_stream import BatchLimits
-from jmsql.store._sync.runner import PsycopgRunner
+from jmsql.store.runners._sync.runner import PsycopgRunner
 
 __all__ = ["HistoryArchiver"]
 

@@ -8,7 +8,6 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.administration.administration import Administration
-from jmsql.destinations import Destination
 from jmsql.exceptions import IllegalStateException
 from jmsql.spark.archiving.compaction import compact
 from jmsql.spark.archiving.days import Days
@@ -21,8 +20,9 @@ from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
 from jmsql.spark.archiving.unloading import Unloading
 from jmsql.spark.connection import DatabaseReference
-from jmsql.spark.property_format import PropertyFormat
-from jmsql.store._sync.runner import PsycopgRunner
+from jmsql.spark.options.property_format import PropertyFormat
+from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.values.destinations import Destination
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,19 +9,19 @@ from typing import Any
 import psycopg
 
 from jmsql.client._sync.administration.administration import Administration
-from jmsql.destinations import Queue, Topic
-from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.spark.archiving.manifest import Manifest
 from jmsql.spark.archiving.parquet_files import waiting_schema
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
 from jmsql.spark.archiving.unloading import Unloading
-from jmsql.spark.arrow import Shaper
+from jmsql.spark.columns.arrow import Shaper
 from jmsql.spark.connection import inlined
-from jmsql.spark.options import Options
+from jmsql.spark.options.options import Options
 from jmsql.spark.reading.browse import WHOLE_QUEUE, find_queue, read_queue, source_of
-from jmsql.store._sync.runner import PsycopgRunner
+from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.statement import SqlFile, Statement, fill, rows
+from jmsql.values.destinations import Queue, Topic
+from jmsql.values.postgresql_text import optional_to_postgresql
 
 __all__ = ["LIVE", "count_live", "write_live"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jmsql.spark.database import allow_idleness
-from jmsql.store._sync.runner import Runner
+from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import SqlFile, nothing, value
 
 __all__ = ["ArchiveLock"]

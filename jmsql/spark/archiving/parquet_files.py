@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from jmsql.spark.archiving.manifest import NEW, NewFile
 from jmsql.spark.archiving.target import Target
-from jmsql.spark.property_format import PropertyFormat
+from jmsql.spark.options.property_format import PropertyFormat
 
 __all__ = ["KEY", "ParquetFiles", "history_schema", "waiting_schema"]
 

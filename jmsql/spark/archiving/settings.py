@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jmsql.destinations import Destination, Queue, Topic, named_destination
 from jmsql.exceptions import JMSException
 from jmsql.spark.connection import DatabaseReference
-from jmsql.spark.options import Options
-from jmsql.spark.property_format import PropertyFormat
+from jmsql.spark.options.options import Options
+from jmsql.spark.options.property_format import PropertyFormat
+from jmsql.values.destinations import Destination, Queue, Topic, named_destination
 
 __all__ = ["ArchiveSettings"]
 

@@ -15,7 +15,7 @@ from jmsql.exceptions import JMSException
 from jmsql.spark.archiving.manifest import NewFile
 from jmsql.spark.archiving.parquet_files import ParquetFiles
 from jmsql.spark.archiving.target import Target
-from jmsql.spark.arrow import Shaper
+from jmsql.spark.columns.arrow import Shaper
 from jmsql.spark.connection import CANCEL_AGAIN_AFTER, DatabaseReference, execute_arrow
 
 if TYPE_CHECKING:

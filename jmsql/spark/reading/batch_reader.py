@@ -11,14 +11,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from jmsql.spark.arrow import Shaper
+from jmsql.spark.columns.arrow import Shaper
+from jmsql.spark.columns.schema import arrow_schema
 from jmsql.spark.connection import inlined
-from jmsql.spark.options import Options
+from jmsql.spark.options.options import Options
 from jmsql.spark.reading.browse import divide_queue, find_queue, read_queue, source_of
 from jmsql.spark.reading.columns import ColumnComparison
 from jmsql.spark.reading.snapshot import keep_snapshot, see_snapshot
-from jmsql.spark.schema import arrow_schema
-from jmsql.store._sync.runner import PsycopgRunner
+from jmsql.store.runners._sync.runner import PsycopgRunner
 
 __all__ = ["BatchReader"]
 

@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from jmsql.destinations import Destination
 from jmsql.exceptions import InvalidDestinationException
-from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.selectors import Selector
 from jmsql.spark.database import check_database
-from jmsql.spark.options import Options
+from jmsql.spark.options.options import Options
 from jmsql.spark.reading.columns import MESSAGE_EXPRESSIONS, ColumnComparison, filter_condition, select_list
-from jmsql.store import lookup
-from jmsql.store._sync.runner import Runner
-from jmsql.store.candidates import LAST_SEQUENCE, by_key, has_not_expired
-from jmsql.store.dequeue import PRIORITIES
-from jmsql.store.rows import array_literal
-from jmsql.store.selection import and_chosen
+from jmsql.store.destinations import lookup
+from jmsql.store.receiving.candidates import LAST_SEQUENCE, by_key, has_not_expired
+from jmsql.store.receiving.dequeue import PRIORITIES
+from jmsql.store.rows.message_rows import array_literal
+from jmsql.store.rows.selection import and_chosen
+from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Result, SqlFile, Statement, Steps, fill, nothing, optional_value, rows
+from jmsql.values.destinations import Destination
+from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 
 __all__ = ["WHOLE_QUEUE", "divide_queue", "find_queue", "read_queue", "source_of"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from jmsql.store.columns import body_columns
 from jmsql.store.identifier import quote_identifier
+from jmsql.store.rows.columns import body_columns
 
 __all__ = [
     "HISTORY_EXPRESSIONS",

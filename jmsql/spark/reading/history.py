@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import InvalidDestinationException
-from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
 from jmsql.selectors import Selector
 from jmsql.spark.database import check_database
-from jmsql.spark.options import Options
+from jmsql.spark.options.options import Options
 from jmsql.spark.reading.columns import (
     HISTORY_EXPRESSIONS,
     ColumnComparison,
@@ -20,10 +18,12 @@ from jmsql.spark.reading.columns import (
     filter_condition,
     select_list,
 )
-from jmsql.store._sync.runner import Runner
-from jmsql.store.candidates import LAST_SEQUENCE
-from jmsql.store.selection import and_chosen
+from jmsql.store.receiving.candidates import LAST_SEQUENCE
+from jmsql.store.rows.selection import and_chosen
+from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, fill, nothing, rows, value
+from jmsql.values.destinations import Destination, Topic
+from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 
 __all__ = ["HistoryOrigin", "HistorySpan", "divide_history", "find_origin", "hold_history", "read_history"]
 

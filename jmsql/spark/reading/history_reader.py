@@ -8,15 +8,15 @@ import psycopg
 from pyspark.sql.types import StructType
 
 from jmsql.exceptions import JMSException
-from jmsql.spark.arrow import Shaper
+from jmsql.spark.columns.arrow import Shaper
+from jmsql.spark.columns.schema import arrow_schema
 from jmsql.spark.connection import inlined
-from jmsql.spark.offset_options import read_timestamp
-from jmsql.spark.options import Options
+from jmsql.spark.options.offset_options import read_timestamp
+from jmsql.spark.options.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader
 from jmsql.spark.reading.columns import Condition
 from jmsql.spark.reading.history import HistorySpan, divide_history, find_origin, read_history
-from jmsql.spark.schema import arrow_schema
-from jmsql.store._sync.runner import PsycopgRunner
+from jmsql.store.runners._sync.runner import PsycopgRunner
 
 __all__ = ["HistoryReader"]
 

@@ -24,11 +24,11 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from jmsql.postgresql_text import to_postgresql
+from jmsql.spark.columns.schema import COLUMNS, HISTORY_COLUMNS
 from jmsql.spark.reading.batch_reader import BatchReader
 from jmsql.spark.reading.columns import ColumnComparison
 from jmsql.spark.reading.history_reader import HistoryReader
-from jmsql.spark.schema import COLUMNS, HISTORY_COLUMNS
+from jmsql.values.postgresql_text import to_postgresql
 
 __all__ = ["FilteringBatchReader", "FilteringHistoryReader", "comparison_of"]
 

@@ -25,8 +25,8 @@ from pyspark import TaskContext
 
 from jmsql.exceptions import JMSException
 from jmsql.spark.connection import DatabaseReference
-from jmsql.store.database_url import without_secrets
-from jmsql.store.keepalives import reader_settings
+from jmsql.store.connections.database_url import without_secrets
+from jmsql.store.connections.keepalives import reader_settings
 from jmsql.store.statement import SqlFile, nothing, optional_value, value
 from jmsql.timings import Timings
 

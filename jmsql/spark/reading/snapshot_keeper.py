@@ -24,7 +24,7 @@ from jmsql.exceptions import JMSException
 from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.database import allow_idleness
 from jmsql.spark.reading.history import hold_history
-from jmsql.store._sync.runner import PsycopgRunner
+from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.statement import SqlFile, first_value, nothing, rows, value
 
 _INTERVAL = 0.25

@@ -12,12 +12,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import MapType
 
-from jmsql.destinations import Destination, Queue
 from jmsql.exceptions import JMSException
+from jmsql.spark.columns.schema import HISTORY_COLUMNS, TYPED_PROPERTIES
 from jmsql.spark.connection import DatabaseReference
-from jmsql.spark.schema import HISTORY_COLUMNS, TYPED_PROPERTIES
-from jmsql.store._sync.runner import PsycopgRunner
-from jmsql.store.dead_letters import dead_letter_queues
+from jmsql.store.administration.dead_letters import dead_letter_queues
+from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.values.destinations import Destination, Queue
 
 __all__ = ["Source", "read_dead_letters", "read_messages"]
 

@@ -8,15 +8,13 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Self, TypeVar
 
-from jmsql.destinations import Topic
-from jmsql.postgresql_text import optional_to_postgresql
 from jmsql.selectors import Selector
 from jmsql.spark.reading.columns import HISTORY_EXPRESSIONS, select_list
 from jmsql.spark.reading.history import HistoryOrigin
 from jmsql.spark.streaming.fence import check_epoch
 from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits
-from jmsql.store._sync.runner import Runner
-from jmsql.store.selection import and_chosen
+from jmsql.store.rows.selection import and_chosen
+from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import (
     Query,
     Result,
@@ -30,6 +28,8 @@ from jmsql.store.statement import (
     rows,
     value,
 )
+from jmsql.values.destinations import Topic
+from jmsql.values.postgresql_text import optional_to_postgresql
 
 __all__ = ["HistoryBatch", "HistoryPart", "HistoryPosition", "HistoryStream", "Lost", "create_cursor", "end_of_history"]
 

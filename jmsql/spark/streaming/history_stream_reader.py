@@ -15,16 +15,16 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from jmsql.exceptions import InvalidDestinationException, JMSException
-from jmsql.spark.arrow import Shaper
+from jmsql.spark.columns.arrow import Shaper
+from jmsql.spark.columns.schema import arrow_schema
 from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
-from jmsql.spark.offset_options import read_timestamp
-from jmsql.spark.options import Options
+from jmsql.spark.options.offset_options import read_timestamp
+from jmsql.spark.options.options import Options
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
-from jmsql.spark.schema import arrow_schema
 from jmsql.spark.streaming.history_stream import HistoryPosition, HistoryStream, Lost, create_cursor, end_of_history
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader
-from jmsql.store._sync.runner import PsycopgRunner, Runner
+from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 
 __all__ = ["HistoryStreamReader"]
 

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.selectors import Selector
-from jmsql.spark.offset_options import read_timestamp
+from jmsql.spark.options.offset_options import read_timestamp
 from jmsql.spark.reading.columns import MESSAGE_EXPRESSIONS, select_list
 from jmsql.spark.streaming.fence import check_epoch
-from jmsql.store._sync.runner import Runner
-from jmsql.store.candidates import by_key
-from jmsql.store.counts import Counts
-from jmsql.store.dequeue import PRIORITIES, ScanBounds
+from jmsql.store.control.counts import Counts
 from jmsql.store.errors import is_connection_lost
-from jmsql.store.receive import claim_batch, has_groups
+from jmsql.store.receiving.candidates import by_key
+from jmsql.store.receiving.dequeue import PRIORITIES, ScanBounds
+from jmsql.store.receiving.receive import claim_batch, has_groups
+from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import (
     Query,
     Result,

@@ -18,12 +18,12 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from jmsql.exceptions import InvalidClientIDException, JMSException
-from jmsql.spark.arrow import Shaper
+from jmsql.spark.columns.arrow import Shaper
+from jmsql.spark.columns.schema import arrow_schema
 from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
-from jmsql.spark.options import Options
+from jmsql.spark.options.options import Options
 from jmsql.spark.reading.browse import find_queue, source_of
-from jmsql.spark.schema import arrow_schema
 from jmsql.spark.streaming.queue_stream import (
     SparkStream,
     create_source,
@@ -33,16 +33,16 @@ from jmsql.spark.streaming.queue_stream import (
     read_claim,
 )
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader
-from jmsql.store._sync.runner import PsycopgRunner, Runner
-from jmsql.store.consumers import Consumption
-from jmsql.store.control import ControlConnection
-from jmsql.store.counters import DestinationCounters
-from jmsql.store.engine import Endpoint
+from jmsql.store.connections.engine import Endpoint
+from jmsql.store.control.consumers import Consumption
+from jmsql.store.control.control import ControlConnection
+from jmsql.store.control.counters import DestinationCounters
+from jmsql.store.control.server_clock import ServerClock
+from jmsql.store.destinations.subscriptions import occupy, rejoin
 from jmsql.store.errors import jms_errors
-from jmsql.store.message_key import GroupKey, MessageKey
-from jmsql.store.server_clock import ServerClock
+from jmsql.store.rows.message_key import GroupKey, MessageKey
+from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 from jmsql.store.statement import Steps, in_transaction
-from jmsql.store.subscriptions import occupy, rejoin
 from jmsql.timings import Timings
 
 __all__ = ["StreamReader"]

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from jmsql.exceptions import JMSException
-from jmsql.spark.options import Options
+from jmsql.spark.options.options import Options
 from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits
 from jmsql.store.errors import is_connection_lost
 

@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from jmsql.destinations import Queue, Topic, parse_destination
-from jmsql.duration import as_setting
 from jmsql.exceptions import JMSException
-from jmsql.postgresql_text import optional_to_postgresql, to_postgresql
-from jmsql.store.columns import DELAYED_COLUMNS
-from jmsql.store.counters import add_counters
-from jmsql.store.counts import Counts
-from jmsql.store.lookup import find_queue, find_topic
-from jmsql.store.rows import array_literal
-from jmsql.store.send import notify_sent
+from jmsql.store.control.counters import add_counters
+from jmsql.store.control.counts import Counts
+from jmsql.store.destinations.lookup import find_queue, find_topic
+from jmsql.store.rows.columns import DELAYED_COLUMNS
+from jmsql.store.rows.message_rows import array_literal
+from jmsql.store.sending.send import notify_sent
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, nothing, row_count, value
+from jmsql.values.destinations import Queue, Topic, parse_destination
+from jmsql.values.duration import as_setting
+from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 
 __all__ = [
     "Attempt",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jmsql.spark.writing.commit import forget_writes, remove_abandoned
-from jmsql.store._sync.runner import Runner
-from jmsql.store.maintenance_task import MaintenanceTask, request_tasks
+from jmsql.store.maintenance.maintenance_task import MaintenanceTask, request_tasks
+from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Query
 
 __all__ = ["attempts_task", "request_maintenance"]

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jmsql.destinations import Destination, Queue, Topic, parse_destination
 from jmsql.exceptions import InvalidDestinationException, JMSException, MessageFormatException
-from jmsql.messages import typed_json
-from jmsql.postgresql_text import ESCAPE, to_postgresql
-from jmsql.spark.text_columns import occurs
+from jmsql.messages.types import typed_json
+from jmsql.spark.columns.text_columns import occurs
 from jmsql.spark.writing.outgoing_properties import encode_properties
-from jmsql.store.columns import DELAYED_COLUMNS
+from jmsql.store.rows.columns import DELAYED_COLUMNS
+from jmsql.values.destinations import Destination, Queue, Topic, parse_destination
+from jmsql.values.postgresql_text import ESCAPE, to_postgresql
 
 __all__ = ["OUTGOING_SCHEMA", "OutgoingMessages"]
 

@@ -10,11 +10,12 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from jmsql.exceptions import JMSException, MessageFormatException
-from jmsql.messages import Message, typed_json
+from jmsql.messages import Message
 from jmsql.messages.properties import is_settable
-from jmsql.messages.values import Byte, Float, Long, Short, boolean, double, integer
-from jmsql.postgresql_text import ESCAPE, optional_to_postgresql
-from jmsql.spark.text_columns import occurs
+from jmsql.messages.types import typed_json
+from jmsql.messages.types.values import Byte, Float, Long, Short, boolean, double, integer
+from jmsql.spark.columns.text_columns import occurs
+from jmsql.values.postgresql_text import ESCAPE, optional_to_postgresql
 
 __all__ = ["encode_properties"]
 

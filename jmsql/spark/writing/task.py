@@ -14,15 +14,15 @@ from pgpq import ArrowToPostgresBinaryEncoder
 from pgpq.encoders import StringEncoderBuilder
 from pgpq.schema import Jsonb
 
-from jmsql.destinations import Topic
-from jmsql.postgresql_text import to_postgresql
 from jmsql.spark.writing.commit import Attempt, queue_names, topic_names
 from jmsql.spark.writing.outgoing import OUTGOING_SCHEMA
-from jmsql.store._sync.runner import PsycopgRunner
-from jmsql.store.columns import DELAYED_COLUMNS
-from jmsql.store.lookup import find_queue, queue_id
-from jmsql.store.send import Publisher, publish_statement, publish_with
+from jmsql.store.destinations.lookup import find_queue, queue_id
+from jmsql.store.rows.columns import DELAYED_COLUMNS
+from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.sending.send import Publisher, publish_statement, publish_with
 from jmsql.store.statement import SqlFile, Statement, Steps, fill, nothing, rows, value
+from jmsql.values.destinations import Topic
+from jmsql.values.postgresql_text import to_postgresql
 
 __all__ = ["TaskMessages", "binary_encoder"]
 

@@ -14,11 +14,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from jmsql.exceptions import JMSException
 from jmsql.spark.database import check_database, check_rights
-from jmsql.spark.options import Options
+from jmsql.spark.options.options import Options
 from jmsql.spark.writing.commit import Attempt, abandon, remove_abandoned, send_once
 from jmsql.spark.writing.maintenance import request_maintenance
-from jmsql.store._sync.runner import PsycopgRunner, Runner
-from jmsql.store.lookup import queue_id
+from jmsql.store.destinations.lookup import queue_id
+from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 
 if TYPE_CHECKING:
     import pyarrow as pa

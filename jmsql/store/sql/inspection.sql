@@ -29,7 +29,7 @@ case when m.jms_expiration <= jmsql_internal.current_milliseconds() then 'expire
      else 'ready' end;
 
 -- name: delivery
--- The fields of jmsql.store.inspection.DeliveryState, of a message `m` with the delivery `d`, if it has one.
+-- The fields of jmsql.store.administration.inspection.DeliveryState, of a message `m` with the delivery `d`, if it has one.
 {state}, coalesce(d.delivery_count, 0), d.connection_id, nullif(d.next_attempt, 'infinity'), d.last_error;
 
 -- name: delay

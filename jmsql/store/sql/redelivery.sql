@@ -1,7 +1,7 @@
 -- Messages that are delivered again, or go to a dead-letter queue.
 
 -- name: policy
--- The settings of a queue `q`, as the fields of jmsql.store.redelivery.QueuePolicy.of_columns.
+-- The settings of a queue `q`, as the fields of jmsql.store.receiving.redelivery.QueuePolicy.of_columns.
 q.maximum_deliveries, q.redelivery_delay, q.redelivery_multiplier, q.maximum_redelivery_delay, q.redelivery_jitter,
 coalesce(q.dead_letter_queue_id, (select d.queue_id from jmsql_internal.queue d where d.name = 'DLQ')), q.visibility_timeout;
 

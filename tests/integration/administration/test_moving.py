@@ -21,7 +21,7 @@ from jmsql import (
     Topic,
 )
 from jmsql.admin import Administration
-from jmsql.store import move
+from jmsql.store.administration import move
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive, receive_texts, send_texts, texts_of

@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy
 
 from jmsql import Connection, ConnectionFactory, Queue
-from jmsql.store.database_url import parse_url
-from jmsql.store.engine import Endpoint
+from jmsql.store.connections.database_url import parse_url
+from jmsql.store.connections.engine import Endpoint
 from tests.background import Background
 from tests.integration.client.server import CONTROL, SESSIONS, Server
 from tests.texts import receive_texts, send_texts

@@ -11,7 +11,7 @@ from psycopg import sql
 from sqlalchemy import text
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, IllegalStateException, JMSException, Queue
-from jmsql.store.engine import connect, open_engine
+from jmsql.store.connections.engine import connect, open_engine
 from jmsql.testing import drain
 from tests.integration.client.server import with_parameters
 from tests.integration.pooler.pgbouncer import PgBouncer

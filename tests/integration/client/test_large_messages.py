@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from jmsql import AcknowledgeMode, BytesMessage, Connection, JMSException, Message, Queue, Session, TextMessage
-from jmsql.store.rows import LARGEST_MESSAGE
+from jmsql.store.rows.message_rows import LARGEST_MESSAGE
 from jmsql.testing import drain
 from tests.exchange import exchange
 from tests.texts import texts_of

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, MessageConsumer, Queue, Session
-from jmsql.store import dequeue
+from jmsql.store.receiving import dequeue
 from jmsql.testing import drain
 from tests.integration.client.server import Server
 from tests.texts import texts_of

@@ -20,10 +20,10 @@ from jmsql import (
     TextMessage,
     Topic,
 )
-from jmsql.identifiers import is_identifier
 from jmsql.messages import PropertyValue, Value
 from jmsql.testing import drain
 from jmsql.types import Byte, Char, Float, Long, Short
+from jmsql.values.identifiers import is_identifier
 from tests.exactness import contents
 
 texts = st.text(st.characters() | st.sampled_from("\0\ud800\udfff\ufffe'\"\\%"), max_size=50)

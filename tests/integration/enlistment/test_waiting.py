@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 import jmsql
 import jmsql.asyncio as jms
 from jmsql import Queue, Timings
-from jmsql.store.listening import is_listening
+from jmsql.store.control.listening import is_listening
 
 ORDERS = Queue("orders that come later")
 NUMBERS = range(5)

@@ -9,8 +9,13 @@ import psycopg
 import pytest
 
 import jmsql
-from jmsql.store.acknowledge import acknowledge, acknowledge_with_history, delete_locked, delete_locked_with_history
-from jmsql.store.receive import dequeue_statement
+from jmsql.store.receiving.acknowledge import (
+    acknowledge,
+    acknowledge_with_history,
+    delete_locked,
+    delete_locked_with_history,
+)
+from jmsql.store.receiving.receive import dequeue_statement
 from jmsql.store.statement import Statement
 from tests.integration.store.plans import SMALL_TABLES, Plan, PlannedStatement, sql_of
 

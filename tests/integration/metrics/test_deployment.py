@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 import jmsql
 from jmsql.cli.commands import load_command
 from jmsql.metrics import StoreCollector
-from jmsql.store.counts import Counts
-from jmsql.worker.handler_counters import HandlerCounters
-from jmsql.worker.metrics import Totals, WorkerMetrics, exposition
-from jmsql.worker.reports import Progress
+from jmsql.store.control.counts import Counts
+from jmsql.worker.reporting.handler_counters import HandlerCounters
+from jmsql.worker.reporting.metrics import Totals, WorkerMetrics, exposition
+from jmsql.worker.reporting.reports import Progress
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"

@@ -7,7 +7,7 @@ from jmsql.cli.doctor.finding import Health
 from jmsql.cli.doctor.health import examine
 from jmsql.cli.doctor.message_health import Thresholds
 from jmsql.client._sync.database.opening import open_runner
-from jmsql.store.measurement import LONGEST_LOOK, destinations
+from jmsql.store.administration.measurement import LONGEST_LOOK, destinations
 from tests.texts import send_texts
 
 

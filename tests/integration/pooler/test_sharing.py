@@ -13,8 +13,8 @@ import sqlalchemy
 import jmsql
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Queue, Session
 from jmsql.client._sync.database.opening import open_runner
-from jmsql.store.migration import migrate
-from jmsql.store.schema_version import current_version, newest_version
+from jmsql.store.schema.migration import migrate
+from jmsql.store.schema.version import current_version, newest_version
 from jmsql.testing import drain, wait_for
 from jmsql.xa import XAConnectionFactory, Xid
 from tests.background import Background

@@ -19,8 +19,8 @@ DLQ = Queue("DLQ")
 @pytest.fixture(autouse=True)
 def three_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     """The third error is one too many, and pauses are short."""
-    monkeypatch.setattr("jmsql.store.redelivery.MOST_ERRORS", 3)
-    monkeypatch.setattr("jmsql.policies._DELAYS_AFTER_ERRORS", (0.0, 0.05))
+    monkeypatch.setattr("jmsql.store.receiving.redelivery.MOST_ERRORS", 3)
+    monkeypatch.setattr("jmsql.values.policies._DELAYS_AFTER_ERRORS", (0.0, 0.05))
 
 
 def is_empty(server: Server, queue: Queue) -> bool:

@@ -13,13 +13,13 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 import jmsql
-from jmsql.spark.options import Options
+from jmsql.spark.columns.schema import HISTORY_COLUMNS
+from jmsql.spark.options.options import Options
 from jmsql.spark.reading.batch_reader import BrowsePartition
 from jmsql.spark.reading.columns import Condition
 from jmsql.spark.reading.history import HistoryOrigin, HistorySpan, divide_history
 from jmsql.spark.reading.history_reader import HistoryReader
-from jmsql.spark.schema import HISTORY_COLUMNS
-from jmsql.store._sync.runner import PsycopgRunner
+from jmsql.store.runners._sync.runner import PsycopgRunner
 from tests.integration.client.server import Server, with_parameters
 from tests.integration.store.plans import Plan
 

@@ -11,12 +11,12 @@ import psycopg
 import pytest
 
 import jmsql
-from jmsql.spark.options import Options
+from jmsql.spark.options.options import Options
 from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.writer import check_target
-from jmsql.store._sync.runner import PsycopgRunner
-from jmsql.store.maintenance import Maintenance
-from jmsql.store.maintenance_task import MaintenanceTask, register_task, request_tasks
+from jmsql.store.maintenance.maintenance import Maintenance
+from jmsql.store.maintenance.maintenance_task import MaintenanceTask, register_task, request_tasks
+from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
 from tests.leadership import LEADER

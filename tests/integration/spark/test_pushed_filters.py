@@ -10,7 +10,7 @@ from pyspark.sql.datasource import EqualNullSafe, EqualTo, Filter, GreaterThan, 
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import jmsql
-from jmsql.spark.options import Options
+from jmsql.spark.options.options import Options
 from jmsql.spark.reading.pushed_filters import FilteringBatchReader, FilteringHistoryReader
 from tests.integration.client.server import Server
 

@@ -13,10 +13,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StringType, StructField, StructType
 
 import jmsql
-from jmsql.spark.options import Options
+from jmsql.spark.options.options import Options
 from jmsql.spark.streaming.queue_stream import SparkStream
 from jmsql.spark.streaming.queue_stream_reader import StreamReader
-from jmsql.store.receive import claim_batch
+from jmsql.store.receiving.receive import claim_batch
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 from tests.integration.store.plans import PlannedStatement, sql_of

@@ -19,7 +19,7 @@ import jmsql
 from jmsql import JMSException
 from jmsql.admin import Administration
 from jmsql.cli.application import app
-from jmsql.spark.options import Options
+from jmsql.spark.options.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader
 from jmsql.spark.streaming.queue_stream_reader import StreamReader
 from jmsql.spark.writing import commit
@@ -27,9 +27,9 @@ from jmsql.spark.writing.commit import Attempt, abandon, forget_writes, remove_a
 from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.outgoing import OutgoingMessages
 from jmsql.spark.writing.task import TaskMessages
-from jmsql.store._sync.runner import PsycopgRunner
-from jmsql.store.lookup import queue_id
-from jmsql.store.maintenance import reap_expired
+from jmsql.store.destinations.lookup import queue_id
+from jmsql.store.maintenance.maintenance import reap_expired
+from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.testing import wait_for
 from jmsql.xa import XAConnectionFactory
 from tests.integration.client.server import Server, with_parameters

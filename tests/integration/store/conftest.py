@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import psycopg
 import pytest
 
-from jmsql.store import lookup
-from jmsql.store._sync.runner import PsycopgRunner, Runner
-from jmsql.store.message_key import MessageKey
-from jmsql.store.rows import MessageRow, OutgoingMessage
-from jmsql.store.send import send as store_send
+from jmsql.store.destinations import lookup
+from jmsql.store.rows.message_key import MessageKey
+from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
+from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
+from jmsql.store.sending.send import send as store_send
 from jmsql.store.statement import Query, Steps
 
 T = TypeVar("T")

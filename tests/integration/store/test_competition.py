@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from jmsql.selectors import Selector, SelectorSQL
-from jmsql.store import receive
-from jmsql.store.acknowledge import Recipient
-from jmsql.store.redelivery import Release, record_attempts, record_first_deliveries
-from jmsql.store.rows import MessageRow
+from jmsql.store.receiving import receive
+from jmsql.store.receiving.acknowledge import Recipient
+from jmsql.store.receiving.redelivery import Release, record_attempts, record_first_deliveries
+from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Query
 from jmsql.testing import wait_for
 from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, key, send

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jmsql.exceptions import InvalidDestinationException, JMSException, TransactionRolledBackException
-from jmsql.store import lookup
-from jmsql.store._sync.runner import PsycopgRunner
-from jmsql.store.columns import DELAYED_COLUMNS
-from jmsql.store.rows import OutgoingMessage
-from jmsql.store.send import insertion, send
+from jmsql.store.destinations import lookup
+from jmsql.store.rows.columns import DELAYED_COLUMNS
+from jmsql.store.rows.message_rows import OutgoingMessage
+from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.sending.send import insertion, send
 from jmsql.store.statement import Result
 from tests.integration.store.conftest import text_message
 

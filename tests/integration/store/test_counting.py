@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from jmsql.client._sync.database.opening import open_runner
-from jmsql.store.measurement import destinations
+from jmsql.store.administration.measurement import destinations
 from tests.integration.store.plans import PlannedStatement
 
 QUEUES = 500

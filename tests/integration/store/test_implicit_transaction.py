@@ -10,8 +10,8 @@ import pytest
 
 from jmsql.client._sync.database.opening import open_runner
 from jmsql.exceptions import JMSException
-from jmsql.store._sync.implicit_transaction import ImplicitTransaction
-from jmsql.store.prepared_statements import PreparedStatements
+from jmsql.store.runners._sync.implicit_transaction import ImplicitTransaction
+from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Statement, column, nothing, value
 
 NUMBER = Statement("number", "select %(number)s::integer", "asking", value(int))

@@ -8,10 +8,10 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from jmsql.store._sync.runner import PsycopgRunner
-from jmsql.store.leadership import LeadershipLostError, Lease, leading
-from jmsql.store.maintenance import Maintenance
-from jmsql.store.receive import has_groups
+from jmsql.store.maintenance.leadership import LeadershipLostError, Lease, leading
+from jmsql.store.maintenance.maintenance import Maintenance
+from jmsql.store.receiving.receive import has_groups
+from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.statement import Result
 from jmsql.testing import wait_for
 from jmsql.timings import Timings

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from jmsql.store import lookup, receive
-from jmsql.store.acknowledge import Recipient
-from jmsql.store.maintenance import Maintenance
+from jmsql.store.destinations import lookup
+from jmsql.store.maintenance.maintenance import Maintenance
+from jmsql.store.receiving import receive
+from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.timings import Timings
 from tests.integration.store.conftest import FROM_THE_FRONT, Client, bodies, key, send
 

@@ -15,8 +15,8 @@ import pytest
 from psycopg import sql
 
 import jmsql
-from jmsql.store.engine import open_engine
-from jmsql.store.schema_version import newest_version
+from jmsql.store.connections.engine import open_engine
+from jmsql.store.schema.version import newest_version
 from tests.schema_revisions import migrate_to
 
 VERSIONS = Path(__file__).parents[3] / "migrations" / "versions"

@@ -17,22 +17,25 @@ import pytest
 
 import jmsql
 from jmsql.selectors import Selector
-from jmsql.store import due_messages
-from jmsql.store._sync.runner import PsycopgRunner
-from jmsql.store.acknowledge import acknowledge, delete_last, delete_last_and_forget, delete_locked, forget_deliveries
-from jmsql.store.candidates import first_of_groups_statement
-from jmsql.store.columns import SEND_COLUMNS
-from jmsql.store.leadership import HAS_MESSAGE
-from jmsql.store.maintenance import Maintenance, reap_expired
-from jmsql.store.message_key import MessageKey
-from jmsql.store.receive import (
+from jmsql.store.maintenance import due_messages
+from jmsql.store.maintenance.leadership import HAS_MESSAGE
+from jmsql.store.maintenance.maintenance import Maintenance, reap_expired
+from jmsql.store.receiving.acknowledge import (
+    acknowledge,
+    delete_last,
+    delete_last_and_forget,
+    delete_locked,
+    forget_deliveries,
+)
+from jmsql.store.receiving.candidates import first_of_groups_statement
+from jmsql.store.receiving.receive import (
     browse_statement,
     claim_statement,
     dequeue_statement,
     highest_sequences,
     lock_statement,
 )
-from jmsql.store.redelivery import (
+from jmsql.store.receiving.redelivery import (
     ExtendedClaim,
     Release,
     bury,
@@ -43,8 +46,11 @@ from jmsql.store.redelivery import (
     record_first_deliveries,
     release_claimed,
 )
-from jmsql.store.rows import OutgoingMessage
-from jmsql.store.send import insertion, last_insertion, queues_to_copy_to
+from jmsql.store.rows.columns import SEND_COLUMNS
+from jmsql.store.rows.message_key import MessageKey
+from jmsql.store.rows.message_rows import OutgoingMessage
+from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.sending.send import insertion, last_insertion, queues_to_copy_to
 from jmsql.store.statement import Query, Statement, column
 from jmsql.timings import Timings
 from tests.integration.store.plans import SMALL_TABLES, Plan, PlannedStatement, bloat_indexes, sql_of

@@ -10,9 +10,9 @@ import pytest
 
 from jmsql.client._sync.database.opening import open_runner
 from jmsql.exceptions import JMSException
-from jmsql.store._sync.prepared_runner import PreparedRunner
 from jmsql.store.errors import is_connection_lost
-from jmsql.store.prepared_statements import PreparedStatements
+from jmsql.store.runners._sync.prepared_runner import PreparedRunner
+from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Statement, column, in_transaction, nothing, row_count, rows, value
 
 NUMBER = Statement("number", "select %(number)s::integer", "asking", value(int))

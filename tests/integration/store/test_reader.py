@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jmsql.selectors import Selector
-from jmsql.store.acknowledge import Recipient
-from jmsql.store.reader import QueueReader
+from jmsql.store.receiving.acknowledge import Recipient
+from jmsql.store.receiving.reader import QueueReader
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
 from tests.integration.store.conftest import Client, OpenClient, bodies, send

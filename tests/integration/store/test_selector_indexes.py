@@ -16,9 +16,7 @@ import sqlalchemy
 from jmsql import InvalidDestinationException, InvalidSelectorException, JMSException
 from jmsql.client._sync.database.opening import open_runner
 from jmsql.selectors import Selector
-from jmsql.store._sync.autocommit import AutocommitRunner
-from jmsql.store.receive import claim_statement, dequeue_statement, lock_statement
-from jmsql.store.selector_indexes import (
+from jmsql.store.administration.selector_indexes import (
     IndexProgress,
     create_index,
     drop_index,
@@ -26,6 +24,8 @@ from jmsql.store.selector_indexes import (
     index_serving,
     selector_indexes,
 )
+from jmsql.store.receiving.receive import claim_statement, dequeue_statement, lock_statement
+from jmsql.store.runners._sync.autocommit import AutocommitRunner
 from jmsql.testing import wait_for
 from tests.integration.store.plans import Plan, PlannedStatement, sql_of
 

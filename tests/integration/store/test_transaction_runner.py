@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from jmsql.exceptions import JMSException
-from jmsql.store._sync.transaction_runner import TransactionRunner
-from jmsql.store.prepared_statements import PreparedStatements
+from jmsql.store.runners._sync.transaction_runner import TransactionRunner
+from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Statement, column, row_count, value
 
 NUMBER = Statement("number", "select %(number)s::integer", "asking", value(int))

@@ -21,10 +21,10 @@ from psycopg import sql
 
 import jmsql
 from jmsql import AcknowledgeMode, ConnectionFactory, Queue, Session, TextMessage, Timings, Topic
-from jmsql.store import migration
-from jmsql.store.engine import open_engine
+from jmsql.store.connections.engine import open_engine
 from jmsql.store.identifier import in_schema
-from jmsql.store.schema_version import migrations_directory, newest_version
+from jmsql.store.schema import migration
+from jmsql.store.schema.version import migrations_directory, newest_version
 from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.integration.client.server import with_parameters

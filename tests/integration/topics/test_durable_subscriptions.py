@@ -21,8 +21,8 @@ from jmsql import (
 )
 from jmsql.admin import Administration
 from jmsql.embedded import start_server
-from jmsql.store._sync.runner import PsycopgRunner
-from jmsql.store.subscriptions import SubscriptionDefinition, attach
+from jmsql.store.destinations.subscriptions import SubscriptionDefinition, attach
+from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.testing import drain
 from tests.background import Background
 from tests.integration.client.server import Server

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jmsql import Connection, Message, Session, Topic
 from jmsql.selectors import Selector
-from jmsql.store.send import known_selectors
+from jmsql.store.sending.send import known_selectors
 from jmsql.testing import drain
 from tests.integration.selectors.generation import SelectorGenerator, random_message
 from tests.integration.topics.remote_client import remote_client

@@ -10,11 +10,11 @@ import psycopg
 import pytest
 
 import jmsql
-from jmsql.store.columns import SEND_COLUMNS
-from jmsql.store.lookup import find_topic
-from jmsql.store.maintenance import forget_deleted, purge_deleted
-from jmsql.store.send import publish_statement
-from jmsql.store.subscriptions import find_named, lock_named
+from jmsql.store.destinations.lookup import find_topic
+from jmsql.store.destinations.subscriptions import find_named, lock_named
+from jmsql.store.maintenance.maintenance import forget_deleted, purge_deleted
+from jmsql.store.rows.columns import SEND_COLUMNS
+from jmsql.store.sending.send import publish_statement
 from tests.integration.store.plans import PlannedStatement, sql_of
 
 SCHEMA = "jmsql_topic_plans"

@@ -7,7 +7,7 @@ from typing import LiteralString
 import pytest
 
 from jmsql import Connection, IllegalStateException, JMSException, Message, MessageConsumer, Session, Topic
-from jmsql.store.subscriptions import SubscriptionDefinition
+from jmsql.store.destinations.subscriptions import SubscriptionDefinition
 from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.integration.client.server import CONTROL, SESSIONS, Server

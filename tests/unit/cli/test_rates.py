@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jmsql.cli.monitoring.rates import DestinationRates, Look, Order, Rates
-from jmsql.store.measurement import DestinationMeasurement, StoreMeasurement
+from jmsql.store.administration.measurement import DestinationMeasurement, StoreMeasurement
 
 EMPTY = DestinationMeasurement("queue", "orders", None, None, 0, 0, 0, 0, 0, 0, None, None, 0, 0, 0, 0, 0)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, TypeVar
 
-from jmsql.destinations import Queue
 from jmsql.messages import Message, decode_message
+from jmsql.values.destinations import Queue
 
 M = TypeVar("M", bound=Message)
 

@@ -12,9 +12,9 @@ import pytest
 
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages import ObjectMessage, register_codec, register_type
-from jmsql.messages.codecs import codec_named
-from jmsql.messages.object_json import decode_object
-from jmsql.messages.pickled_types import register_pickled_type
+from jmsql.messages.codecs.object_json import decode_object
+from jmsql.messages.codecs.pickled_types import register_pickled_type
+from jmsql.messages.codecs.registry import codec_named
 from tests.unit.messages.rows import received
 
 

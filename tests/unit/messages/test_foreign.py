@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from jmsql.destinations import Queue
 from jmsql.exceptions import MessageEOFException, MessageFormatException
 from jmsql.messages import (
     Byte,
@@ -17,6 +16,7 @@ from jmsql.messages import (
     TextMessage,
     as_jms_message,
 )
+from jmsql.values.destinations import Queue
 
 
 class Foreign:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jmsql.identifiers import IDENTIFIER_CANDIDATE, RESERVED_WORDS, is_identifier
+from jmsql.values.identifiers import IDENTIFIER_CANDIDATE, RESERVED_WORDS, is_identifier
 
 
 @pytest.mark.parametrize(

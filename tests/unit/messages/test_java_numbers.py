@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jmsql.exceptions import NumberFormatException
-from jmsql.messages.java_numbers import format_double, format_float, parse_double, parse_float, parse_integer
+from jmsql.messages.types.java_numbers import format_double, format_float, parse_double, parse_float, parse_integer
 
 doubles = st.floats()
 floats = st.floats(width=32)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.destinations import Queue, Topic
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException, MessageNotWriteableException
 from jmsql.messages import (
     DELIVERY_COUNT,
@@ -14,6 +13,7 @@ from jmsql.messages import (
     StreamMessage,
     TextMessage,
 )
+from jmsql.values.destinations import Queue, Topic
 from tests.unit.messages.rows import received
 
 

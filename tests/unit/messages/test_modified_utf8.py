@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jmsql.exceptions import MessageFormatException
-from jmsql.messages.modified_utf8 import decode_modified_utf8, encode_modified_utf8
+from jmsql.messages.types.modified_utf8 import decode_modified_utf8, encode_modified_utf8
 
 
 @given(st.text())

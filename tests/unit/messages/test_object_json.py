@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jmsql.exceptions import MessageFormatException, MessageNotWriteableException
 from jmsql.messages import Byte, Char, Float, Long, ObjectMessage, Short
-from jmsql.messages.object_json import decode_object, encode_object
+from jmsql.messages.codecs.object_json import decode_object, encode_object
 from tests.unit.messages.rows import as_jsonb_prints, received
 
 scalars = st.one_of(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages import Byte, Char, Float, Long, Short, Value
-from jmsql.messages.typed_json import read_array, read_object, write_array, write_object
+from jmsql.messages.types.typed_json import read_array, read_object, write_array, write_object
 from tests.unit.messages.rows import as_jsonb_prints
 
 texts = st.text(st.characters() | st.sampled_from('\0\ud800\udfff\ufffe"\\'))

@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from jmsql.exceptions import InvalidSelectorException
-from jmsql.identifiers import RESERVED_WORDS
 from jmsql.selectors import Selector
+from jmsql.values.identifiers import RESERVED_WORDS
 from tests.unit.selectors.reading import evaluate, parsed
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType, TimestampType
 
 from jmsql.messages import Byte, Float, Long, Value
-from jmsql.messages.typed_json import write_object
-from jmsql.spark.arrow import Shaper
-from jmsql.spark.schema import arrow_schema
+from jmsql.messages.types.typed_json import write_object
+from jmsql.spark.columns.arrow import Shaper
+from jmsql.spark.columns.schema import arrow_schema
 from jmsql.spark.writing.outgoing import OutgoingMessages
 from tests.unit.messages.rows import as_jsonb_prints
 from tests.unit.spark.test_outgoing import PROPERTY

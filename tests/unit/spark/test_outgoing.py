@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from jmsql import InvalidDestinationException, JMSException, MessageFormatException
 from jmsql.messages import Byte, Float, Long
-from jmsql.messages.typed_json import read_object, write_object
-from jmsql.postgresql_text import from_postgresql
+from jmsql.messages.types.typed_json import read_object, write_object
 from jmsql.spark.writing.outgoing import OUTGOING_SCHEMA, OutgoingMessages
 from jmsql.spark.writing.task import binary_encoder
+from jmsql.values.postgresql_text import from_postgresql
 
 PROPERTY = pa.struct(
     [

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jmsql.store.schema_version import newest_version
+from jmsql.store.schema.version import newest_version
 from tests.zip_archive import write_archive
 
 PROGRAM = """
@@ -15,7 +15,7 @@ import pyspark_jmsql
 from jmsql.spark.reading import history_reader, snapshot
 from jmsql.spark.streaming import history_stream_reader, queue_stream_reader
 from jmsql.spark.writing import maintenance, writer
-from jmsql.store.schema_version import check_version, newest_version
+from jmsql.store.schema.version import check_version, newest_version
 
 check_version(newest_version(), "jmsql")
 print(jmsql.__file__, newest_version())

@@ -11,8 +11,8 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.exc import ArgumentError
 
 from jmsql.exceptions import JMSException
-from jmsql.store.database_url import parse_url, without_secrets
-from jmsql.store.engine import Endpoint, open_engine
+from jmsql.store.connections.database_url import parse_url, without_secrets
+from jmsql.store.connections.engine import Endpoint, open_engine
 
 URLS = [
     "postgresql://",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jmsql import TransactionRolledBackException
-from jmsql.store.acknowledge import missing_messages
+from jmsql.store.receiving.acknowledge import missing_messages
 
 
 @pytest.mark.parametrize(

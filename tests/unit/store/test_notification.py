@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.store.message_key import GroupKey, MessageKey
-from jmsql.store.notification import Notification, combine
+from jmsql.store.rows.message_key import GroupKey, MessageKey
+from jmsql.store.sending.notification import Notification, combine
 
 GENUINE = [
     Notification(7),

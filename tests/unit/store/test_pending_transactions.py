@@ -12,8 +12,8 @@ from itertools import chain
 from pathlib import Path
 
 import jmsql
-from jmsql.store.candidates import wanted
-from jmsql.store.schema_version import migrations_directory
+from jmsql.store.receiving.candidates import wanted
+from jmsql.store.schema.version import migrations_directory
 
 PRODUCT = Path(jmsql.__file__).parent
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from jmsql.exceptions import JMSException, JMSSecurityException
-from jmsql.store._sync.runner import Runner
+from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, fill, in_transaction, row_count, value
 
 FIND = Statement(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from jmsql.store.wake_ups import Competition, Wait, WakeUps
+from jmsql.store.control.wake_ups import Competition, Wait, WakeUps
 
 QUEUE = 7
 TOPIC = -3

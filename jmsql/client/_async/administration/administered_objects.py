@@ -12,14 +12,14 @@ from jmsql.client._async.xa.xa_domains import XAQueueConnectionFactory, XATopicC
 from jmsql.client._async.xa.xa_factory import XAConnectionFactory
 from jmsql.client.default_url import default_url
 from jmsql.concurrency.tasks import in_thread
-from jmsql.destinations import Destination, Queue, Topic
 from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module
-from jmsql.store import bindings
-from jmsql.store._async.runner import Runner
-from jmsql.store.database_url import parse_url
-from jmsql.store.schema_version import DEFAULT_SCHEMA
+from jmsql.store.administration import bindings
+from jmsql.store.connections.database_url import parse_url
+from jmsql.store.runners._async.runner import Runner
+from jmsql.store.schema.version import DEFAULT_SCHEMA
 from jmsql.timings import Timings
+from jmsql.values.destinations import Destination, Queue, Topic
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine

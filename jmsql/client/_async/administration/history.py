@@ -6,13 +6,13 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, date, datetime
 
-from jmsql.destinations import Destination, Queue, named_destination
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
-from jmsql.store import past_messages
-from jmsql.store._async.runner import Runner
-from jmsql.store.history_partitions import HistoryDay, HistoryPartitions, PruneStep, held_message
-from jmsql.store.past_messages import HistoryRange, PastMessage
+from jmsql.store.history import past_messages
+from jmsql.store.history.partitions import HistoryDay, HistoryPartitions, PruneStep, held_message
+from jmsql.store.history.past_messages import HistoryRange, PastMessage
+from jmsql.store.runners._async.runner import Runner
+from jmsql.values.destinations import Destination, Queue, named_destination
 
 __all__ = ["OUTCOMES", "History"]
 

@@ -19,23 +19,23 @@ from jmsql.client._async.shared.side_runner import SideRunner
 from jmsql.client._async.shared.subscription_registry import SubscriptionRegistry
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.metadata import ConnectionMetaData
-from jmsql.client.start_reminder import StartReminder
+from jmsql.client.receiving.start_reminder import StartReminder
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import detached, from_thread, in_thread, opened_in_thread
-from jmsql.destinations import Destination, require_destination
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
 from jmsql.public_names import set_module
-from jmsql.store.control import ControlConnection, open_control
-from jmsql.store.counters import DestinationCounters
-from jmsql.store.database_url import without_secrets
-from jmsql.store.engine import Endpoint
-from jmsql.store.server_clock import ServerClock
+from jmsql.store.connections.database_url import without_secrets
+from jmsql.store.connections.engine import Endpoint
+from jmsql.store.control.control import ControlConnection, open_control
+from jmsql.store.control.counters import DestinationCounters
+from jmsql.store.control.server_clock import ServerClock
 from jmsql.timings import Timings
+from jmsql.values.destinations import Destination, require_destination
 
 if TYPE_CHECKING:
     from jmsql.client._async.connection.server_sessions import ServerSessionPool
     from jmsql.client._async.exchange.consumer import MessageConsumer
-    from jmsql.destinations import Topic
+    from jmsql.values.destinations import Topic
 
 __all__ = ["Connection"]
 

@@ -12,14 +12,14 @@ from jmsql.client._async.session.dispatcher import Dispatcher, dispatch
 from jmsql.client._async.session.session import Session
 from jmsql.client._async.session.sessions import Sessions
 from jmsql.client._async.session.watch import Watch
-from jmsql.client.consumer_state import ConsumerState
-from jmsql.client.polling import PollInterval
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.receiving.consumer_state import ConsumerState
+from jmsql.client.receiving.polling import PollInterval
+from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency.tasks import BackgroundTask, Lock
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.public_names import set_module
-from jmsql.store.message_key import MessageKey
-from jmsql.store.receive import lock
+from jmsql.store.receiving.receive import lock
+from jmsql.store.rows.message_key import MessageKey
 
 if TYPE_CHECKING:
     from jmsql.client._async.shared.client_context import ClientContext

@@ -11,10 +11,10 @@ from jmsql.client._async.exchange.jms_consumer import JMSConsumer
 from jmsql.client._async.exchange.jms_producer import JMSProducer
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import opens
-from jmsql.destinations import Destination
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import DeliveryMode
 from jmsql.public_names import set_module
+from jmsql.values.destinations import Destination
 
 if TYPE_CHECKING:
     from jmsql.client._async.connection.connection import Connection
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from jmsql.client._async.session.abstract_session import AbstractSession
     from jmsql.client._async.shared.exception_listening import ExceptionListener
     from jmsql.client.acknowledge_mode import AcknowledgeMode
-    from jmsql.client.completion import CompletionListener
     from jmsql.client.metadata import ConnectionMetaData
-    from jmsql.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
+    from jmsql.client.sending.completion import CompletionListener
     from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+    from jmsql.values.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
 
 __all__ = ["JMSContext"]
 

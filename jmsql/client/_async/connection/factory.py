@@ -14,7 +14,7 @@ from jmsql.client.default_url import default_url
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import opened_in_thread, opens
 from jmsql.public_names import set_module
-from jmsql.store.engine import endpoint
+from jmsql.store.connections.engine import endpoint
 from jmsql.timings import Timings
 
 __all__ = ["ConnectionFactory"]

@@ -9,12 +9,12 @@ import psycopg
 
 from jmsql.concurrency import ASYNC
 from jmsql.exceptions import IllegalStateException, JMSException
-from jmsql.store._async.autocommit import AutocommitRunner
-from jmsql.store._async.runner import Runner
-from jmsql.store.database_url import parse_url
-from jmsql.store.engine import POOLED, Endpoint
+from jmsql.store.connections.database_url import parse_url
+from jmsql.store.connections.engine import POOLED, Endpoint
 from jmsql.store.errors import jms_errors
-from jmsql.store.schema_version import check_schema
+from jmsql.store.runners._async.autocommit import AutocommitRunner
+from jmsql.store.runners._async.runner import Runner
+from jmsql.store.schema.version import check_schema
 from jmsql.store.statement import Query, Result, SqlFile, Steps, nothing
 from jmsql.timings import Timings
 

@@ -13,9 +13,9 @@ from jmsql.client._async.database.watched_connection import WatchedConnection
 from jmsql.client.connection_limit import ConnectionLimit
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import Lock, Semaphore
-from jmsql.store._async.runner import PsycopgRunner, Runner
-from jmsql.store.engine import Endpoint
+from jmsql.store.connections.engine import Endpoint
 from jmsql.store.errors import jms_errors
+from jmsql.store.runners._async.runner import PsycopgRunner, Runner
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -97,7 +97,7 @@ class ConnectionPool:
 
 
 def _keep_more(engine: AsyncEngine, number: int) -> None:
-    from jmsql.store.connection_pools import DemandPool  # loads SQLAlchemy, as the engine has
+    from jmsql.store.connections.pools import DemandPool  # loads SQLAlchemy, as the engine has
 
     assert isinstance(engine.pool, DemandPool)
     engine.pool.most_idle += number

@@ -18,20 +18,20 @@ from jmsql.client._async.database.watched_connection import StatementListener, W
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import Kept, Lock, finished, sleep, uninterrupted
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
-from jmsql.store._async.implicit_transaction import ImplicitTransaction
-from jmsql.store._async.prepared_runner import PreparedRunner
-from jmsql.store._async.runner import PsycopgRunner, Runner
-from jmsql.store._async.transaction_runner import TransactionRunner
-from jmsql.store.acknowledge import Client, Recipient
-from jmsql.store.engine import LENT
+from jmsql.store.connections.engine import LENT
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
-from jmsql.store.savepoints import SavepointStep
+from jmsql.store.receiving.acknowledge import Client, Recipient
+from jmsql.store.runners._async.implicit_transaction import ImplicitTransaction
+from jmsql.store.runners._async.prepared_runner import PreparedRunner
+from jmsql.store.runners._async.runner import PsycopgRunner, Runner
+from jmsql.store.runners._async.transaction_runner import TransactionRunner
+from jmsql.store.runners.savepoints import SavepointStep
 from jmsql.store.statement import Query, Result, Statement, Steps, nothing
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from jmsql.store.prepared_statements import PreparedStatements
+    from jmsql.store.runners.prepared_statements import PreparedStatements
 
 __all__ = ["SessionRunner"]
 

@@ -10,9 +10,9 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
-from jmsql.store.connection_settings import outlives_transaction
-from jmsql.store.prepared_statements import PreparedStatements
-from jmsql.store.savepoints import SavepointCommand, SavepointStep, read_savepoint_step
+from jmsql.store.runners.connection_settings import outlives_transaction
+from jmsql.store.runners.prepared_statements import PreparedStatements
+from jmsql.store.runners.savepoints import SavepointCommand, SavepointStep, read_savepoint_step
 
 __all__ = ["StatementListener", "WatchedConnection"]
 

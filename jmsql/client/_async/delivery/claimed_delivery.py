@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from jmsql.client._async.delivery.delivery import Accept, Announce, count_outcome
 from jmsql.client._async.shared.redelivery import FailedDelivery, Redelivery
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import JMSException
-from jmsql.store.liveness import is_connected
-from jmsql.store.message_key import MessageKey
-from jmsql.store.receive import claim
-from jmsql.store.redelivery import ExtendedClaim, Release
-from jmsql.store.rows import MessageRow
+from jmsql.store.control.liveness import is_connected
+from jmsql.store.receiving.receive import claim
+from jmsql.store.receiving.redelivery import ExtendedClaim, Release
+from jmsql.store.rows.message_key import MessageKey
+from jmsql.store.rows.message_rows import MessageRow
 
 if TYPE_CHECKING:
     from jmsql.client._async.database.session_runner import SessionRunner
     from jmsql.selectors import Selector
-    from jmsql.store.dequeue import GroupScan
+    from jmsql.store.receiving.dequeue import GroupScan
     from jmsql.store.statement import Query
 
 __all__ = ["ClaimedDelivery"]

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Protocol
 
 import psycopg
 
-from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.store.counts import Counts
+from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+from jmsql.store.control.counts import Counts
 from jmsql.store.errors import is_connection_lost, translate
-from jmsql.store.message_key import MessageKey
-from jmsql.store.receive import Fetch
-from jmsql.store.rows import MessageRow
+from jmsql.store.receiving.receive import Fetch
+from jmsql.store.rows.message_key import MessageKey
+from jmsql.store.rows.message_rows import MessageRow
 
 if TYPE_CHECKING:
     from jmsql.client._async.database.session_runner import SessionRunner
-    from jmsql.store._async.implicit_transaction import ImplicitTransaction
+    from jmsql.store.runners._async.implicit_transaction import ImplicitTransaction
 
 __all__ = [
     "Accept",

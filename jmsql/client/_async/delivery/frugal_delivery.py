@@ -10,8 +10,8 @@ from jmsql.client._async.delivery.locked_delivery import LockedDelivery
 if TYPE_CHECKING:
     from jmsql.client._async.database.session_runner import SessionRunner
     from jmsql.client._async.shared.redelivery import Redelivery
-    from jmsql.client.prefetch_buffer import PrefetchBuffer
-    from jmsql.store.rows import MessageRow
+    from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+    from jmsql.store.rows.message_rows import MessageRow
 
 __all__ = ["FrugalDelivery"]
 

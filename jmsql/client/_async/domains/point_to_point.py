@@ -12,8 +12,8 @@ from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.domain import belongs_to_other_domain
 from jmsql.concurrency.tasks import opens
-from jmsql.destinations import Queue, require_queue
 from jmsql.public_names import set_module
+from jmsql.values.destinations import Queue, require_queue
 
 if TYPE_CHECKING:
     from jmsql.client._async.exchange.consumer import QueueReceiver

@@ -13,12 +13,12 @@ from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.domain import belongs_to_other_domain
 from jmsql.concurrency.tasks import opens
-from jmsql.destinations import Topic, require_topic
 from jmsql.public_names import set_module
+from jmsql.values.destinations import Topic, require_topic
 
 if TYPE_CHECKING:
     from jmsql.client._async.exchange.consumer import TopicSubscriber
-    from jmsql.client.completion import CompletionListener
+    from jmsql.client.sending.completion import CompletionListener
     from jmsql.messages import ForeignMessage, Message
 
 __all__ = ["TopicConnection", "TopicConnectionFactory", "TopicPublisher", "TopicSession"]

@@ -11,8 +11,8 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import finished
-from jmsql.store._async.runner import PsycopgRunner, Runner
 from jmsql.store.errors import is_connection_lost
+from jmsql.store.runners._async.runner import PsycopgRunner, Runner
 from jmsql.store.statement import Result
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class ConnectionTransaction(CallerTransaction):
             return PsycopgRunner(driver_connection, schema)
         if ASYNC:
             if self._connection.dialect.driver == "asyncpg":
-                from jmsql.store.asyncpg_runner import AsyncpgRunner
+                from jmsql.store.runners.asyncpg_runner import AsyncpgRunner
 
                 runner = AsyncpgRunner(driver_connection, schema)
                 dbapi_connection: Any = pooled.dbapi_connection

@@ -8,27 +8,27 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from jmsql.client import instrumentation
-from jmsql.client.consumer_state import ConsumerState
-from jmsql.client.message_listener import MessageCheck, MessageListener, require_listener
+from jmsql.client.receiving.consumer_state import ConsumerState
+from jmsql.client.receiving.message_listener import MessageCheck, MessageListener, require_listener
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import detached
-from jmsql.destinations import Queue, Topic
-from jmsql.duration import seconds
 from jmsql.exceptions import IllegalStateException, MessageFormatException
 from jmsql.messages import Message
-from jmsql.policies import claim_duration
 from jmsql.public_names import set_module
+from jmsql.values.destinations import Queue, Topic
+from jmsql.values.duration import seconds
+from jmsql.values.policies import claim_duration
 
 if TYPE_CHECKING:
     from jmsql.client.instrumentation import SessionFacts
-    from jmsql.client.prefetch_buffer import PrefetchBuffer
-    from jmsql.destinations import Destination
-    from jmsql.policies import RedeliveryPolicy
+    from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
     from jmsql.selectors import Selector
-    from jmsql.store.access import Action
-    from jmsql.store.redelivery import Rules
-    from jmsql.store.rows import MessageRow
-    from jmsql.store.subscriptions import SubscriptionDefinition
+    from jmsql.store.destinations.access import Action
+    from jmsql.store.destinations.subscriptions import SubscriptionDefinition
+    from jmsql.store.receiving.redelivery import Rules
+    from jmsql.store.rows.message_rows import MessageRow
+    from jmsql.values.destinations import Destination
+    from jmsql.values.policies import RedeliveryPolicy
 
 __all__ = ["MessageConsumer", "QueueReceiver", "ReceiveOperations", "TopicSubscriber"]
 

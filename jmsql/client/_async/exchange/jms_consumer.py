@@ -12,7 +12,7 @@ from jmsql.public_names import set_module
 
 if TYPE_CHECKING:
     from jmsql.client._async.exchange.consumer import MessageConsumer
-    from jmsql.client.message_listener import MessageListener
+    from jmsql.client.receiving.message_listener import MessageListener
     from jmsql.messages import Message
 
 __all__ = ["JMSConsumer"]

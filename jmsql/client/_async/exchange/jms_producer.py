@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
-from jmsql.client.completion import CompletionListener, require_completion_listener
-from jmsql.destinations import Destination
+from jmsql.client.sending.completion import CompletionListener, require_completion_listener
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException
 from jmsql.messages import BytesMessage, DeliveryMode, MapMessage, Message, ObjectMessage, PropertyValue, TextMessage
 from jmsql.messages.properties import PropertyAccess
 from jmsql.public_names import set_module
+from jmsql.values.destinations import Destination
 
 if TYPE_CHECKING:
     from jmsql.client._async.exchange.producer import MessageProducer

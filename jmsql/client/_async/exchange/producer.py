@@ -11,9 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from jmsql.client import instrumentation
-from jmsql.client.completion import AsynchronousSend, CompletionListener, require_completion_listener
-from jmsql.destinations import Destination
-from jmsql.duration import LONGEST, seconds
+from jmsql.client.sending.completion import AsynchronousSend, CompletionListener, require_completion_listener
 from jmsql.exceptions import (
     IllegalStateException,
     JMSException,
@@ -21,11 +19,13 @@ from jmsql.exceptions import (
 )
 from jmsql.messages import DeliveryMode, ForeignMessage, Message, as_jms_message
 from jmsql.public_names import set_module
-from jmsql.store.rows import OutgoingMessage
+from jmsql.store.rows.message_rows import OutgoingMessage
+from jmsql.values.destinations import Destination
+from jmsql.values.duration import LONGEST, seconds
 
 if TYPE_CHECKING:
     from jmsql.client.instrumentation import SessionFacts
-    from jmsql.store.server_clock import ServerClock
+    from jmsql.store.control.server_clock import ServerClock
 
 __all__ = ["MessageProducer", "SendOperations"]
 

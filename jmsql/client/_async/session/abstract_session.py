@@ -11,9 +11,14 @@ from jmsql.client._async.exchange.browser import QueueBrowser
 from jmsql.client._async.exchange.consumer import MessageConsumer, QueueReceiver, ReceiveOperations, TopicSubscriber
 from jmsql.client._async.exchange.producer import MessageProducer, SendOperations
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.consumer_state import ConsumerState
+from jmsql.client.receiving.consumer_state import ConsumerState
 from jmsql.concurrency.tasks import opens
-from jmsql.destinations import (
+from jmsql.exceptions import IllegalStateException
+from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+from jmsql.selectors import Selector
+from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.store.destinations.subscriptions import SubscriptionDefinition
+from jmsql.values.destinations import (
     Destination,
     Queue,
     TemporaryQueue,
@@ -23,11 +28,6 @@ from jmsql.destinations import (
     require_queue,
     require_topic,
 )
-from jmsql.exceptions import IllegalStateException
-from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
-from jmsql.selectors import Selector
-from jmsql.store.subscription_change import SubscriptionChange
-from jmsql.store.subscriptions import SubscriptionDefinition
 
 __all__ = ["AbstractSession"]
 

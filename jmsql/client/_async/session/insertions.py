@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from jmsql.client._async.database.session_runner import SessionRunner
-from jmsql.client.send_buffer import SendBuffer
+from jmsql.client.sending.send_buffer import SendBuffer
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import DeliveryMode
 
 if TYPE_CHECKING:
     from jmsql.client._async.shared.client_context import ClientContext
-    from jmsql.client.completion import AsynchronousSend
+    from jmsql.client.sending.completion import AsynchronousSend
 
 __all__ = ["BatchInsertion", "TransactionInsertion"]
 

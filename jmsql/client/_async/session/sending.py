@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 from jmsql.client._async.exchange.producer import SendOperations
 from jmsql.client._async.session.asynchronous_sender import AsynchronousSender, Insertion
 from jmsql.client._async.session.insertions import BatchInsertion, TransactionInsertion
-from jmsql.client.send_buffer import News, SendBuffer
+from jmsql.client.sending.send_buffer import News, SendBuffer
 from jmsql.concurrency.tasks import RLock, uninterrupted
-from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import DeliveryMode
-from jmsql.store.send import misses_queues, publish, queues_are_missing, send
+from jmsql.store.sending.send import misses_queues, publish, queues_are_missing, send
+from jmsql.values.destinations import Destination, Topic
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from jmsql.client._async.database.watched_connection import StatementListener
     from jmsql.client._async.session.session_state import SessionState
-    from jmsql.client.completion import AsynchronousSend
-    from jmsql.store.rows import OutgoingMessage
+    from jmsql.client.sending.completion import AsynchronousSend
+    from jmsql.store.rows.message_rows import OutgoingMessage
     from jmsql.store.statement import Query
 
 __all__ = ["ImmediateSending", "Sending", "TransactedSending"]

@@ -15,12 +15,12 @@ from jmsql.client._async.session.sessions import Sessions
 from jmsql.client._async.session.transaction import LocalTransaction, NoTransaction, Transaction
 from jmsql.client._async.shared.client_context import ClientContext
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.message_listener import MessageListener, require_listener
+from jmsql.client.receiving.message_listener import MessageListener, require_listener
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import detached
-from jmsql.destinations import TemporaryQueue, TemporaryTopic
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.public_names import set_module
+from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection

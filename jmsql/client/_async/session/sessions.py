@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 from jmsql.client._async.session.session_state import SessionState
 from jmsql.concurrency.tasks import current
 from jmsql.exceptions import IllegalStateException
-from jmsql.store.consumers import Consumption
+from jmsql.store.control.consumers import Consumption
 
 if TYPE_CHECKING:
     from jmsql.client._async.session.dispatcher import Dispatcher
     from jmsql.client._async.shared.client_context import ClientContext
-    from jmsql.client.consumer_state import ConsumerState
-    from jmsql.destinations import Destination
+    from jmsql.client.receiving.consumer_state import ConsumerState
+    from jmsql.values.destinations import Destination
 
 __all__ = ["Sessions"]
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import finished
-from jmsql.store.counts import Counts
-from jmsql.store.notification import DELAYED_CHANNEL
-from jmsql.store.send import Publisher
+from jmsql.store.control.counts import Counts
+from jmsql.store.sending.notification import DELAYED_CHANNEL
+from jmsql.store.sending.send import Publisher
 
 if TYPE_CHECKING:
     from jmsql.client._async.database.pool import ConnectionPool
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from jmsql.client._async.shared.redelivery import Redelivery
     from jmsql.client._async.shared.side_runner import SideRunner
     from jmsql.client._async.shared.subscription_registry import SubscriptionRegistry
-    from jmsql.client.send_buffer import News
-    from jmsql.client.start_reminder import StartReminder
+    from jmsql.client.receiving.start_reminder import StartReminder
+    from jmsql.client.sending.send_buffer import News
     from jmsql.exceptions import JMSException
-    from jmsql.store.control import ControlConnection
-    from jmsql.store.counters import DestinationCounters
-    from jmsql.store.message_key import MessageKey
-    from jmsql.store.server_clock import ServerClock
+    from jmsql.store.control.control import ControlConnection
+    from jmsql.store.control.counters import DestinationCounters
+    from jmsql.store.control.server_clock import ServerClock
+    from jmsql.store.rows.message_key import MessageKey
     from jmsql.store.statement import Steps
     from jmsql.timings import Timings
 

@@ -10,13 +10,10 @@ from typing import NamedTuple
 
 from jmsql.client._async.shared.connection_destinations import ConnectionDestinations
 from jmsql.client._async.shared.side_runner import SideRunner
-from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.destinations import Queue
+from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
-from jmsql.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy
-from jmsql.store.control import ControlConnection
-from jmsql.store.message_key import MessageKey
-from jmsql.store.redelivery import (
+from jmsql.store.control.control import ControlConnection
+from jmsql.store.receiving.redelivery import (
     QueuePolicy,
     Release,
     Rules,
@@ -27,6 +24,9 @@ from jmsql.store.redelivery import (
     record_deliveries,
     record_first_deliveries,
 )
+from jmsql.store.rows.message_key import MessageKey
+from jmsql.values.destinations import Queue
+from jmsql.values.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy
 
 __all__ = ["FailedDelivery", "Redelivery"]
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from jmsql.concurrency.tasks import Lock
 from jmsql.exceptions import IllegalStateException, JMSException
-from jmsql.store.subscription_change import SubscriptionChange
+from jmsql.store.destinations.subscription_change import SubscriptionChange
 
 if TYPE_CHECKING:
     from jmsql.client._async.shared.connection_destinations import ConnectionDestinations
-    from jmsql.client.consumer_state import ConsumerState
-    from jmsql.client.prefetch_buffer import PrefetchBuffer
-    from jmsql.store.control import ControlConnection
-    from jmsql.store.subscriptions import SubscriptionDefinition
+    from jmsql.client.receiving.consumer_state import ConsumerState
+    from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+    from jmsql.store.control.control import ControlConnection
+    from jmsql.store.destinations.subscriptions import SubscriptionDefinition
 
 __all__ = ["SubscriptionRegistry"]
 

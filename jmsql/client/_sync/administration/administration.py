@@ -10,30 +10,31 @@ from typing import TYPE_CHECKING, Self, Unpack
 from jmsql.client._sync.database.opening import LazyRunner, open_runner
 from jmsql.client.default_url import default_url
 from jmsql.concurrency.threads import in_thread
-from jmsql.destinations import Destination, Queue, Topic, named_destination, require_topic
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
-from jmsql.store import access, destination_settings, inspection
-from jmsql.store._sync.autocommit import AutocommitRunner
-from jmsql.store.access import AccessSummary, Action
-from jmsql.store.automatic_creation import automatic_creation, set_automatic_creation
-from jmsql.store.database_url import parse_url, without_secrets
-from jmsql.store.dead_letters import DeadLetter, Retry, first_dead_letters, retry
-from jmsql.store.destination_settings import DestinationSettings, DestinationSummary
-from jmsql.store.inspection import (
+from jmsql.store.administration import inspection
+from jmsql.store.administration.dead_letters import DeadLetter, Retry, first_dead_letters, retry
+from jmsql.store.administration.inspection import (
     BrowsedMessage,
     ClientSummary,
     FoundMessage,
     QueueSummary,
     SubscriptionSummary,
 )
-from jmsql.store.move import move
-from jmsql.store.purge import purge
-from jmsql.store.schema_version import DEFAULT_SCHEMA
+from jmsql.store.administration.move import move
+from jmsql.store.administration.purge import purge
+from jmsql.store.connections.database_url import parse_url, without_secrets
+from jmsql.store.destinations import access, destination_settings
+from jmsql.store.destinations.access import AccessSummary, Action
+from jmsql.store.destinations.automatic_creation import automatic_creation, set_automatic_creation
+from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
+from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
+from jmsql.store.runners._sync.autocommit import AutocommitRunner
+from jmsql.store.schema.version import DEFAULT_SCHEMA
 from jmsql.store.statement import in_transaction
-from jmsql.store.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
 from jmsql.timings import Timings
+from jmsql.values.destinations import Destination, Queue, Topic, named_destination, require_topic
 
 # Not loaded for what a command lists: connections take five times as long to load as all else here.
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from jmsql.client._sync.exchange.jms_consumer import JMSConsumer
 from jmsql.client._sync.exchange.jms_producer import JMSProducer
-from jmsql.destinations import Destination
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import DeliveryMode
 from jmsql.public_names import set_module
+from jmsql.values.destinations import Destination
 
 if TYPE_CHECKING:
     from jmsql.client._sync.connection.connection import Connection
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from jmsql.client._sync.session.abstract_session import AbstractSession
     from jmsql.client._sync.shared.exception_listening import ExceptionListener
     from jmsql.client.acknowledge_mode import AcknowledgeMode
-    from jmsql.client.completion import CompletionListener
     from jmsql.client.metadata import ConnectionMetaData
-    from jmsql.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
+    from jmsql.client.sending.completion import CompletionListener
     from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+    from jmsql.values.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
 
 __all__ = ["JMSContext"]
 

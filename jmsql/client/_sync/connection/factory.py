@@ -14,7 +14,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.default_url import default_url
 from jmsql.concurrency.threads import opened_in_thread
 from jmsql.public_names import set_module
-from jmsql.store.engine import endpoint
+from jmsql.store.connections.engine import endpoint
 from jmsql.timings import Timings
 
 __all__ = ["ConnectionFactory"]

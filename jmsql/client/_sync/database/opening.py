@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 
 from jmsql.exceptions import IllegalStateException, JMSException
-from jmsql.store._sync.autocommit import AutocommitRunner
-from jmsql.store._sync.runner import Runner
-from jmsql.store.database_url import parse_url
-from jmsql.store.engine import POOLED, Endpoint
+from jmsql.store.connections.database_url import parse_url
+from jmsql.store.connections.engine import POOLED, Endpoint
 from jmsql.store.errors import jms_errors
-from jmsql.store.schema_version import check_schema
+from jmsql.store.runners._sync.autocommit import AutocommitRunner
+from jmsql.store.runners._sync.runner import Runner
+from jmsql.store.schema.version import check_schema
 from jmsql.store.statement import Query, Result, SqlFile, Steps, nothing
 from jmsql.timings import Timings
 

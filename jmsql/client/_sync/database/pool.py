@@ -12,9 +12,9 @@ import psycopg
 
 from jmsql.client._sync.database.watched_connection import WatchedConnection
 from jmsql.concurrency.threads import Lock
-from jmsql.store._sync.runner import PsycopgRunner, Runner
-from jmsql.store.engine import Endpoint
+from jmsql.store.connections.engine import Endpoint
 from jmsql.store.errors import jms_errors
+from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -89,7 +89,7 @@ class ConnectionPool:
 
 
 def _keep_more(engine: Engine, number: int) -> None:
-    from jmsql.store.connection_pools import DemandPool  # loads SQLAlchemy, as the engine has
+    from jmsql.store.connections.pools import DemandPool  # loads SQLAlchemy, as the engine has
 
     assert isinstance(engine.pool, DemandPool)
     engine.pool.most_idle += number

@@ -18,20 +18,20 @@ from jmsql.client._sync.database.pool import ConnectionPool, driver_connection, 
 from jmsql.client._sync.database.watched_connection import StatementListener, WatchedConnection
 from jmsql.concurrency.threads import Lock, sleep
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
-from jmsql.store._sync.implicit_transaction import ImplicitTransaction
-from jmsql.store._sync.prepared_runner import PreparedRunner
-from jmsql.store._sync.runner import PsycopgRunner, Runner
-from jmsql.store._sync.transaction_runner import TransactionRunner
-from jmsql.store.acknowledge import Client, Recipient
-from jmsql.store.engine import LENT
+from jmsql.store.connections.engine import LENT
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
-from jmsql.store.savepoints import SavepointStep
+from jmsql.store.receiving.acknowledge import Client, Recipient
+from jmsql.store.runners._sync.implicit_transaction import ImplicitTransaction
+from jmsql.store.runners._sync.prepared_runner import PreparedRunner
+from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
+from jmsql.store.runners._sync.transaction_runner import TransactionRunner
+from jmsql.store.runners.savepoints import SavepointStep
 from jmsql.store.statement import Query, Result, Statement, nothing
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from jmsql.store.prepared_statements import PreparedStatements
+    from jmsql.store.runners.prepared_statements import PreparedStatements
 
 __all__ = ["SessionRunner"]
 

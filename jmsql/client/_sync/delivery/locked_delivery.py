@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from jmsql.client._sync.delivery.delivery import count_outcome
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Redelivery
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import JMSException
-from jmsql.store.acknowledge import present
-from jmsql.store.message_key import MessageKey
-from jmsql.store.receive import Fetch, lock, require_read_committed
-from jmsql.store.redelivery import Release, Rules
-from jmsql.store.rows import MessageRow
-from jmsql.store.savepoints import SavepointCommand, SavepointStep
+from jmsql.store.receiving.acknowledge import present
+from jmsql.store.receiving.receive import Fetch, lock, require_read_committed
+from jmsql.store.receiving.redelivery import Release, Rules
+from jmsql.store.rows.message_key import MessageKey
+from jmsql.store.rows.message_rows import MessageRow
+from jmsql.store.runners.savepoints import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
     from jmsql.client._sync.database.session_runner import SessionRunner

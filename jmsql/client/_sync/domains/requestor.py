@@ -9,10 +9,10 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from jmsql.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, require_queue, require_topic
-from jmsql.duration import seconds
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module
+from jmsql.values.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, require_queue, require_topic
+from jmsql.values.duration import seconds
 
 if TYPE_CHECKING:
     from jmsql.client._sync.exchange.consumer import MessageConsumer

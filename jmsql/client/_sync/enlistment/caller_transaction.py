@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from jmsql.store._sync.runner import PsycopgRunner, Runner
 from jmsql.store.errors import is_connection_lost
+from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 from jmsql.store.statement import Result
 
 if TYPE_CHECKING:

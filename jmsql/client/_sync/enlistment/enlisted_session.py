@@ -11,38 +11,38 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 from jmsql.client._sync.session.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.instrumentation import SessionFacts
-from jmsql.client.message_listener import MessageCheck, MessageListener
-from jmsql.client.polling import PollInterval
-from jmsql.client.prefetch_buffer import PrefetchBuffer
+from jmsql.client.receiving.consumer_state import ConsumerState
+from jmsql.client.receiving.message_listener import MessageCheck, MessageListener
+from jmsql.client.receiving.polling import PollInterval
+from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency.threads import Notifications
-from jmsql.destinations import Destination, Queue, TemporaryQueue, Topic, require_queue
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, TransactionInProgressException
 from jmsql.messages import Message
 from jmsql.selectors import Selector
-from jmsql.store.acknowledge import Recipient
-from jmsql.store.counts import Counts, measure, meters
+from jmsql.store.connections.pooler import find_database
+from jmsql.store.control.counts import Counts, measure, meters
+from jmsql.store.control.listening import is_listening, listening_connection
+from jmsql.store.control.server_clock import ServerClock
+from jmsql.store.destinations.lookup import find_queue, queue_id, require_access
 from jmsql.store.errors import jms_errors
-from jmsql.store.listening import is_listening, listening_connection
-from jmsql.store.lookup import find_queue, queue_id, require_access
-from jmsql.store.pooler import find_database
-from jmsql.store.receive import browse, require_read_committed
-from jmsql.store.send import Publisher, notify_sent, publish, send
-from jmsql.store.server_clock import ServerClock
+from jmsql.store.receiving.acknowledge import Recipient
+from jmsql.store.receiving.receive import browse, require_read_committed
+from jmsql.store.sending.send import Publisher, notify_sent, publish, send
 from jmsql.timings import Timings
+from jmsql.values.destinations import Destination, Queue, TemporaryQueue, Topic, require_queue
 
 if TYPE_CHECKING:
     from jmsql.client._sync.enlistment.caller_transaction import CallerTransaction
-    from jmsql.client.completion import AsynchronousSend
-    from jmsql.policies import RedeliveryPolicy
-    from jmsql.store._sync.runner import Runner
-    from jmsql.store.access import Action
-    from jmsql.store.dequeue import GroupScan
-    from jmsql.store.message_key import GroupKey, MessageKey
-    from jmsql.store.rows import MessageRow, OutgoingMessage
+    from jmsql.client.sending.completion import AsynchronousSend
+    from jmsql.store.destinations.access import Action
+    from jmsql.store.destinations.subscriptions import SubscriptionDefinition
+    from jmsql.store.receiving.dequeue import GroupScan
+    from jmsql.store.rows.message_key import GroupKey, MessageKey
+    from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
+    from jmsql.store.runners._sync.runner import Runner
     from jmsql.store.statement import Query, Steps
-    from jmsql.store.subscriptions import SubscriptionDefinition
+    from jmsql.values.policies import RedeliveryPolicy
 
 __all__ = ["EnlistedSession"]
 

@@ -12,9 +12,9 @@ from jmsql.messages import Message
 from jmsql.public_names import set_module
 
 if TYPE_CHECKING:
-    from jmsql.destinations import Queue
     from jmsql.selectors import Selector
-    from jmsql.store.rows import MessageRow
+    from jmsql.store.rows.message_rows import MessageRow
+    from jmsql.values.destinations import Queue
 
     Browse = Callable[[int, Selector | None, tuple[int, int], int], list[MessageRow]]
     """Reads messages of a queue, by its id and a selector, after a key: so many at most."""

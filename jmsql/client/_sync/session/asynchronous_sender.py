@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from jmsql.client.completion import AsynchronousSend
+from jmsql.client.sending.completion import AsynchronousSend
 from jmsql.concurrency.threads import BackgroundTask, Condition, call, calling, current
 from jmsql.exceptions import IllegalStateException, JMSException
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.database.session_runner import SessionRunner
-from jmsql.client.send_buffer import SendBuffer
+from jmsql.client.sending.send_buffer import SendBuffer
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import DeliveryMode
 
 if TYPE_CHECKING:
     from jmsql.client._sync.shared.client_context import ClientContext
-    from jmsql.client.completion import AsynchronousSend
+    from jmsql.client.sending.completion import AsynchronousSend
 
 __all__ = ["BatchInsertion", "TransactionInsertion"]
 

@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING
 
 from jmsql.client._sync.exchange.consumer import ReceiveOperations
 from jmsql.client._sync.session.watch import Watch
-from jmsql.client.consumer_state import ConsumerState
-from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.destinations import TemporaryTopic
+from jmsql.client.receiving.consumer_state import ConsumerState
+from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import InvalidDestinationException
-from jmsql.store.lookup import require_access
-from jmsql.store.receive import browse
+from jmsql.store.destinations.lookup import require_access
+from jmsql.store.receiving.receive import browse
+from jmsql.values.destinations import TemporaryTopic
 
 if TYPE_CHECKING:
     from jmsql.client._sync.session.dispatcher import Dispatcher
     from jmsql.client._sync.session.session_state import SessionState
     from jmsql.client._sync.session.transaction import Transaction
     from jmsql.client.instrumentation import SessionFacts
-    from jmsql.client.message_listener import MessageCheck, MessageListener
-    from jmsql.destinations import Destination, Queue, Topic
+    from jmsql.client.receiving.message_listener import MessageCheck, MessageListener
     from jmsql.messages import Message
-    from jmsql.policies import RedeliveryPolicy
     from jmsql.selectors import Selector
-    from jmsql.store.access import Action
-    from jmsql.store.redelivery import Rules
-    from jmsql.store.rows import MessageRow
-    from jmsql.store.subscriptions import SubscriptionDefinition
+    from jmsql.store.destinations.access import Action
+    from jmsql.store.destinations.subscriptions import SubscriptionDefinition
+    from jmsql.store.receiving.redelivery import Rules
+    from jmsql.store.rows.message_rows import MessageRow
+    from jmsql.values.destinations import Destination, Queue, Topic
+    from jmsql.values.policies import RedeliveryPolicy
 
 __all__ = ["Receiving"]
 

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 from jmsql.client._sync.exchange.producer import SendOperations
 from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender, Insertion
 from jmsql.client._sync.session.insertions import BatchInsertion, TransactionInsertion
-from jmsql.client.send_buffer import News, SendBuffer
+from jmsql.client.sending.send_buffer import News, SendBuffer
 from jmsql.concurrency.threads import RLock
-from jmsql.destinations import Destination, Topic
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import DeliveryMode
-from jmsql.store.send import misses_queues, publish, queues_are_missing, send
+from jmsql.store.sending.send import misses_queues, publish, queues_are_missing, send
+from jmsql.values.destinations import Destination, Topic
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from jmsql.client._sync.database.watched_connection import StatementListener
     from jmsql.client._sync.session.session_state import SessionState
-    from jmsql.client.completion import AsynchronousSend
-    from jmsql.store.rows import OutgoingMessage
+    from jmsql.client.sending.completion import AsynchronousSend
+    from jmsql.store.rows.message_rows import OutgoingMessage
     from jmsql.store.statement import Query
 
 __all__ = ["ImmediateSending", "Sending", "TransactedSending"]

@@ -16,10 +16,10 @@ from jmsql.client._sync.session.sessions import Sessions
 from jmsql.client._sync.session.transaction import LocalTransaction, NoTransaction, Transaction
 from jmsql.client._sync.shared.client_context import ClientContext
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.message_listener import MessageListener, require_listener
-from jmsql.destinations import TemporaryQueue, TemporaryTopic
+from jmsql.client.receiving.message_listener import MessageListener, require_listener
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.public_names import set_module
+from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

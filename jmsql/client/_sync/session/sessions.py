@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 from jmsql.client._sync.session.session_state import SessionState
 from jmsql.concurrency.threads import current
 from jmsql.exceptions import IllegalStateException
-from jmsql.store.consumers import Consumption
+from jmsql.store.control.consumers import Consumption
 
 if TYPE_CHECKING:
     from jmsql.client._sync.session.dispatcher import Dispatcher
     from jmsql.client._sync.shared.client_context import ClientContext
-    from jmsql.client.consumer_state import ConsumerState
-    from jmsql.destinations import Destination
+    from jmsql.client.receiving.consumer_state import ConsumerState
+    from jmsql.values.destinations import Destination
 
 __all__ = ["Sessions"]
 

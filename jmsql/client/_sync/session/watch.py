@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jmsql.client.polling import PollInterval
-from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.store.wake_ups import Competition, Wait
+from jmsql.client.receiving.polling import PollInterval
+from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+from jmsql.store.control.wake_ups import Competition, Wait
 from jmsql.timings import jitter
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from jmsql.store.counts import Counts
-from jmsql.store.notification import DELAYED_CHANNEL
-from jmsql.store.send import Publisher
+from jmsql.store.control.counts import Counts
+from jmsql.store.sending.notification import DELAYED_CHANNEL
+from jmsql.store.sending.send import Publisher
 
 if TYPE_CHECKING:
     from jmsql.client._sync.database.pool import ConnectionPool
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from jmsql.client._sync.shared.redelivery import Redelivery
     from jmsql.client._sync.shared.side_runner import SideRunner
     from jmsql.client._sync.shared.subscription_registry import SubscriptionRegistry
-    from jmsql.client.send_buffer import News
-    from jmsql.client.start_reminder import StartReminder
+    from jmsql.client.receiving.start_reminder import StartReminder
+    from jmsql.client.sending.send_buffer import News
     from jmsql.exceptions import JMSException
-    from jmsql.store.control import ControlConnection
-    from jmsql.store.counters import DestinationCounters
-    from jmsql.store.message_key import MessageKey
-    from jmsql.store.server_clock import ServerClock
+    from jmsql.store.control.control import ControlConnection
+    from jmsql.store.control.counters import DestinationCounters
+    from jmsql.store.control.server_clock import ServerClock
+    from jmsql.store.rows.message_key import MessageKey
     from jmsql.store.statement import Steps
     from jmsql.timings import Timings
 

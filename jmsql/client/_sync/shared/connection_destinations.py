@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from jmsql.client._sync.shared.side_runner import SideRunner
-from jmsql.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 from jmsql.exceptions import InvalidDestinationException
-from jmsql.store.lookup import queue_id, topic_id
-from jmsql.store.subscriptions import SubscriptionDefinition, attach, detach, rejoin, unsubscribe
-from jmsql.store.temporary_destinations import create_temporary, delete_temporary, require_temporary
+from jmsql.store.destinations.lookup import queue_id, topic_id
+from jmsql.store.destinations.subscriptions import SubscriptionDefinition, attach, detach, rejoin, unsubscribe
+from jmsql.store.destinations.temporary_destinations import create_temporary, delete_temporary, require_temporary
+from jmsql.values.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 
 __all__ = ["ConnectionDestinations"]
 

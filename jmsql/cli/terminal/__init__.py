@@ -1,0 +1,1 @@
+"""The terminal: output, tables, keys and interruption."""

@@ -1,0 +1,1 @@
+"""What receiving is about, for threads and for asyncio: buffers, listeners, waiting."""

@@ -1,0 +1,1 @@
+"""What sending is about, for threads and for asyncio: buffers and completion."""

@@ -1,0 +1,68 @@
+"""Who is told what became of an asynchronous send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from jmsql.exceptions import JMSException
+from jmsql.messages import Message
+from jmsql.store.rows.message_rows import OutgoingMessage
+from jmsql.values.destinations import Destination
+
+__all__ = ["AsynchronousSend", "CompletionListener", "OnCompletion", "require_completion_listener"]
+
+
+class OnCompletion(Protocol):
+    """An object that is told of a message that it was sent, or why it was not."""
+
+    def on_completion(self, message: Message, /) -> object:
+        """Take note that the message was sent."""
+
+    def on_exception(self, message: Message, exception: JMSException, /) -> object:
+        """Take note that the message was not sent, or, if the error code is 08007, perhaps not."""
+
+
+CompletionListener = Callable[[Message, JMSException | None], object] | OnCompletion
+"""What is told of an asynchronous send: a callable that takes the message and None, or the error if it failed; or an
+object with `on_completion` and `on_exception`."""
+
+
+class AsynchronousSend(NamedTuple):
+    """A message on its way.
+
+    Args:
+        destination: Where to.
+        outgoing: The copy that is sent.
+        message: The sender's message, for the listener.
+        listener: Whom to tell.
+        size: About how many bytes it has.
+    """
+
+    destination: Destination
+    outgoing: OutgoingMessage
+    message: Message
+    listener: CompletionListener
+    size: int
+
+    def complete(self, error: JMSException | None) -> object:
+        """Tell the listener that the message was sent, or why it was not; return what the listener returns."""
+        if callable(self.listener):
+            return self.listener(self.message, error)
+        if error is None:
+            return self.listener.on_completion(self.message)
+        return self.listener.on_exception(self.message, error)
+
+
+def require_completion_listener(listener: CompletionListener) -> None:
+    """Make sure that a listener is one.
+
+    Raises:
+        TypeError: It is not a completion listener.
+    """
+    if callable(listener) or all(callable(getattr(listener, name, None)) for name in ("on_completion", "on_exception")):
+        return
+    raise TypeError(
+        "A completion listener is a callable, or has on_completion(message) and on_exception(message, exception), "
+        f"unlike {listener!r}."
+    )

@@ -1,0 +1,154 @@
+"""What a transaction has sent and not inserted yet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jmsql.store.sending.send import FEWEST_COPIED, last_insertion, publish, send
+from jmsql.values.destinations import Destination, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from jmsql.store.rows.message_rows import OutgoingMessage
+    from jmsql.store.sending.send import Publisher
+    from jmsql.store.statement import Query, Steps
+
+__all__ = ["News", "SendBuffer"]
+
+_MOST_MESSAGES = 500
+_MOST_BYTES = 4 * 1024 * 1024
+
+
+class News(NamedTuple):
+    """What others should hear of.
+
+    Args:
+        destinations: Where something was sent to, and how many messages.
+        delayed: Whether some of it is delivered later.
+    """
+
+    destinations: Mapping[Destination, int]
+    delayed: bool
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """Messages to one destination that were sent one after the other, all of them delayed or none."""
+
+    destination: Destination
+    delayed: bool
+    messages: list[OutgoingMessage] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def batch(self) -> tuple[Topic | None, bool]:
+        """What it goes to the server with: all that is for queues, or for the same topic; what is delayed apart."""
+        return self.destination if isinstance(self.destination, Topic) else None, self.delayed
+
+
+def _messages(runs: Iterable[_Run]) -> list[OutgoingMessage]:
+    return list(chain.from_iterable(run.messages for run in runs))
+
+
+class SendBuffer:
+    """Collects a transaction's messages, so that they travel in batches."""
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+        self._count = 0
+        self._bytes = 0
+        self._inserted = Counter[Destination]()
+        self._has_inserted_delayed = False
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough is collected for a batch."""
+        return self._count >= _MOST_MESSAGES or self._bytes >= _MOST_BYTES
+
+    @property
+    def destinations(self) -> set[Destination]:
+        """The destinations that the transaction has sent to."""
+        return {*self._inserted, *(run.destination for run in self._runs)}
+
+    def clear(self) -> None:
+        """Forget the messages that are collected."""
+        self._runs.clear()
+        self._count = self._bytes = 0
+
+    def add(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
+        """Collect a message.
+
+        Args:
+            destination: Where it goes.
+            message: The message.
+            size: About how many bytes it has.
+        """
+        delayed = message.jms_delivery_time is not None
+        run = self._runs[-1] if self._runs else None
+        # Most messages go where the one before has gone; comparing destinations takes longer.
+        if run is None or run.destination is not destination or run.delayed is not delayed:
+            run = _Run(destination, delayed)
+            self._runs.append(run)
+        run.messages.append(message)
+        run.size += size
+        self._count += 1
+        self._bytes += size
+
+    def flush(self, publisher: Publisher, *, flush: bool = True) -> Steps[None]:
+        """Insert what is collected, in the open transaction. Each destination gets its messages in their order.
+
+        After an error only what was not inserted is still collected, for another attempt.
+
+        Args:
+            publisher: Who sends.
+            flush: False lets the transaction commit without waiting for the disk.
+        """
+        for (topic, _), runs in self._batches().items():
+            messages = _messages(runs)
+            if topic is None:
+                yield from send(messages, flush=flush)
+            else:
+                yield from publish(topic, messages, publisher, flush=flush)
+            self._were_inserted(runs)
+
+    @property
+    def can_go_with_commit(self) -> bool:
+        """Whether what is collected can be inserted together with the commit: few messages, all of them for queues."""
+        return self._count < FEWEST_COPIED and not any(isinstance(run.destination, Topic) for run in self._runs)
+
+    def last_insertions(self) -> list[Query[Any]]:
+        """Return the statements that insert what is collected together with the commit, and count it as inserted."""
+        batches = list(self._batches().values())
+        insertions = [last_insertion(_messages(runs)) for runs in batches]
+        for runs in batches:
+            self._were_inserted(runs)
+        return insertions
+
+    def _batches(self) -> dict[tuple[Topic | None, bool], list[_Run]]:
+        batches: dict[tuple[Topic | None, bool], list[_Run]] = {}
+        for run in self._runs:
+            batches.setdefault(run.batch, []).append(run)
+        return batches
+
+    def _were_inserted(self, runs: list[_Run]) -> None:
+        for run in runs:
+            self._runs.remove(run)
+            self._count -= len(run.messages)
+            self._bytes -= run.size
+            self._inserted[run.destination] += len(run.messages)
+            self._has_inserted_delayed |= run.delayed
+
+    def ended(self) -> News:
+        """Forget the transaction, and return what it has sent."""
+        news = News(self._inserted, self._has_inserted_delayed)
+        self._inserted = Counter()
+        self._has_inserted_delayed = False
+        self.clear()
+        return news

@@ -1,0 +1,1 @@
+"""Objects in messages, and how those of each class travel."""

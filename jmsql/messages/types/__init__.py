@@ -1,0 +1,1 @@
+"""The types of JMS's values: conversions between them, and their formats."""

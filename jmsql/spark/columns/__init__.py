@@ -1,0 +1,1 @@
+"""The columns of messages in Spark, and values in them."""

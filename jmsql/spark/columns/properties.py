@@ -1,0 +1,165 @@
+"""The properties of messages, from PostgreSQL's JSON to Spark's map of typed values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyarrow import json as arrow_json
+
+from jmsql.messages.types import typed_json
+from jmsql.messages.types.values import Byte, Float, Long, Short, Value
+from jmsql.spark.columns.text_columns import occurs
+from jmsql.values.postgresql_text import ESCAPE
+
+__all__ = ["PropertyShaper"]
+
+_SLICE = 4096
+"""How many messages are parsed at once: each name that occurs among them takes a column of that length."""
+
+_FIELDS: dict[type, str] = {
+    bool: "boolean",
+    Byte: "long",
+    Short: "long",
+    int: "long",
+    Long: "long",
+    Float: "double",
+    float: "double",
+    str: "string",
+}
+_TYPE_NAMES = {
+    bool: "boolean",
+    Byte: "byte",
+    Short: "short",
+    int: "int",
+    Long: "long",
+    Float: "float",
+    float: "double",
+    str: "string",
+    type(None): "null",
+}
+_Column: TypeAlias = pa.Array | Sequence[Value]
+
+_VALUE_TYPES = {"boolean": pa.bool_(), "long": pa.int64(), "double": pa.float64(), "string": pa.string()}
+
+
+class PropertyShaper:
+    """Makes the column `properties`.
+
+    Where the JSON says all there is to say, which is the rule, Arrow parses many messages at once. Only where it does
+    not are they read one by one.
+    """
+
+    def __init__(self) -> None:
+        self._texts: set[str] = set()  # names whose values Arrow would take for times
+
+    def shape(self, column: pa.Array, types: pa.Array, kind: pa.MapType) -> pa.Array:
+        """Convert properties and their types, both JSON, to maps of the type that Spark expects."""
+        slices = range(0, len(column), _SLICE)
+        return pa.concat_arrays([self._shape(column.slice(at, _SLICE), types.slice(at, _SLICE), kind) for at in slices])
+
+    def _shape(self, column: pa.Array, types: pa.Array, kind: pa.MapType) -> pa.Array:
+        table = self._parse(column) if _is_plain(column, types) else None
+        return _read_each(column, types, kind) if table is None else _interleave(table, kind)
+
+    def _parse(self, column: pa.Array) -> pa.Table | None:
+        """Parse objects to a column for each name; None if Arrow sees other values than are there."""
+        content = "\n".join("{}" if text is None else text for text in column.to_pylist()).encode()
+        try:
+            table = _read_json(content, self._texts)
+            times = {field.name for field in table.schema if pa.types.is_timestamp(field.type)}
+            if times:
+                self._texts |= times
+                table = _read_json(content, self._texts)
+        except pa.ArrowInvalid:
+            self._texts.clear()
+            return None
+        if table.num_rows != len(column):
+            return None
+        if all(_says_all(field, column) for field in table.schema):
+            return table
+        return None
+
+
+def _interleave(table: pa.Table, kind: pa.MapType) -> pa.Array:
+    """Make a map of each row of a table, from the columns in which it has a value."""
+    fields = [field for field in table.schema if field.type != pa.null()]
+    if not fields:
+        return _map(np.zeros(table.num_rows + 1, np.int32), [], [], {}, kind)
+    columns = [table.column(field.name).combine_chunks() for field in fields]
+    there = np.array([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
+    # The values stand one column after the other; each row takes its own, at these places.
+    places = np.arange(there.size).reshape(there.shape).T[there.T]
+    offsets = np.concatenate(([0], np.cumsum(there.sum(axis=0))))
+    names = pa.array([field.name for field in fields], pa.string()).take(pa.array(places // table.num_rows))
+    types = pa.concat_arrays([_type_names(column) for column in columns]).take(pa.array(places))
+    values = {
+        name: pa.concat_arrays(
+            [column if column.type == value_type else pa.nulls(len(column), value_type) for column in columns]
+        ).take(pa.array(places))
+        for name, value_type in _VALUE_TYPES.items()
+    }
+    return _map(offsets, names, types, values, kind)
+
+
+def _read_each(column: pa.Array, types: pa.Array, kind: pa.MapType) -> pa.Array:
+    offsets = [0]
+    names: list[str] = []
+    type_names: list[str] = []
+    values: dict[str, list[Value]] = {name: [] for name in _VALUE_TYPES}
+    for text, stated in zip(column.to_pylist(), types.to_pylist(), strict=True):
+        for name, value in typed_json.read_object(text, stated).items():
+            names.append(name)
+            type_names.append(_TYPE_NAMES[type(value)])
+            for value_column in values.values():
+                value_column.append(None)
+            if value is not None:
+                values[_FIELDS[type(value)]][-1] = value
+        offsets.append(len(names))
+    return _map(offsets, names, type_names, values, kind)
+
+
+def _map(
+    offsets: Sequence[int] | NDArray[np.int64],
+    names: _Column,
+    types: _Column,
+    values: Mapping[str, _Column],
+    kind: pa.MapType,
+) -> pa.Array:
+    columns = [pa.array(values.get(name, []), value_type) for name, value_type in _VALUE_TYPES.items()]
+    items = pa.StructArray.from_arrays([pa.array(types, pa.string()), *columns], fields=list(kind.item_type))
+    maps = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(names, pa.string()), items)
+    return maps.cast(kind)
+
+
+def _is_plain(column: pa.Array, types: pa.Array) -> bool:
+    """Tell whether the JSON says all that there is to say: no types beside it, no escapes, no special numbers."""
+    return types.null_count == len(types) and not occurs(ESCAPE, column) and not occurs("[", column)
+
+
+def _read_json(content: bytes, texts: Iterable[str]) -> pa.Table:
+    return arrow_json.read_json(
+        pa.BufferReader(content),
+        arrow_json.ReadOptions(use_threads=False, block_size=len(content) + 1),
+        arrow_json.ParseOptions(explicit_schema=pa.schema([(name, pa.string()) for name in texts])),
+    )
+
+
+def _says_all(field: pa.Field, column: pa.Array) -> bool:
+    """Tell whether the type that Arrow has found for a name is that of each of its values."""
+    if field.type == pa.float64():
+        # It makes exact numbers into doubles where both stand under one name.
+        return not pc.any(pc.match_substring_regex(column, rf'"\Q{field.name}\E": -?[0-9]+[,}}]')).as_py()
+    return field.type in _VALUE_TYPES.values() or field.type == pa.null()
+
+
+def _type_names(column: pa.Array) -> pa.Array:
+    if column.type == pa.int64():
+        fits = pc.and_(pc.greater_equal(column, -(2**31)), pc.less(column, 2**31))
+        return pc.if_else(fits, "int", "long")
+    name = {pa.bool_(): "boolean", pa.float64(): "double", pa.string(): "string"}[column.type]
+    return pa.repeat(name, len(column))

@@ -1,0 +1,164 @@
+"""The columns of messages in Spark: their names and types, which of them a read returns, and which a write takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import MapType, StringType, StructType
+
+from jmsql.exceptions import JMSException
+from jmsql.spark.columns.arrow import BODY
+from jmsql.spark.options.options import Options, Use
+from jmsql.spark.options.property_format import PropertyFormat
+from jmsql.spark.options.table import table_comment
+
+__all__ = [
+    "COLUMNS",
+    "HISTORY_COLUMNS",
+    "TYPED_PROPERTIES",
+    "arrow_schema",
+    "check_read_schema",
+    "check_written_schema",
+    "read_schema",
+]
+
+_PROPERTY = "struct<type:string,boolean:boolean,long:bigint,double:double,string:string>"
+
+TYPED_PROPERTIES = f"map<string,{_PROPERTY}>"
+"""The type of the column `properties` where it is a map of typed values."""
+
+COLUMNS = {
+    "destination": "string",
+    "sequence": "bigint",
+    "priority": "int",
+    "type": "string",
+    "message_id": "string",
+    "sent_at": "timestamp",
+    "expires_at": "timestamp",
+    "delivery_time": "timestamp",
+    "delivery_mode": "string",
+    "correlation_id": "string",
+    "reply_to": "string",
+    "jms_type": "string",
+    "properties": "string",
+    "property_types": "string",
+    "text_body": "string",
+    "json_body": "string",
+    "body_types": "string",
+    "bytes_body": "binary",
+    "delivery_count": "int",
+}
+"""The columns of a message and their types, with properties as JSON text."""
+
+HISTORY_COLUMNS = {
+    **COLUMNS,
+    "acknowledged_at": "timestamp",
+    "outcome": "string",
+    "subscription": "string",
+    "subscription_client_id": "string",
+    "connection_id": "bigint",
+    "client_id": "string",
+    "user_name": "string",
+    "transaction_id": "bigint",
+}
+"""The columns of a message in the history, which also say how it left its destination."""
+
+
+def read_schema(options: Options, table: Mapping[str, str] | None = None) -> str:
+    """Return the schema that a read has by itself, as DDL.
+
+    Args:
+        options: The options of the read.
+        table: The options of the table of Spark's that is made, which its schema has to keep; None: none is made.
+
+    Raises:
+        JMSException: Option 'columns' names a column that does not exist, or names one twice.
+    """
+    readable = _readable(options, options.properties)
+    known = readable if options.body_schema is None else {**readable, BODY: f"struct<{options.body_schema}>"}
+    names = options.columns or tuple(known)
+    for name in names:
+        if name not in known:
+            missing = "bodySchema" if name == BODY else "history" if name in HISTORY_COLUMNS else None
+            needs = "" if missing is None else f" (it needs option '{missing}')"
+            raise JMSException(f"Option 'columns': there is no column {name!r}{needs}; there are: {_listed(readable)}.")
+    if len(set(names)) < len(names):
+        raise JMSException("Option 'columns' names a column twice.")
+    columns = [f"{name} {known[name]}" for name in names]
+    if table is not None:
+        columns[0] += f" {table_comment(table)}"
+    return ", ".join(columns)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return a schema of Spark's as Arrow has it."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def check_read_schema(schema: StructType, options: Options) -> None:
+    """Make sure that a read can return a schema, which the user may have given.
+
+    Raises:
+        JMSException: A column does not exist or has another type.
+    """
+    properties = options.properties
+    if _has_maps(schema) and "properties" not in options.given:
+        properties = PropertyFormat.map
+    readable = _readable(options, properties)
+    for field in schema.fields:
+        if field.name == BODY:
+            if not isinstance(field.dataType, StructType) or "map<" in field.dataType.simpleString():
+                raise JMSException("The schema of the column 'body' is a struct, in which there is no map.")
+            continue
+        _check(field.name, field.dataType.simpleString(), readable, "read")
+
+
+def check_written_schema(schema: StructType, options: Options, *, overwrite: bool) -> None:
+    """Make sure that rows of a schema can be written.
+
+    Raises:
+        JMSException: A column does not exist or has another type, nothing tells where the messages go, or they shall
+            replace what is there, or an option is not for writes.
+    """
+    if options.history:
+        raise JMSException("Option 'history' is for reads: messages enter the history when they leave a destination.")
+    options.require_use(Use.WRITE)
+    if overwrite:
+        raise JMSException("Messages are added to a destination and replace nothing: use mode('append').")
+    for field in schema.fields:
+        if field.name == "properties" and isinstance(field.dataType, MapType):
+            values = field.dataType.valueType
+            is_typed = isinstance(values, StructType) and values.simpleString() == _PROPERTY
+            if is_typed or isinstance(values, StringType):
+                continue
+        _check(field.name, field.dataType.simpleString(), COLUMNS, "written")
+    if _has_maps(schema) and "property_types" in schema.fieldNames():
+        raise JMSException("The column 'property_types' goes with properties as JSON text; a map tells their types.")
+    if options.destination is None and "destination" not in schema.fieldNames():
+        raise JMSException("Say where the messages go: option 'queue', option 'topic', or a column 'destination'.")
+
+
+def _check(name: str, kind: str, known: dict[str, str], doing: str) -> None:
+    if name not in known:
+        raise JMSException(f"The column {name!r} cannot be {doing}; there are: {_listed(known)}.")
+    if kind != known[name]:
+        raise JMSException(f"The column {name!r} is {doing} as {known[name]}, not as {kind}.")
+
+
+def _has_maps(schema: StructType) -> bool:
+    return any(field.name == "properties" and isinstance(field.dataType, MapType) for field in schema.fields)
+
+
+def _readable(options: Options, properties: PropertyFormat) -> dict[str, str]:
+    columns = HISTORY_COLUMNS if options.history else COLUMNS
+    if properties is PropertyFormat.json:
+        return columns
+    typed = {**columns, "properties": TYPED_PROPERTIES}
+    del typed["property_types"]  # a map tells all of them
+    return typed
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

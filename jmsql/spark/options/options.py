@@ -1,0 +1,319 @@
+"""The options of the data source, checked when it is made: a wrong one fails before any task starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+from typing import Self, TypeVar
+
+from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException, JMSException
+from jmsql.selectors import Selector
+from jmsql.spark.connection import DatabaseReference
+from jmsql.spark.options.offset_options import check_offset_options
+from jmsql.spark.options.property_format import PropertyFormat
+from jmsql.values.destinations import Destination, Queue, Topic
+
+__all__ = ["OPTIONS", "Options", "Use", "applies"]
+
+OPTIONS = (
+    "queue",
+    "topic",
+    "subscription",
+    "clientId",
+    "history",
+    "selector",
+    "columns",
+    "properties",
+    "bodySchema",
+    "partitions",
+    "minPartitions",
+    "pushFilters",
+    "snapshotTimeout",
+    "startingOffsets",
+    "endingOffsets",
+    "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
+    "claimConnections",
+    "failOnDataLoss",
+    "writeId",
+    "writeIdDays",
+    "connection",
+    "url",
+    "jmsqlSchema",
+)
+"""The names of all options, in which letter case does not count."""
+
+
+class Use(Enum):
+    """What options are given for."""
+
+    BATCH_READ = "a batch read"
+    HISTORY_READ = "a batch read of the history"
+    STREAM_READ = "a streaming read"
+    WRITE = "a write"
+
+
+_OF_READS = (
+    *("subscription", "clientId", "history", "selector", "columns", "properties", "bodySchema"),
+    *("partitions", "minPartitions"),
+)
+_OF_STREAMS = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "claimConnections", "failOnDataLoss")
+_USES = {
+    **dict.fromkeys(_OF_READS, (Use.BATCH_READ, Use.HISTORY_READ, Use.STREAM_READ)),
+    **dict.fromkeys(_OF_STREAMS, (Use.STREAM_READ,)),
+    "startingOffsets": (Use.STREAM_READ, Use.HISTORY_READ),
+    "endingOffsets": (Use.HISTORY_READ,),
+    "snapshotTimeout": (Use.BATCH_READ, Use.HISTORY_READ),
+    "writeId": (Use.WRITE,),
+    "writeIdDays": (Use.WRITE,),
+}
+"""What those options are for that are not for everything."""
+
+_NAMES = {name.lower(): name for name in OPTIONS}
+_OF_SPARK = {"checkpointlocation", "queryname"}
+"""Options that Spark itself reads, and hands on."""
+
+_MOST_MESSAGES = 250_000
+"""The most messages for a task, where the options leave the number of tasks open."""
+
+_OF_OTHERS = {
+    **dict.fromkeys(
+        ("maxoffsetspertrigger", "maxrowspertrigger", "maxrecordspertrigger", "maxfilespertrigger"),
+        "maxMessagesPerTrigger",
+    ),
+    **dict.fromkeys(("startingtimestamp", "startingposition", "startingoffset"), "startingOffsets"),
+    **dict.fromkeys(("endingtimestamp", "endingoffset"), "endingOffsets"),
+    "numpartitions": "partitions",
+    "kafka.bootstrap.servers": "connection",
+    "subscribe": "queue",
+}
+"""What options are called in other data sources, and here."""
+
+
+_WRITE_DAYS = 365
+
+Kind = TypeVar("Kind", Queue, Topic)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one read or write.
+
+    Args:
+        database: Where the messages are.
+        schema: The PostgreSQL schema of jmsql.
+        queue: The queue to read from or write to.
+        topic: The topic, likewise.
+        subscription: The name of the subscription to read from.
+        client_id: The client identifier that the subscription belongs to, if any.
+        history: Whether to read what has left the destination instead of what waits in it.
+        selector: Which messages are wanted.
+        columns: Which columns are wanted; None: all.
+        properties: How the properties of messages are returned.
+        body_schema: How JSON bodies are parsed, as Spark's DDL.
+        partitions: In how many tasks to read.
+        minimum_partitions: The fewest tasks to read in, where there are more if one would have too much; None: see
+            `partitions`.
+        push_filters: Whether a batch read lets PostgreSQL check the conditions of the query.
+        snapshot_timeout: Seconds for which the snapshot of a batch read is kept when no task uses it; 0: none is taken.
+        starting_offsets: What a new stream begins with, or a batch read of the history.
+        ending_offsets: Where a batch read of the history ends.
+        maximum_messages: The most messages in a micro-batch; None: all there are.
+        maximum_bytes: The bytes from which on a micro-batch takes no more; None: any number.
+        claim_connections: How many connections of the driver claim and acknowledge a large micro-batch side by side.
+        fail_on_data_loss: Whether a read fails when messages are gone that it has promised.
+        write_id: What makes a batch write the same write when it is run again.
+        write_days: For how many days the database knows that a write was done.
+        given: The names of the options that were given.
+    """
+
+    database: DatabaseReference
+    schema: str = "jmsql"
+    queue: Queue | None = None
+    topic: Topic | None = None
+    subscription: str | None = None
+    client_id: str | None = None
+    history: bool = False
+    selector: Selector | None = None
+    columns: tuple[str, ...] | None = None
+    properties: PropertyFormat = PropertyFormat.json
+    body_schema: str | None = None
+    partitions: int = 1
+    minimum_partitions: int | None = None
+    push_filters: bool = False
+    snapshot_timeout: float = 60.0
+    starting_offsets: str = "earliest"
+    ending_offsets: str = "latest"
+    maximum_messages: int | None = None
+    maximum_bytes: int | None = None
+    claim_connections: int = 4
+    fail_on_data_loss: bool = True
+    write_id: str | None = None
+    write_days: int = _WRITE_DAYS
+    given: frozenset[str] = frozenset()
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> Self:
+        """Check the options of a read or a write.
+
+        Raises:
+            JMSException: One is unknown or has a value that makes no sense; the message names it.
+        """
+        options = {name.lower(): value for name, value in given.items()}
+        for name in options.keys() - _OF_SPARK:
+            if name not in _NAMES:
+                raise JMSException(_unknown(name))
+        options = {_NAMES[name]: value for name, value in options.items() if name in _NAMES}
+        selector = options.get("selector")
+        columns = options.get("columns")
+        read = cls(
+            database=DatabaseReference(options.get("connection"), options.get("url")),
+            schema=options.get("jmsqlSchema", "jmsql"),
+            queue=_destination(Queue, "queue", options),
+            topic=_destination(Topic, "topic", options),
+            subscription=options.get("subscription"),
+            client_id=options.get("clientId"),
+            history=_boolean("history", options, default=False),
+            selector=_selector(selector),
+            columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
+            properties=_property_format(options.get("properties")),
+            body_schema=options.get("bodySchema"),
+            partitions=_integer("partitions", options, 1) or 1,
+            minimum_partitions=_integer("minPartitions", options, 1),
+            push_filters=_boolean("pushFilters", options, default=False),
+            snapshot_timeout=_seconds("snapshotTimeout", options, 60.0),
+            starting_offsets=options.get("startingOffsets", "earliest"),
+            ending_offsets=options.get("endingOffsets", "latest"),
+            maximum_messages=_integer("maxMessagesPerTrigger", options, 1),
+            maximum_bytes=_integer("maxBytesPerTrigger", options, 1),
+            claim_connections=_integer("claimConnections", options, 1) or 4,
+            fail_on_data_loss=_boolean("failOnDataLoss", options, default=True),
+            write_id=options.get("writeId"),
+            write_days=_integer("writeIdDays", options, 1) or _WRITE_DAYS,
+            given=frozenset(options),
+        )
+        check_offset_options(read.starting_offsets, read.ending_offsets, history=read.history)
+        if read.history and read.write_id is not None:
+            raise JMSException("Option 'writeId' is for writes, and option 'history' for reads: give one of them.")
+        if read.queue is not None and read.topic is not None:
+            raise JMSException("Give option 'queue' or option 'topic', not both.")
+        if read.subscription is not None and read.topic is None:
+            raise JMSException("Option 'subscription' needs option 'topic', the topic that it belongs to.")
+        if read.minimum_partitions is not None and "partitions" in options:
+            raise JMSException("Give option 'partitions' or option 'minPartitions', not both.")
+        if read.client_id is not None and read.subscription is None:
+            raise JMSException("Option 'clientId' needs option 'subscription', the one that belongs to the client.")
+        return read
+
+    @property
+    def destination(self) -> Destination | None:
+        """The queue or the topic that is named, if one is."""
+        return self.queue or self.topic
+
+    def count_partitions(self, messages: int) -> int:
+        """Return in how many tasks to read some number of messages."""
+        if self.minimum_partitions is None:
+            return self.partitions
+        return max(self.minimum_partitions, -(-messages // _MOST_MESSAGES))
+
+    def require_use(self, use: Use) -> None:
+        """Make sure that each option that was given means something for what is done.
+
+        Raises:
+            JMSException: One does not; the message names it.
+        """
+        for name in sorted(self.given):
+            uses = _USES.get(name, tuple(Use))
+            if use not in uses:
+                raise JMSException(
+                    f"Option '{name}' has no meaning for {use.value}; it is for {' and '.join(u.value for u in uses)}."
+                )
+
+    def require_source(self) -> None:
+        """Make sure that the options name what to read from; the history is that of all destinations if they do not.
+
+        Raises:
+            JMSException: They do not.
+        """
+        if self.history:
+            return
+        if self.destination is None:
+            raise JMSException(
+                "Name what to read: option 'queue', or options 'topic' and 'subscription'. (Of a table that was made "
+                "with a list of columns Spark forgets the options: give option 'columns' instead of the list.)"
+            )
+        if self.topic is not None and self.subscription is None:
+            raise JMSException(
+                "Option 'topic' needs option 'subscription': a topic itself keeps no messages. (What its subscriptions "
+                "had is read with option 'history'.)"
+            )
+
+
+def applies(name: str, use: Use) -> bool:
+    """Tell whether an option, of a table that is both read and written, is to be looked at for what is done.
+
+    That a table is one of the history is, also for a write, which is refused for it.
+    """
+    name = _NAMES[name.lower()]
+    return name == "history" or use in _USES.get(name, tuple(Use))
+
+
+def _unknown(name: str) -> str:
+    if name == "path":
+        return "A path was given to load() or save(); jmsql has options instead, such as 'queue'."
+    near = _OF_OTHERS.get(name) or next((_NAMES[each] for each in get_close_matches(name, _NAMES, 1)), None)
+    advice = f"there are: {', '.join(OPTIONS)}." if near is None else f"did you mean '{near}'?"
+    return f"There is no option '{name}'; {advice}"
+
+
+def _destination(kind: type[Kind], name: str, options: Mapping[str, str]) -> Kind | None:
+    if name not in options:
+        return None
+    try:
+        return kind(options[name])
+    except InvalidDestinationException as error:
+        raise InvalidDestinationException(f"Option '{name}': {error}") from error
+
+
+def _selector(text: str | None) -> Selector | None:
+    try:
+        return Selector.parse(text)
+    except InvalidSelectorException as error:
+        raise InvalidSelectorException(f"Option 'selector': {error}") from error
+
+
+def _property_format(text: str | None) -> PropertyFormat:
+    try:
+        return PropertyFormat.json if text is None else PropertyFormat(text.lower())
+    except ValueError as error:
+        raise JMSException(f"Option 'properties' is {' or '.join(PropertyFormat)}, not {text!r}.") from error
+
+
+def _integer(name: str, options: Mapping[str, str], least: int) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise JMSException(f"Option '{name}' is a whole number from {least} on, not {text!r}.")
+    return int(text)
+
+
+def _seconds(name: str, options: Mapping[str, str], default: float) -> float:
+    try:
+        seconds = float(options.get(name, default))
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0.0:
+        raise JMSException(f"Option '{name}' is a number of seconds, not {options[name]!r}.")
+    return seconds
+
+
+def _boolean(name: str, options: Mapping[str, str], *, default: bool) -> bool:
+    text = options.get(name)
+    if text is None:
+        return default
+    if text.lower() not in {"true", "false"}:
+        raise JMSException(f"Option '{name}' is true or false, not {text!r}.")
+    return text.lower() == "true"

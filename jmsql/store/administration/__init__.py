@@ -1,0 +1,1 @@
+"""What administrators ask and do: destinations' contents, dead letters, indexes, diagnosis."""

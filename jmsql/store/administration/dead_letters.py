@@ -1,0 +1,99 @@
+"""Dead letters: a look at them, and the way back to where they come from."""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from jmsql.public_names import set_module
+from jmsql.selectors import Selector
+from jmsql.store.destinations.lookup import existing_queue
+from jmsql.store.rows.selection import and_chosen
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, fill, records, rows
+
+__all__ = ["DeadLetter", "Retry", "dead_letter_queues", "first_dead_letters", "retry"]
+
+
+@set_module("jmsql.admin")
+class DeadLetter(NamedTuple):
+    """A row of the view ``dead_letters``."""
+
+    queue: str
+    sequence: int
+    original_destination: str | None
+    original_subscription: str | None
+    reason: str
+    deliveries: int | None
+    error: str | None
+    first_failed_at: datetime | None
+    died_at: datetime
+    message_id: str | None
+    type: str
+    priority: int
+    sent_at: datetime | None
+    expires_at: datetime | None
+    correlation_id: str | None
+    jms_type: str | None
+    properties: dict[str, Any]
+    body: str | None
+    original_client_id: str | None
+    last_error: str | None
+
+
+@set_module("jmsql.admin")
+class Retry(NamedTuple):
+    """What a retry has done."""
+
+    returned: dict[str, int]
+    """How many dead letters went back, by destination."""
+    left: int
+    """How many stay, since a session holds them, or the destination or subscription that they come from is gone."""
+
+
+_sql = SqlFile("inspection")
+_parts = {"is_dead_letter": _sql["is_dead_letter"]}
+_queues = _sql.statement("dead_letter_queues", "looking for dead letters", column, _parts)
+
+
+def first_dead_letters(queue: str | None, selector: Selector | None, limit: int) -> Steps[list[DeadLetter]]:
+    """Return the dead letters that died last, at most so many.
+
+    Args:
+        queue: Those in this queue; None: in all.
+        selector: Which of them; None: all.
+        limit: How many.
+
+    Raises:
+        InvalidDestinationException: There is no such queue.
+    """
+    chosen, parameters = and_chosen(selector)
+    of_queue = ""
+    if queue is not None:
+        of_queue = "and m.queue_id = %(queue_id)s"
+        parameters = parameters | {"queue_id": (yield from existing_queue(queue))}
+    text = fill(_sql["dead_letters"], of_queue=of_queue, chosen=chosen, **_parts)
+    statement = Statement("dead_letters", text, "looking at dead letters", records(DeadLetter._make), parameters)
+    return (yield from statement.bind(limit=limit))
+
+
+def retry(queue: str, selector: Selector | None, limit: int | None) -> Steps[Retry]:
+    """Move dead letters back to where they come from, in one transaction.
+
+    Raises:
+        InvalidDestinationException: There is no such queue.
+    """
+    chosen, parameters = and_chosen(selector)
+    text = fill(_sql["retry_dead_letters"], chosen=chosen, **_parts)
+    statement = Statement("retry_dead_letters", text, "moving dead letters back", rows, parameters)
+    queue_id = yield from existing_queue(queue)
+    found = yield from statement.bind(queue_id=queue_id, limit=limit)
+    returned = {
+        destination if subscription is None else f"{destination} ({subscription})": int(count)
+        for destination, subscription, count in found
+        if destination is not None
+    }
+    total = next(int(count) for destination, _, count in found if destination is None)
+    return Retry(returned, total - sum(returned.values()))
+
+
+def dead_letter_queues() -> Query[list[str]]:
+    """Return the names of the queues in which dead letters wait."""
+    return _queues.bind()

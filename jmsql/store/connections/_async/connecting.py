@@ -1,0 +1,100 @@
+"""Making a new connection fit for what it leads to: PostgreSQL itself, or a pooler, which lends its connections."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+
+from jmsql.concurrency.tasks import in_thread
+from jmsql.exceptions import JMSException
+from jmsql.store.connections.keepalives import keepalive_settings
+from jmsql.timings import Timings
+
+__all__ = ["make_fit"]
+
+_READ_COMMITTED = "read committed"
+_BEGIN = """
+    select process_id <> {process_id},
+           case when process_id = {process_id}
+                then pg_catalog.set_config('default_transaction_isolation', 'read committed', false)
+                else pg_catalog.current_setting('default_transaction_isolation') end{settings}
+    from pg_catalog.pg_backend_pid() as process_id"""
+_AT_MOST = """,
+           case when process_id = {process_id} then pg_catalog.set_config('{name}',
+               least(nullif(pg_catalog.current_setting('{name}')::integer, 0), {value})::text, false) end"""
+
+
+async def make_fit(connection: psycopg.AsyncConnection[Any], timings: Timings) -> bool:
+    """Set what a new connection needs, and tell whether it leads through a pooler.
+
+    Args:
+        connection: The connection, in autocommit mode.
+        timings: How soon the server notices that this client is gone.
+
+    Raises:
+        JMSException: A pooler answers, and the default is another isolation level than READ COMMITTED.
+    """
+    is_pooled = await _begin(connection, keepalive_settings(connection, timings))
+    if is_pooled and not await _keeps_prepared_statements(connection):
+        connection.prepare_threshold = None
+    return is_pooled
+
+
+async def _begin(connection: psycopg.AsyncConnection[Any], settings: Mapping[str, int]) -> bool:
+    """Have a new connection's transactions run in READ COMMITTED, and tell whether a pooler answers.
+
+    In a stricter isolation level, which database or role may have as their default, a transaction does not see what
+    others have claimed since it began, and would deliver it a second time.
+
+    A pooler is told by the number of the process that it gave when the connection was made. PostgreSQL gives that of
+    the process which serves the connection. A pooler does not know yet which one will, and gives one that it has
+    thought up, for requests to cancel. A pooler in session mode cannot be told from one in transaction mode. Nothing is
+    set on its connections, which others use as well.
+
+    Args:
+        connection: A connection in autocommit mode.
+        settings: Settings of the server's for the session, and the most that each is to be.
+
+    Raises:
+        JMSException: A pooler answers, and the default is another isolation level.
+    """
+    await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)  # of transactions; not in autocommit
+    process_id = connection.info.backend_pid
+    lowered = "".join(
+        _AT_MOST.format(process_id=process_id, name=name, value=value) for name, value in settings.items()
+    )
+    cursor = await connection.execute(_BEGIN.format(process_id=process_id, settings=lowered).encode())
+    row = await cursor.fetchone()
+    assert row is not None
+    is_pooled, isolation_level, *_ = row
+    if isolation_level != _READ_COMMITTED:
+        raise JMSException(
+            f"The database or the role has default_transaction_isolation = '{isolation_level}'. Through a pooler jmsql "
+            "needs 'read committed': `alter role … set default_transaction_isolation = 'read committed'`."
+        )
+    return bool(is_pooled)
+
+
+async def _keeps_prepared_statements(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Tell whether a pooler prepares a client's statements on whatever server process it lends (PgBouncer since 1.22).
+
+    Such a pooler gives them names of its own. Where the server knows a statement by the client's name, the pooler knows
+    nothing of it, and the next transaction may miss it, or meet that of another client.
+
+    Args:
+        connection: A connection through a pooler, in autocommit mode.
+    """
+    if not psycopg.capabilities.has_send_close_prepared():
+        return False  # psycopg would end statements by SQL, with names that the server does not know
+    name = f"jmsql_{uuid.uuid4().hex}"
+    async with connection.transaction():
+        await in_thread(connection.pgconn.prepare, name.encode(), b"select 1")
+        found = await connection.execute(
+            "select from pg_catalog.pg_prepared_statements where name = %s", [name], prepare=False
+        )
+        if found.rowcount:
+            await connection.execute(f"deallocate {name}", prepare=False)
+        return not found.rowcount

@@ -1,0 +1,62 @@
+"""Claims with a visibility timeout that are extended, since those who hold them are at work."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from jmsql.store.receiving.redelivery import ExtendedClaim, extend_claims
+from jmsql.store.runners._sync.runner import Runner
+
+__all__ = ["ClaimExtensions"]
+
+_EXTENSIONS_IN_A_TIMEOUT = 3
+
+
+class ClaimExtensions:
+    """The claims that one connection keeps extending, three times within their visibility timeouts."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._claims: dict[object, Sequence[ExtendedClaim]] = {}
+        self._next_run = 0.0
+
+    def keep(self, holder: object, claims: Sequence[ExtendedClaim]) -> None:
+        """Extend claims from now on. They have just been made or extended; may be called from any thread.
+
+        Args:
+            holder: Whose they are, who has no others.
+            claims: At least one.
+        """
+        with self._lock:
+            next_run = time.monotonic() + _pause(claims)
+            self._next_run = min(next_run, self._next_run) if self._claims else next_run
+            self._claims[holder] = claims
+
+    def let_go(self, holder: object) -> None:
+        """Extend a holder's claims no more."""
+        with self._lock:
+            self._claims.pop(holder, None)
+
+    def seconds_to_next(self) -> float | None:
+        """Return in how many seconds claims are to be extended; None: there are none."""
+        with self._lock:
+            return max(0.0, self._next_run - time.monotonic()) if self._claims else None
+
+    def run(self, runner: Runner) -> None:
+        """Extend the claims, if it is time to.
+
+        Args:
+            runner: A connection in autocommit mode.
+        """
+        with self._lock:
+            claims = [claim for of_holder in self._claims.values() for claim in of_holder]
+            if not claims or time.monotonic() < self._next_run:
+                return
+            self._next_run = time.monotonic() + _pause(claims)
+        runner.run(extend_claims(claims))
+
+
+def _pause(claims: Sequence[ExtendedClaim]) -> float:
+    return min(claim.seconds for claim in claims) / _EXTENSIONS_IN_A_TIMEOUT

@@ -1,0 +1,602 @@
+"""The connection that each client keeps to PostgreSQL beside its sessions: heartbeats, notifications and maintenance.
+
+It holds an advisory lock for as long as the client lives, so that the server itself knows when the client is gone. It
+listens for messages, tells others of messages sent, and one of all such connections, which has the lease, does the
+maintenance of the store.
+
+Through a pooler it can neither hold a lock nor listen: there it sends heartbeats, and wakes its own client alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import psycopg
+
+from jmsql.exceptions import InvalidClientIDException, JMSException, JMSSecurityException
+from jmsql.store.connections.engine import Endpoint
+from jmsql.store.connections.pooler import find_database, require_same_database
+from jmsql.store.control.claim_extensions import ClaimExtensions
+from jmsql.store.control.consumers import Consumption, replace_consumers
+from jmsql.store.control.counters import DestinationCounters, add_counters
+from jmsql.store.control.listening import end_listening, start_listening
+from jmsql.store.control.liveness import AdvisoryLock, ClientForgottenError, Heartbeats, Liveness
+from jmsql.store.control.server import Server, look_at_server
+from jmsql.store.control.server_clock import ServerClock
+from jmsql.store.control.wake_ups import WakeUps
+from jmsql.store.errors import is_connection_lost, translate
+from jmsql.store.history.queues_with_history import QueuesWithHistory
+from jmsql.store.maintenance.maintenance import Maintenance
+from jmsql.store.receiving.redelivery import ExtendedClaim
+from jmsql.store.rows.message_key import GroupKey, MessageKey
+from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
+from jmsql.store.sending.notification import DELAYED_CHANNEL, Notification, combine, notify
+from jmsql.store.statement import SqlFile, nothing
+from jmsql.timings import Timings, jitter
+from jmsql.values.postgresql_text import to_postgresql
+
+__all__ = ["ControlConnection", "NotificationHandler", "open_control"]
+
+logger = logging.getLogger("jmsql")
+
+_sql = SqlFile("control")
+_set_client_id = _sql.statement("set_client_id", "setting the client identifier", nothing)
+_disconnect = _sql.statement("disconnect", "closing", nothing)
+
+_LOCK_NOT_AVAILABLE = "55P03"
+_UNIQUE_VIOLATION = "23505"
+
+_ATTENTION = 2.0
+"""Seconds by which a turn of the thread may be late, before it counts as held up."""
+
+NotificationHandler = Callable[[MessageKey | GroupKey | None], None]
+"""Called from the control thread when a queue has something new: the message that was released, the group that
+nobody holds any more, or None for a new message.
+
+Where the whole queue was paused, resumed or deleted, or may have been, the key's sequence is 0."""
+
+
+class _Link(NamedTuple):
+    """A control connection at the server, on which the client has made itself known."""
+
+    connection: psycopg.Connection[Any]
+    is_pooled: bool
+    liveness: Liveness
+    connection_id: int
+
+
+class ControlConnection:
+    """A client's control connection, and the thread that serves it.
+
+    Made by `open`, which connects. It is served, and made again when it is lost, from `serve` until `close`.
+
+    Args:
+        endpoint: Where to connect.
+        schema: The name of the schema.
+        clock: Is set by the server's.
+        timings: How often it does what.
+        server: What was found there.
+        link: The connection.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, schema: str, clock: ServerClock, timings: Timings, server: Server, link: _Link
+    ) -> None:
+        self.server = server
+        """What the client found when it connected first."""
+        self.database: tuple[Any, ...] = server.database
+        self._endpoint = endpoint
+        self._timings = timings
+        self.schema = schema
+        self._on_failure: Callable[[JMSException], None] = lambda _: None
+        self._on_return: Callable[[Sequence[int]], None] = lambda _: None
+        self._counters = DestinationCounters()
+        self._consumers: Callable[[], Mapping[Consumption, int]] = dict
+        self._written_consumers: tuple[int, Mapping[Consumption, int]] = (0, {})
+        self._next_report = 0.0
+        self._clock = clock
+        self.wake_ups = WakeUps()
+        """Who of the client waits for news of which queue."""
+        self._attentive_until = 0.0
+        self._heard: deque[str] = deque()
+        self._lock = threading.Lock()
+        self._handlers: dict[int, set[NotificationHandler]] = {}
+        self._announced: set[Notification] = set()
+        self._next_notification = 0.0
+        self._next_pause = timings.minimum_reconnect_delay
+        self._client_id: str | None = None
+        self._claim_extensions = ClaimExtensions()
+        self._closed = False
+        self._is_lost = False
+        self._connection, self._pooled, self._liveness, self.connection_id = link
+        self._queues_with_history = QueuesWithHistory(timings.history_refresh_interval, is_told=not self._pooled)
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        for end in (self._wake_receiver, self._wake_sender):
+            end.settimeout(0)
+        self._thread = threading.Thread(target=self._serve, name=f"jmsql-control-{self.connection_id}", daemon=True)
+
+    @classmethod
+    def open(
+        cls,
+        endpoint: Endpoint,
+        schema: str,
+        clock: ServerClock,
+        timings: Timings,
+        database: tuple[Any, ...] | None = None,
+    ) -> Self:
+        """Connect, and make the client known at the server.
+
+        Args:
+            endpoint: Where to connect.
+            schema: The name of the schema.
+            clock: Is set by the server's.
+            timings: How often it does what.
+            database: Where the connection has to lead, by `find_database`; None: anywhere.
+
+        Raises:
+            JMSException: The server cannot be reached, or refuses; the schema is missing or of another version; or it
+                is another database.
+        """
+        connection, is_pooled = endpoint.connect("" if database is None else " (control_url)")
+        try:
+            runner = PsycopgRunner(connection, schema, prepares=False)
+            if database is not None:
+                runner.run(require_same_database(database))
+            server = look_at_server(runner)
+            clock.set(server.milliseconds)
+            link = _make_known(connection, schema, timings, pooled=is_pooled)
+            return cls(endpoint, schema, clock, timings, server, link)
+        except BaseException:
+            connection.close()
+            raise
+
+    def serve(
+        self,
+        on_failure: Callable[[JMSException], None],
+        on_return: Callable[[Sequence[int]], None],
+        counters: DestinationCounters,
+        consumers: Callable[[], Mapping[Consumption, int]],
+    ) -> None:
+        """Do, on a thread of its own and until `close`, what the connection is for.
+
+        Args:
+            on_failure: Called, from the control thread, with what went wrong when the connection is lost.
+            on_return: Called, from the control thread, with the former connection ids once the connection is there
+                again.
+            counters: What the client counts, to be written down.
+            consumers: Returns how many consumers of each kind the client has, to be written down.
+        """
+        self._on_failure, self._on_return = on_failure, on_return
+        start_listening(self)
+        self._counters, self._consumers = counters, consumers
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.connection_id}{' closed' if self._closed else ''}>"
+
+    # Called by the client's threads
+
+    def subscribe(self, queue_id: int, handler: NotificationHandler) -> None:
+        """Call `handler` whenever the queue may have something new."""
+        with self._lock:
+            self._handlers.setdefault(queue_id, set()).add(handler)
+        self._queues_with_history.add(queue_id)
+
+    def unsubscribe(self, queue_id: int, handler: NotificationHandler) -> None:
+        """No longer call `handler`."""
+        with self._lock:
+            self._handlers.get(queue_id, set()).discard(handler)
+
+    def sent(self, queue_ids: Iterable[int]) -> None:
+        """Tell all clients that the queues have new messages, soon and without waiting."""
+        self._announce({Notification(queue_id) for queue_id in queue_ids})
+
+    def returned(self, keys: Iterable[MessageKey]) -> None:
+        """Tell all clients that messages were released, soon and without waiting.
+
+        Of a group they are told that nobody holds it any more, which is so when its messages were acknowledged, too.
+        """
+        first: dict[tuple[int, int], int] = {}
+        groups: set[GroupKey] = set()
+        for key in keys:
+            if key.group_hash is not None:
+                groups.add(GroupKey(key.queue_id, key.group_hash))
+                continue
+            place = key.queue_id, key.inverse_priority
+            first[place] = min(key.sequence, first.get(place, key.sequence))
+        firsts = {MessageKey(*place, sequence) for place, sequence in first.items()}
+        self._announce({Notification(key.queue_id, key) for key in groups | firsts})
+
+    @contextlib.contextmanager
+    def extending(self, claims: Sequence[ExtendedClaim]) -> Iterator[None]:
+        """Extend claims for as long as the block runs."""
+        if not claims:
+            yield
+            return
+        holder = object()
+        self._claim_extensions.keep(holder, claims)
+        self._wake()
+        try:
+            yield
+        finally:
+            self._claim_extensions.let_go(holder)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the client is sure to live for the others, so that they leave it what it has claimed."""
+        return not self._is_lost and time.monotonic() < self._liveness.certain_until
+
+    @property
+    def is_attentive(self) -> bool:
+        """Whether consumers can leave it to this connection to hear of messages, and to look for those not told of."""
+        return not self._pooled and not self._is_lost and time.monotonic() < self._attentive_until
+
+    @property
+    def may_ask_to_dequeue(self) -> bool:
+        """Whether the role may have the server dequeue a message for it."""
+        return self.server.may_ask_to_dequeue
+
+    def may_keep_history(self, queue_ids: Collection[int]) -> bool:
+        """Tell whether one of the queues keeps history, or did a second ago."""
+        return self._queues_with_history.may_include(queue_ids)
+
+    def set_client_id(self, client_id: str) -> None:
+        """Take a client identifier for as long as the connection lives.
+
+        Raises:
+            InvalidClientIDException: Another live connection has it.
+        """
+        self._take_client_id(PsycopgRunner(self._connection, self.schema), client_id)
+        self._client_id = client_id
+
+    def close(self) -> None:
+        """End the connection; the server then knows that the client is gone. Closing it again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        end_listening(self)
+        self._wake()
+        if self._thread.ident is None:
+            self._disconnect()
+        elif threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    # Connecting
+
+    def _connect(self) -> None:
+        """Connect again."""
+        connection, is_pooled = self._endpoint.connect()
+        try:
+            self.database = PsycopgRunner(connection, self.schema).run(find_database())
+            link = _make_known(connection, self.schema, self._timings, self.connection_id, pooled=is_pooled)
+            self._connection, self._pooled, self._liveness, self.connection_id = link
+            if self._client_id is not None:
+                self._take_client_id(PsycopgRunner(connection, self.schema), self._client_id)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _take_client_id(self, control: Runner, client_id: str) -> None:
+        try:
+            control.run(_set_client_id.bind(client_id=to_postgresql(client_id), connection_id=self.connection_id))
+        except JMSException as error:
+            if error.error_code != _UNIQUE_VIOLATION:
+                raise
+            raise InvalidClientIDException(
+                f"The client identifier {client_id!r} is in use by another connection; close that one first.", "23505"
+            ) from error
+
+    def _reconnect(self) -> bool:
+        """Connect again, however long it takes; return False if the client is closed meanwhile."""
+        former_ids = [self.connection_id]
+        while not self._closed:
+            started = time.monotonic()
+            try:
+                self._connect()
+                self._on_return(former_ids)
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the next attempt may succeed
+                self._connection.close()
+                former_ids.append(self.connection_id)
+                logger.info("The control connection is still lost: %s", error)
+            else:
+                logger.info("The control connection is there again.")
+                self._wake_everyone()  # which also has prefetch buffers give up what was claimed before
+                self._is_lost = False
+                return True
+            # As long as an attempt lasts, the client cannot be closed.
+            self._pause(at_least=time.monotonic() - started)
+        return False
+
+    def _pause(self, at_least: float = 0.0) -> None:
+        """Wait before the next attempt to connect, longer each time."""
+        most = self._timings.maximum_reconnect_delay
+        pause, self._next_pause = max(self._next_pause, min(at_least, most)), min(2 * self._next_pause, most)
+        select.select([self._wake_receiver], [], [], pause * jitter.uniform(0.8, 1.2))
+        self._drain_wakes()
+
+    # The control thread
+
+    def _serve(self) -> None:
+        try:
+            while True:
+                served_since = time.monotonic()
+                try:
+                    self._serve_connection()
+                    break
+                except BaseException as error:  # noqa: BLE001 - the client needs this thread for as long as it lives
+                    self._is_lost = True
+                    self._connection.close()
+                    self._wake_all()  # who waits looks for itself meanwhile
+                    if self._closed:
+                        break
+                    self._fail(error)
+                if time.monotonic() - served_since < self._timings.maximum_reconnect_delay:
+                    self._pause()  # what went wrong may go wrong again at once
+                else:
+                    self._next_pause = self._timings.minimum_reconnect_delay
+                if not self._reconnect():
+                    break
+        finally:
+            self._disconnect()
+
+    def _fail(self, error: BaseException) -> None:
+        """Tell that the connection is lost, and why."""
+        if isinstance(error, JMSException):
+            failure = error
+        else:
+            failure = translate(error, "keeping the control connection")
+            failure.__cause__ = error
+        is_expected = isinstance(error, psycopg.Error | JMSException | ClientForgottenError)
+        logger.warning("%s", failure, exc_info=None if is_expected else error)
+        try:
+            self._on_failure(failure)
+        except BaseException:  # a listener that exits ends no thread of jmsql's
+            logger.exception("Telling of the lost connection failed.")
+
+    def _serve_connection(self) -> None:
+        control = PsycopgRunner(self._connection, self.schema)
+        maintenance = Maintenance(self._timings, pooled=self._pooled)
+        self._queues_with_history.changed()
+        self._heard.clear()
+        # Those that come with the answer to a statement.
+        self._connection.add_notify_handler(lambda received: self._heard.append(received.payload))
+        while not self._closed:
+            self._attentive_until = time.monotonic() + self._timings.maintenance_interval + _ATTENTION
+            self._notify(control, maintenance)
+            self._hear(maintenance)
+            released, moved = self._do_maintenance(control, maintenance)
+            self.returned(released)
+            self.sent(moved)
+            if released or moved:
+                continue
+            timeout = min(maintenance.seconds_to_next(), self._liveness.seconds_to_next())
+            timeout = min(timeout, self._timings.maintenance_interval)
+            if (extension := self._claim_extensions.seconds_to_next()) is not None:
+                timeout = min(timeout, extension)
+            if self._announced:
+                timeout = min(timeout, self._next_notification - time.monotonic())
+            self._wait(timeout, maintenance)
+
+    def _wait(self, timeout: float, maintenance: Maintenance) -> None:
+        """Wait until there is something to do, and meanwhile wake those whom notifications concern.
+
+        They run once this thread waits again, so it does nothing else first.
+        """
+        deadline = time.monotonic() + timeout
+        server, client = self._connection.fileno(), self._wake_receiver.fileno()
+        is_due = False
+        while not is_due:
+            ready, _, _ = select.select([server, client], [], [], max(deadline - time.monotonic(), 0.0))
+            is_due = ready != [server] or self._hear(maintenance) or time.monotonic() >= deadline
+        self._drain_wakes()
+
+    def _hear(self, maintenance: Maintenance) -> bool:
+        """Wake those whom notifications concern that have come; return whether there is something to do besides."""
+        # Not by psycopg's generator: its wait takes several times as long, and somebody waits for this.
+        with self._connection.lock:
+            pgconn = self._connection.pgconn
+            pgconn.consume_input()
+            while (received := pgconn.notifies()) is not None:
+                self._heard.append(received.extra.decode(errors="replace"))
+        is_due = False
+        while self._heard:
+            notification = Notification.parse(self._heard.popleft())
+            if notification is not None:
+                is_due |= self._heed(notification, maintenance)
+        return is_due
+
+    def _do_maintenance(self, control: Runner, maintenance: Maintenance) -> tuple[list[MessageKey], list[int]]:
+        """Write what is due; return the messages that were released, and the queues of those that have become due.
+
+        A full disk, a lock or a deadlock prevents it for now. The client lives, and keeps what it has.
+        """
+        try:
+            self._liveness.go_on(control)
+            self._clock.look(control)
+            self._report(control)
+            self._claim_extensions.run(control)
+            released = self._lead(control, maintenance)
+            self._queues_with_history.run(control)
+            return released, maintenance.move_due(control)
+        except (psycopg.Error, JMSException) as error:
+            if is_connection_lost(error):
+                raise
+            logger.warning("The store is looked after a little later: %s", translate(error, "looking after the store"))
+            self._connection.rollback()  # of what was begun explicitly
+            maintenance.postpone()
+            return [], []
+
+    def _lead(self, control: Runner, maintenance: Maintenance) -> list[MessageKey]:
+        """Do the maintenance, or ask whether it is this client's; return the messages that were released."""
+        if not maintenance.has_to_ask:
+            return []
+        new = self._queues_with_history.new
+        waited_for = [] if self._pooled else [channel for channel in self.wake_ups.channels() if channel > 0]
+        released = maintenance.run(control, self.connection_id, waited_for)
+        standing = maintenance.take_standing()
+        if standing is not None:
+            self._clock.set(standing.milliseconds)
+            self._queues_with_history.found(standing.queues_with_history, new)
+            for queue_id in standing.queues:
+                self.wake_ups.wake(queue_id)
+        return released
+
+    def _heed(self, notification: Notification, maintenance: Maintenance) -> bool:
+        """Wake whom a notification concerns; return whether there is something to do besides."""
+        if notification.channel == DELAYED_CHANNEL:
+            maintenance.message_delayed()
+        with self._lock:
+            handlers = list(self._handlers.get(notification.channel, ()))
+        for handler in handlers:
+            handler(notification.key)
+        has_changed = isinstance(notification.key, MessageKey) and notification.key.sequence == 0
+        if has_changed:
+            self._queues_with_history.changed()
+        self.wake_ups.wake(notification.channel, everyone=has_changed)
+        return has_changed or notification.channel == DELAYED_CHANNEL
+
+    def _notify(self, control: Runner, maintenance: Maintenance | None = None) -> None:
+        now = time.monotonic()
+        if not self._announced or now < self._next_notification:
+            return
+        with self._lock:
+            announced, self._announced = self._announced, set()
+        payloads = [notification.payload() for notification in combine(announced)]
+        try:
+            control.run(notify(payloads))
+        except JMSException as error:
+            if error.error_code != _LOCK_NOT_AVAILABLE:
+                raise
+            logger.warning("%s", error)  # somebody's notifying commit does not end
+            self._announce(announced)
+            self._next_notification = now + self._timings.maintenance_retry_delay
+            return
+        self._next_notification = now + self._timings.notification_interval
+        if self._pooled and maintenance is not None:  # the client does not hear what it says itself
+            for notification in announced:
+                self._heed(notification, maintenance)
+
+    def _report(self, control: Runner) -> None:
+        """Write down what the client does. Maintenance wakes the thread often enough.
+
+        What prevents it does not keep the rest of maintenance from being done.
+        """
+        now = time.monotonic()
+        if now < self._next_report:
+            return
+        self._next_report = now + self._timings.statistics_interval
+        try:
+            self._write_counters(control)
+            self._write_consumers(control)
+        except JMSException as error:
+            if is_connection_lost(error):
+                raise
+            logger.warning("What goes through is written down a little later: %s", error)
+
+    def _write_consumers(self, control: Runner) -> None:
+        consumers = self.connection_id, self._consumers()
+        if consumers != self._written_consumers and (consumers[1] or self._written_consumers[1]):
+            control.run(replace_consumers(*consumers))
+            self._written_consumers = consumers
+
+    def _write_counters(self, control: Runner) -> None:
+        counted = self._counters.drain()
+        if counted:
+            try:
+                control.run(add_counters(counted))
+            except JMSSecurityException:
+                raise  # for good: the role had access, and has it no more
+            except JMSException:
+                self._counters.put_back(counted)
+                raise
+
+    def _disconnect(self) -> None:
+        try:
+            if not self._connection.closed:
+                control = PsycopgRunner(self._connection, self.schema)
+                self._next_notification = 0.0
+                self._notify(control)
+                self._write_counters(control)
+                control.run(_disconnect.bind(connection_id=self.connection_id))
+        except JMSException as error:
+            logger.info("The control connection was lost as it closed: %s", error)
+        finally:
+            self._connection.close()
+            self._wake_receiver.close()
+            self._wake_sender.close()
+
+    # Between the threads
+
+    def _announce(self, notifications: set[Notification]) -> None:
+        with self._lock:
+            first = not self._announced
+            self._announced |= notifications
+        if first and notifications:
+            self._wake()
+
+    def _wake(self) -> None:
+        # It may be full, so that the thread will wake anyway, or closed.
+        with contextlib.suppress(OSError):
+            self._wake_sender.send(b"\0")
+
+    def _drain_wakes(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._wake_receiver.recv(4096):
+                pass
+
+    def _wake_everyone(self) -> None:
+        with self._lock:
+            handlers = [(queue_id, handler) for queue_id, all_of_it in self._handlers.items() for handler in all_of_it]
+        for queue_id, handler in handlers:
+            try:
+                handler(MessageKey(queue_id, 0, 0))
+            except Exception:  # the connection is there, and consumers look for themselves before long
+                logger.exception("A consumer could not be told that the control connection is there again.")
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for channel in self.wake_ups.channels():
+            self.wake_ups.wake(channel, everyone=True)
+
+
+def open_control(
+    endpoint: Endpoint, sessions: Endpoint, schema: str, clock: ServerClock, timings: Timings
+) -> tuple[ControlConnection, bool]:
+    """Open the control connection of a client.
+
+    Args:
+        endpoint: Where it connects.
+        sessions: Where the client's sessions connect, which has to be the same database.
+        schema: The name of the schema.
+        clock: Is set by the server's.
+        timings: How often it does what.
+
+    Returns:
+        The connection, and whether the sessions' connections lead through a pooler which this one passes by.
+
+    Raises:
+        JMSException: As `ControlConnection.open`.
+    """
+    database, is_pooled = None, False
+    if endpoint.url != sessions.url:
+        connection, is_pooled = sessions.connect()
+        with contextlib.closing(connection):
+            database = PsycopgRunner(connection, schema).run(find_database())
+    return ControlConnection.open(endpoint, schema, clock, timings, database), is_pooled
+
+
+def _make_known(
+    connection: psycopg.Connection[Any], schema: str, timings: Timings, former_id: int = 0, *, pooled: bool
+) -> _Link:
+    """Make the client known on a new connection, under its former number where that can be."""
+    liveness: Liveness = (Heartbeats if pooled else AdvisoryLock)(timings)
+    connection_id = liveness.begin(PsycopgRunner(connection, schema, prepares=False), former_id)
+    return _Link(connection, pooled, liveness, connection_id)

@@ -1,0 +1,59 @@
+"""The control connections of this process, for those who wait for messages on connections that are not jmsql's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from jmsql.store.rows.message_key import GroupKey, MessageKey
+
+__all__ = ["ListeningConnection", "end_listening", "is_listening", "listening_connection", "start_listening"]
+
+
+class ListeningConnection(Protocol):
+    """Hears of messages."""
+
+    database: tuple[Any, ...]
+    """Where it leads, by `find_database`."""
+    schema: str
+
+    @property
+    def is_attentive(self) -> bool:
+        """Whether it hears of them now; not while it is lost, nor through a pooler."""
+
+    def subscribe(self, queue_id: int, handler: Callable[[MessageKey | GroupKey | None], None]) -> None:
+        """Call `handler`, from a thread of its own, whenever the queue may have something new."""
+
+    def unsubscribe(self, queue_id: int, handler: Callable[[MessageKey | GroupKey | None], None]) -> None:
+        """No longer call `handler`."""
+
+
+_lock = threading.Lock()
+_connections: WeakSet[ListeningConnection] = WeakSet()
+
+
+def start_listening(connection: ListeningConnection) -> None:
+    """Let others use a connection, until `end_listening`."""
+    with _lock:
+        _connections.add(connection)
+
+
+def end_listening(connection: ListeningConnection) -> None:
+    """Let others use it no more."""
+    with _lock:
+        _connections.discard(connection)
+
+
+def is_listening(schema: str) -> bool:
+    """Whether there are connections for a schema of that name, in some database."""
+    with _lock:
+        return any(connection.schema == schema for connection in _connections)
+
+
+def listening_connection(database: tuple[Any, ...], schema: str) -> ListeningConnection | None:
+    """Return a connection that hears of the messages of a schema, or None."""
+    with _lock:
+        found = [each for each in _connections if each.schema == schema and each.database == database]
+    return next((each for each in found if each.is_attentive), None)

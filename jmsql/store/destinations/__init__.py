@@ -1,0 +1,1 @@
+"""Queues, topics and subscriptions: found by name, made, changed and deleted."""

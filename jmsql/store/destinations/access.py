@@ -1,0 +1,56 @@
+"""Who may send to a destination, receive from it, and browse it: a thin cover of the SQL functions that see to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from jmsql.public_names import set_module
+from jmsql.store.statement import Query, SqlFile, column, nothing, records
+from jmsql.values.destinations import Destination, Topic
+
+__all__ = ["AccessSummary", "Action", "access_summaries", "create_roles", "grant", "revoke"]
+
+Action = Literal["send", "receive", "browse"]
+
+
+@set_module("jmsql.admin")
+class AccessSummary(NamedTuple):
+    """A row of the view ``grants``; without a destination, it is about all of them."""
+
+    kind: str | None
+    destination: str | None
+    role: str
+    send: bool
+    receive: bool
+    browse: bool
+    administer: bool
+
+
+_sql = SqlFile("administration")
+_grant = _sql.statement("grant", "changing the access to {destination}", nothing)
+_revoke = _sql.statement("revoke", "changing the access to {destination}", nothing)
+_create_roles = _sql.statement("create_roles", "making roles", column)
+_grants = _sql.statement("grants", "looking at who has access", records(AccessSummary._make))
+
+
+def grant(destination: Destination, role: str, actions: Sequence[Action]) -> Query[None]:
+    """Let a role do something with a destination."""
+    return _grant.bind(destination=destination, uri=destination.uri, role=role, actions=list(actions))
+
+
+def revoke(destination: Destination, role: str, actions: Sequence[Action]) -> Query[None]:
+    """Let a role do something with a destination no more."""
+    return _revoke.bind(destination=destination, uri=destination.uri, role=role, actions=list(actions))
+
+
+def create_roles() -> Query[list[str]]:
+    """Make the roles that have access to all destinations, and return those that were not there."""
+    return _create_roles.bind()
+
+
+def access_summaries(destination: Destination | None = None) -> Query[list[AccessSummary]]:
+    """Return who has access to a destination, or to all and each of them, by destination and role."""
+    if destination is None:
+        return _grants.bind(kind=None, name=None)
+    return _grants.bind(kind="topic" if isinstance(destination, Topic) else "queue", name=destination.name)

@@ -1,0 +1,128 @@
+"""Making, changing and deleting queues and topics: a thin cover of the SQL functions that do it."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, TypedDict
+
+from jmsql.exceptions import InvalidDestinationException
+from jmsql.public_names import set_module
+from jmsql.store.statement import Query, SqlFile, Steps, nothing, records, value
+from jmsql.values.destinations import Destination, Queue, Topic
+
+__all__ = [
+    "DestinationSettings",
+    "DestinationSummary",
+    "alter",
+    "create",
+    "delete",
+    "destination_summary",
+    "destinations",
+    "reset",
+]
+
+
+@set_module("jmsql.admin")
+class DestinationSettings(TypedDict, total=False):
+    """What can be set for a queue, or for the subscriptions of a topic. None: what it is by default.
+
+    Attributes:
+        paused: Whether it takes messages and delivers none.
+        expiry_queue: Where messages go that expire. By default they are gone.
+        maximum_deliveries: How often a message is delivered, until it moves to the dead-letter queue. By default it is
+            delivered until it is acknowledged.
+        redelivery_delay: Seconds (or a `timedelta`) before the first redelivery. By default there is none.
+        redelivery_multiplier: What each further delay is multiplied with; 1 by default.
+        maximum_redelivery_delay: The longest delay. By default there is none.
+        redelivery_jitter: The share, 0 to 1, by which delays vary at random; 0 by default.
+        dead_letter_queue: Where messages go that were delivered `maximum_deliveries` times; ``DLQ`` by default.
+        visibility_timeout: After how many seconds (or a `timedelta`) a session that is not transacted loses a message
+            that it has not acknowledged. By default it holds it for as long as its client lives.
+        history: Whether messages go to the history when they leave. By default they are gone.
+        history_days: How many whole days they stay there. By default they stay until somebody removes them.
+    """
+
+    paused: bool | None
+    expiry_queue: Queue | str | None
+    maximum_deliveries: int | None
+    redelivery_delay: float | timedelta | None
+    redelivery_multiplier: float | None
+    maximum_redelivery_delay: float | timedelta | None
+    redelivery_jitter: float | None
+    dead_letter_queue: Queue | str | None
+    visibility_timeout: float | timedelta | None
+    history: bool | None
+    history_days: int | None
+
+
+@set_module("jmsql.admin")
+class DestinationSummary(NamedTuple):
+    """A row of the view ``destinations``."""
+
+    kind: str
+    destination: str
+    temporary: bool
+    settings: dict[str, Any]
+    created_at: datetime
+
+
+_sql = SqlFile("administration")
+_create_queue = _sql.statement("create_queue", "making {destination}", value(bool))
+_create_topic = _sql.statement("create_topic", "making {destination}", value(bool))
+_alter = _sql.statement("alter", "changing {destination}", nothing)
+_delete = _sql.statement("delete", "deleting {destination}", nothing)
+_find_all = _sql.statement("destinations", "looking at the destinations", records(DestinationSummary._make))
+_find = _sql.statement("destination", "looking at {destination}", records(DestinationSummary._make))
+
+
+def create(destination: Destination, settings: DestinationSettings) -> Query[bool]:
+    """Make a destination if it is not there, change its settings, and return whether it was made."""
+    statement = _create_topic if isinstance(destination, Topic) else _create_queue
+    return statement.bind(destination=destination, name=destination.name, settings=_json(settings))
+
+
+def alter(destination: Destination, settings: DestinationSettings) -> Query[None]:
+    """Change settings of a destination."""
+    return _alter.bind(destination=destination, uri=destination.uri, settings=_json(settings))
+
+
+def reset(destination: Destination, names: Sequence[str]) -> Query[None]:
+    """Change settings of a destination to what they are by default."""
+    return _alter.bind(destination=destination, uri=destination.uri, settings=json.dumps(dict.fromkeys(names)))
+
+
+def delete(destination: Destination, *, force: bool) -> Query[None]:
+    """Delete a destination, with its messages; also while somebody receives from it, if forced."""
+    return _delete.bind(destination=destination, uri=destination.uri, force=force)
+
+
+def destinations() -> Query[list[DestinationSummary]]:
+    """Return all destinations, queues first, by name."""
+    return _find_all.bind()
+
+
+def destination_summary(destination: Destination) -> Steps[DestinationSummary]:
+    """Return one destination.
+
+    Raises:
+        InvalidDestinationException: It is not there.
+    """
+    kind = "topic" if isinstance(destination, Topic) else "queue"
+    found = yield from _find.bind(destination=destination, kind=kind, name=destination.name)
+    if not found:
+        raise InvalidDestinationException(
+            f"There is no {kind} {destination.name!r}. `jmsql destination list` lists those there are."
+        )
+    return found[0]
+
+
+def _json(settings: DestinationSettings) -> str:
+    return json.dumps(settings, default=_json_value)
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, Destination):
+        return value.name
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    raise TypeError(f"{value!r} is no value of a setting.")

@@ -1,0 +1,99 @@
+"""The numbers of queues and topics, by their names."""
+
+from __future__ import annotations
+
+from jmsql.exceptions import InvalidDestinationException
+from jmsql.store.destinations.access import Action
+from jmsql.store.destinations.automatic_creation import refusal
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, optional_value, value
+from jmsql.values.destinations import Queue, Topic
+
+__all__ = ["existing_queue", "find_queue", "find_topic", "last_sequence", "queue_id", "require_access", "topic_id"]
+
+_sql = SqlFile("destinations")
+_find_queue = _sql.statement("find_queue", "looking up the queue {name!r}", optional_value(int))
+_create_queue = _sql.statement("create_queue", "creating the queue {name!r}", nothing)
+_find_topic = _sql.statement("find_topic", "looking up the topic {name!r}", optional_value(int))
+_create_topic = _sql.statement("create_topic", "creating the topic {name!r}", nothing)
+_last_sequence = SqlFile("inspection").statement("last_sequence", "looking at the queue", value(int))
+_require_access = _sql.statement("require_access", "looking at the queue", value(bool))
+
+_ATTEMPTS = 3
+
+
+def find_queue(name: str) -> Query[int | None]:
+    """Return the number of a queue, or None if it is not there."""
+    return _find_queue.bind(name=name)
+
+
+def queue_id(name: str, *, create: bool = True) -> Steps[int]:
+    """Return the number of a queue, which is created if it is not there.
+
+    Args:
+        name: The queue's name.
+        create: Whether to create it; if not, it has to be there.
+
+    Raises:
+        InvalidDestinationException: It was not there, and could not be created, or the schema's configuration does not
+            want it to be.
+    """
+    return _number(Queue, name, _find_queue, _create_queue if create else None)
+
+
+def existing_queue(name: str) -> Steps[int]:
+    """Return the number of a queue that is to be there.
+
+    Raises:
+        InvalidDestinationException: There is no such queue.
+    """
+    found = yield from find_queue(name)
+    if found is None:
+        raise InvalidDestinationException(
+            f"There is no queue {name!r}. `jmsql destination list` lists those there are."
+        )
+    return found
+
+
+def last_sequence() -> Query[int]:
+    """Return the sequence of the last message sent, to whatever queue: those sent from now on have higher ones."""
+    return _last_sequence.bind()
+
+
+def find_topic(name: str) -> Query[int | None]:
+    """Return the number of a topic, or None if it is not there."""
+    return _find_topic.bind(name=name)
+
+
+def topic_id(name: str, *, create: bool = True) -> Steps[int]:
+    """Return the number of a topic, which is created if it is not there.
+
+    Args:
+        name: The topic's name.
+        create: Whether to create it; if not, it has to be there.
+
+    Raises:
+        InvalidDestinationException: It was not there, and could not be created, or the schema's configuration does not
+            want it to be.
+    """
+    return _number(Topic, name, _find_topic, _create_topic if create else None)
+
+
+def require_access(queue_id: int, action: Action) -> Query[bool]:
+    """Make sure that policies do not hide a queue's messages, and tell whether they hide anything from the role.
+
+    It fails with a JMSSecurityException if they do.
+    """
+    return _require_access.bind(queue_id=queue_id, action=action)
+
+
+def _number(
+    kind: type[Queue | Topic], name: str, find: Statement[int | None], create: Statement[None] | None
+) -> Steps[int]:
+    for _ in range(_ATTEMPTS):
+        found = yield from find.bind(name=name)
+        if found is not None:
+            return found
+        if create is None:
+            break
+        yield from create.bind(name=name)
+    raise (yield from refusal(kind(name), by_client=create is None))

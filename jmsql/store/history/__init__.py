@@ -1,0 +1,1 @@
+"""The history: messages that have left their destinations."""

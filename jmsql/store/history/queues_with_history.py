@@ -1,0 +1,72 @@
+"""What a client knows of which queues keep history, so that it acknowledges messages of others at no cost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+
+from jmsql.store.runners._sync.runner import Runner
+from jmsql.store.statement import SqlFile, column
+
+__all__ = ["QueuesWithHistory"]
+
+_find = SqlFile("control").statement("queues_with_history", "looking for queues with history", column)
+
+
+class QueuesWithHistory:
+    """Keeps up with the queues that keep history, a moment behind. May be asked from any thread.
+
+    Args:
+        interval: Seconds between two looks.
+        is_told: Whether the client is told of changes, so that it looks only then, and for queues that are new to it.
+    """
+
+    def __init__(self, interval: float, *, is_told: bool) -> None:
+        self._interval = interval
+        self._is_told = is_told
+        self._has_changed = True
+        self._lock = threading.Lock()
+        self._known: frozenset[int] = frozenset()
+        self._not_looked_at: set[int] = set()
+        self._next_look = 0.0
+
+    def may_include(self, queue_ids: Collection[int]) -> bool:
+        """Tell whether one of the queues keeps history, as far as is known: one that is new may."""
+        return not (self._known.isdisjoint(queue_ids) and self._not_looked_at.isdisjoint(queue_ids))
+
+    def add(self, queue_id: int) -> None:
+        """Note that messages of a queue are going to be acknowledged, which may have been made since the last look."""
+        with self._lock:
+            self._not_looked_at.add(queue_id)
+
+    def changed(self) -> None:
+        """Note that one of them has changed, or may have."""
+        self._has_changed = True
+        self._next_look = 0.0
+
+    def run(self, runner: Runner) -> None:
+        """Look again, if it is time to."""
+        is_due = not self._is_told or self._has_changed or self._not_looked_at
+        if is_due and time.monotonic() >= self._next_look:
+            new = self.new
+            self.found(runner.run(_find.bind()), new)
+
+    @property
+    def new(self) -> Collection[int]:
+        """The queues that no look has been for."""
+        with self._lock:
+            return set(self._not_looked_at)
+
+    def found(self, queue_ids: Collection[int], new: Collection[int]) -> None:
+        """Note what a look has found.
+
+        Args:
+            queue_ids: The queues that keep history.
+            new: The queues that were new before the look.
+        """
+        self._next_look = time.monotonic() + self._interval
+        self._has_changed = False
+        self._known = frozenset(queue_ids)
+        with self._lock:
+            self._not_looked_at.difference_update(new)

@@ -1,0 +1,1 @@
+"""Maintenance: what one client does for all."""

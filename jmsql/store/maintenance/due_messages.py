@@ -1,0 +1,94 @@
+"""Moving delayed messages to where consumers find them, once they are due."""
+
+from __future__ import annotations
+
+import time
+
+from jmsql.store.receiving.candidates import LAST_SEQUENCE
+from jmsql.store.rows.columns import DELAYED_COLUMNS
+from jmsql.store.runners._sync.runner import Runner
+from jmsql.store.statement import Query, Result, SqlFile, optional_value, row_count
+from jmsql.timings import Timings
+
+__all__ = ["DueMessages", "milliseconds_to_next", "move_due", "purge_deleted"]
+
+_LIMIT = 500
+_SHARE = 20.0
+
+
+_sql = SqlFile("delayed")
+_names = [name for name, _ in DELAYED_COLUMNS[1:]]
+
+
+def _to_counts(result: Result) -> dict[int, int]:
+    return dict(result.rows)
+
+
+milliseconds_to_next = _sql.statement("milliseconds_to_next", "looking for delayed messages", optional_value(int))
+move_due = _sql.statement(
+    "move_due",
+    "moving delayed messages",
+    _to_counts,
+    {
+        "columns": ", ".join(_names),
+        "values": ", ".join(f"d.{name}" for name in _names),
+        "last_sequence": str(LAST_SEQUENCE),
+    },
+)
+_purge_deleted = _sql.statement("purge_deleted", "removing what was in deleted queues", row_count)
+
+
+def purge_deleted(limit: int) -> Query[int]:
+    """Remove delayed messages of queues that were deleted, at most so many, and return how many."""
+    return _purge_deleted.bind(limit=limit)
+
+
+class DueMessages:
+    """Moves messages when they are due, in small steps, for the one connection that does the maintenance.
+
+    It looks when the next known message is due, when it is told of another, and now and then, since nobody tells of a
+    message if the notification is lost. Looking takes up at most a twentieth of the time.
+
+    Args:
+        timings: How often it looks, when nobody tells of a message.
+    """
+
+    def __init__(self, timings: Timings) -> None:
+        self._timings = timings
+        self._earliest_look = 0.0
+        self._next_look = 0.0
+
+    def look_soon(self) -> None:
+        """Note that there is a new delayed message, which may be due before those that are known."""
+        self._next_look = self._earliest_look
+
+    def postpone(self, seconds: float) -> None:
+        """Do not look for a while."""
+        self._next_look = self._earliest_look = time.monotonic() + seconds
+
+    def seconds_to_next(self) -> float:
+        """Return how many seconds there are to the next look."""
+        return max(0.0, self._next_look - time.monotonic())
+
+    def run(self, runner: Runner) -> list[int]:
+        """Move some messages, if it is time to, and return the numbers of their queues.
+
+        Args:
+            runner: The control connection, in autocommit mode.
+        """
+        started = time.monotonic()
+        if started < self._next_look:
+            return []
+        moved: dict[int, int] = {}
+        milliseconds = runner.run(milliseconds_to_next.bind())
+        pause = self._timings.delayed_message_interval
+        if milliseconds is not None:
+            pause = min((milliseconds + 1) / 1000, pause)
+        if pause <= 0:
+            moved = runner.run(move_due.bind(limit=_LIMIT))
+            # None, though some are due: somebody else has locked them, who purges the queue.
+            pause = 0.0 if moved else self._timings.locked_message_interval
+        now = time.monotonic()
+        self._earliest_look = now if moved else now + _SHARE * (now - started)
+        self._next_look = max(now + pause, self._earliest_look)
+        return list(moved)

@@ -1,0 +1,132 @@
+"""Which client does the maintenance for all: the one that has the lease, and renews it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jmsql.store.receiving.candidates import LAST_SEQUENCE, by_key
+from jmsql.store.rows.message_rows import array_literal
+from jmsql.store.runners._sync.runner import Runner
+from jmsql.store.statement import Result, SqlFile, fill
+from jmsql.timings import Timings
+from jmsql.values.duration import as_setting
+
+__all__ = ["HAS_MESSAGE", "LeadershipLostError", "Lease", "Standing", "leading"]
+
+
+class Standing(NamedTuple):
+    """How a client stands, and what else it was told when it asked.
+
+    Args:
+        leads: Whether it has the lease.
+        seconds: For how long another client has it; None: none has.
+        is_next: Whether it is the one that asks often, so that it takes over soon.
+        milliseconds: The server's time.
+        queues_with_history: The queues that keep history.
+        queues: Those of the queues asked for that have messages to receive.
+    """
+
+    leads: bool
+    seconds: float | None
+    is_next: bool
+    milliseconds: int
+    queues_with_history: Sequence[int]
+    queues: Sequence[int] = ()
+
+
+def _standing(result: Result) -> Standing:
+    return Standing(*result.rows[0])
+
+
+_sql = SqlFile("control")
+HAS_MESSAGE = fill(
+    _sql["has_message"],
+    delivery_of_m=by_key("jmsql_internal", "delivery", "d", "m"),
+    last_sequence=str(LAST_SEQUENCE),
+)
+"""The condition that a queue `q` has a message to receive."""
+_lead = _sql.statement("lead", "taking the lease of the maintenance", _standing)
+_lead_and_look = _sql.statement(
+    "lead_and_look", "looking for messages", _standing, {"lead": _sql["lead"], "has_message": HAS_MESSAGE}
+)
+
+
+class LeadershipLostError(Exception):
+    """Another client has the lease."""
+
+
+class Lease:
+    """A client's right to do the maintenance, for a few seconds at a time.
+
+    Args:
+        connection_id: The client's number.
+        timings: For how long it has the lease.
+    """
+
+    def __init__(self, connection_id: int, timings: Timings) -> None:
+        self._timings = timings
+        self._connection_id = connection_id
+        self._renewed_at = -math.inf
+        self.standing: Standing | None = None
+        """What it was told when it asked last."""
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it was renewed lately, so that nobody else has it."""
+        return time.monotonic() - self._renewed_at <= self._timings.lease_certainty
+
+    def renew(self, runner: Runner, queue_ids: Sequence[int] = ()) -> bool:
+        """Take or renew the lease; return whether the client has it.
+
+        Args:
+            runner: The control connection, in autocommit mode.
+            queue_ids: Queues of which it wants to know whether they have messages to receive.
+        """
+        asked_at = time.monotonic()
+        parameters = {"connection_id": self._connection_id, "duration": as_setting(self._timings.lease_duration)}
+        if queue_ids:
+            self.standing = runner.run(_lead_and_look.bind(parameters, queue_ids=array_literal(queue_ids)))
+        else:
+            self.standing = runner.run(_lead.bind(parameters))
+        if self.standing.leads:
+            self._renewed_at = asked_at
+        return self.standing.leads
+
+
+class _LeadingRunner(Runner):
+    """Runs the statements of the maintenance, each only while the client has the lease.
+
+    A client that was frozen finds out before its next step that another has taken over. The statement at which it froze
+    is executed late: each is right also while another client does the same.
+
+    Args:
+        runner: The control connection, in autocommit mode.
+        lease: The client's.
+    """
+
+    __slots__ = ("_lease", "_runner")
+
+    def __init__(self, runner: Runner, lease: Lease) -> None:
+        super().__init__(runner.schema)
+        self._runner = runner
+        self._lease = lease
+
+    @property
+    def is_idle(self) -> bool:
+        return self._runner.is_idle
+
+    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        if self._runner.is_idle and not self._lease.is_fresh and not self._lease.renew(self._runner):
+            raise LeadershipLostError
+        return self._runner.execute(statement, parameters)
+
+    def sleep(self, seconds: float) -> None:
+        self._runner.sleep(seconds)
+
+
+def leading(runner: Runner, lease: Lease) -> Runner:
+    """Return a runner that runs each statement only while the client has the lease, else raises LeadershipLostError."""
+    return _LeadingRunner(runner, lease)

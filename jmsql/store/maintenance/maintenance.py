@@ -1,0 +1,333 @@
+"""Maintenance of the store, done by one control connection at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jmsql.store.destinations.subscriptions import end_if_abandoned
+from jmsql.store.history.statements import RECORDED, history
+from jmsql.store.maintenance.due_messages import DueMessages
+from jmsql.store.maintenance.due_messages import purge_deleted as purge_deleted_delayed
+from jmsql.store.maintenance.history_maintenance import HistoryMaintenance
+from jmsql.store.maintenance.leadership import HAS_MESSAGE, LeadershipLostError, Lease, Standing, leading
+from jmsql.store.maintenance.maintenance_task import MaintenanceTask, load_task
+from jmsql.store.receiving.candidates import by_key
+from jmsql.store.receiving.redelivery import LostClaim, Release, bury, lost_claims, release
+from jmsql.store.rows.columns import SEND_COLUMNS
+from jmsql.store.rows.message_key import MessageKey
+from jmsql.store.runners._sync.runner import Runner
+from jmsql.store.statement import Result, SqlFile, Steps, column, in_transaction, nothing, row_count, rows, value
+from jmsql.timings import Timings
+from jmsql.timings import jitter as spread
+from jmsql.values.duration import as_setting
+
+__all__ = ["Maintenance", "forget_deleted", "purge_deleted", "reap_expired"]
+
+logger = logging.getLogger("jmsql")
+
+_REAP_LIMIT = 500
+_PURGE_LIMIT = 5000
+_RELEASE_LIMIT = 1000
+_BODY_LIMIT = 1000
+_LOOK_SHARE = 20.0
+
+_GONE = "the client went away without acknowledging"
+_EXPIRED = "the client held the message for longer than its visibility timeout"
+
+
+_names = [name for name, _ in SEND_COLUMNS[1:]]
+_sql = SqlFile("maintenance")
+_moved = {"jms_expiration": "null", "properties": _sql["expired_properties"]}
+_parts = {
+    "columns": ", ".join(_names),
+    "moved": ", ".join(_moved.get(name, f"e.{name}") for name in _names),
+    "delivery_of_m": by_key("jmsql_internal", "delivery", "d", "m"),
+    "history": history(
+        "jmsql_internal",
+        queues="array(select queue_id from free)",
+        addresses="array(select address from free)",
+        deliveries="array(select delivery_count from free)",
+        outcome="expired",
+    ),
+    "recorded": RECORDED,
+}
+
+
+class Work(NamedTuple):
+    """What the maintenance finds to do.
+
+    Args:
+        requested: The tasks that somebody has requested.
+        found_dead: Whether clients have died, so that there may be everything to do.
+        claims: Whether messages are claimed.
+        dead_letters: Whether messages wait for their way to a dead-letter queue.
+        expired: Whether messages have expired.
+        abandoned: Whether subscriptions were left without a consumer.
+        temporary: Whether there are temporary destinations.
+        deleted: Whether there are deleted queues.
+        bodies: Whether there are shared bodies.
+    """
+
+    requested: Sequence[str]
+    found_dead: bool
+    claims: bool
+    dead_letters: bool
+    expired: bool
+    abandoned: bool
+    temporary: bool
+    deleted: bool
+    bodies: bool
+
+
+def _to_work(result: Result) -> Work:
+    return Work(*result.rows[0])
+
+
+_parts["find_abandoned"] = _sql["find_abandoned"]
+_forget_dead_connections = _sql.statement("forget_dead_connections", "forgetting dead clients", _to_work, _parts)
+reap_expired = _sql.statement("reap_expired", "removing what has expired", value(int), _parts)
+_find_abandoned = _sql.statement("find_abandoned", "looking for abandoned subscriptions", column)
+_limit_idleness = _sql.statement("limit_idleness", "ending an abandoned subscription", nothing)
+_forget_temporary = _sql.statement("forget_temporary", "removing temporary destinations", nothing)
+purge_deleted = _sql.statement("purge_deleted", "removing what was in deleted queues", row_count, _parts)
+forget_deleted = _sql.statement("forget_deleted", "removing deleted queues", nothing)
+_forget_bodies = _sql.statement("forget_bodies", "removing shared bodies", rows)
+_forget_orphans = _sql.statement("forget_orphans", "removing orphaned deliveries", nothing)
+_find_lost = _sql.statement("find_lost", "looking for lost messages", nothing)
+_missed_messages = SqlFile("control").statement(
+    "missed_messages", "looking for messages", column, {"has_message": HAS_MESSAGE}
+)
+_restore_pages = _sql.statement("restore_pages", "restoring pages", column)
+
+
+class Maintenance:
+    """Frees what dead clients held, and removes what has expired and what was in queues that are gone.
+
+    Every client offers to do it; the one that gets the lease does it, for as long as it renews that. One instance
+    serves one connection.
+
+    Args:
+        timings: How often it does what.
+        pooled: Whether a pooler lends the connection.
+    """
+
+    def __init__(self, timings: Timings, *, pooled: bool = False) -> None:
+        self._timings = timings
+        self._pooled = pooled
+        self._due_messages = DueMessages(timings)
+        history = HistoryMaintenance(timings, pooled=pooled)
+        self._tasks = (
+            MaintenanceTask("orphans", self._forget_orphans, timings.orphan_interval),
+            MaintenanceTask("pages", self._restore_pages, timings.table_check_interval),
+            MaintenanceTask("history", history.run, timings.history_maintenance_interval),
+        )
+        self._requested: dict[str, MaintenanceTask | None] = {}
+        self._next_runs: dict[str, float] = {}
+        self._lease: Lease | None = None
+        self._standing: Standing | None = None
+        self._next_run = 0.0
+        self._next_look = 0.0
+        self._next_shared_look = 0.0
+        self._last_body = 0
+        self._moved: list[int] = []
+
+    def seconds_to_next(self) -> float:
+        """Return how many seconds there are until something is to be done."""
+        seconds = max(0.0, self._next_run - time.monotonic())
+        return min(seconds, self._due_messages.seconds_to_next()) if self._lease is not None else seconds
+
+    def message_delayed(self) -> None:
+        """Note that somebody has sent a message which is delivered later, perhaps before those that are known."""
+        self._due_messages.look_soon()
+
+    def postpone(self) -> None:
+        """Do nothing for a while: something went wrong."""
+        self._next_run = time.monotonic() + self._timings.maintenance_retry_delay
+        self._due_messages.postpone(self._timings.maintenance_retry_delay)
+
+    def move_due(self, runner: Runner) -> list[int]:
+        """Move some of the delayed messages that are due now; return the numbers of all queues with moved messages.
+
+        Args:
+            runner: The control connection, in autocommit mode.
+        """
+        if self._lease is not None:
+            try:
+                self._moved += self._due_messages.run(leading(runner, self._lease))
+            except LeadershipLostError:
+                self._lease = None
+        moved, self._moved = self._moved, []
+        return moved
+
+    @property
+    def has_to_ask(self) -> bool:
+        """Whether `run` asks the server something now."""
+        return time.monotonic() >= self._next_run
+
+    def take_standing(self) -> Standing | None:
+        """Return what the client was told when it last asked for the lease; None: it has not asked since."""
+        standing, self._standing = self._standing, None
+        return standing
+
+    def run(self, runner: Runner, connection_id: int, queue_ids: Sequence[int] = ()) -> list[MessageKey]:
+        """Do what is due if the client has the lease, and return the messages that dead clients held.
+
+        Args:
+            runner: The control connection, in autocommit mode.
+            connection_id: Its number.
+            queue_ids: The queues for whose messages the client waits.
+        """
+        now = time.monotonic()
+        if now < self._next_run:
+            return []
+        lease = Lease(connection_id, self._timings)
+        self._lease = lease if lease.renew(runner, queue_ids if now >= self._next_shared_look else ()) else None
+        self._standing = standing = lease.standing
+        assert standing is not None
+        if queue_ids and now >= self._next_shared_look:
+            pause = self._timings.maximum_poll_interval
+            if standing.leads or standing.seconds is not None:  # who leads looks more often, for all
+                pause = self._timings.shared_poll_interval
+            self._next_shared_look = now + max(pause, _LOOK_SHARE * (time.monotonic() - now))
+        if self._lease is None:
+            self._next_run = now + self._until_next_question(standing)
+            return []
+        self._next_run = now + self._timings.maintenance_interval
+        released: list[MessageKey] = []
+        try:
+            if self.do_all(leading(runner, self._lease), connection_id, released):
+                self._next_run = now
+        except LeadershipLostError:
+            self._lease = None
+            logger.info("Another client does the maintenance now.")
+        return released
+
+    def _until_next_question(self, standing: Standing) -> float:
+        """Return after how many seconds to ask for the lease again.
+
+        The next in line asks often. The others ask when the lease that they know of would be over, which it is if
+        both are gone.
+        """
+        interval = self._timings.maintenance_interval * spread.uniform(0.8, 1.2)
+        if standing.seconds is None or standing.is_next or self._pooled:
+            return interval
+        lease_end = min(standing.seconds, self._timings.lease_duration) + spread.uniform(0.0, 0.2) * interval
+        return max(min(lease_end, self._timings.shared_poll_interval), interval)
+
+    def do_all(self, runner: Runner, connection_id: int, released: list[MessageKey]) -> bool:
+        """Do what is due, in small steps, each of which is right also while another client does the same.
+
+        Args:
+            runner: Runs the statements, outside any transaction.
+            connection_id: The number of a client that lives.
+            released: Gets the messages that dead clients held.
+
+        Returns:
+            Whether there is more to do.
+        """
+        self._look_for_missed(runner)
+        work = runner.run(_forget_dead_connections.bind(connection_id=connection_id))
+        if work.claims:
+            self._release_lost_claims(runner, released)
+        if work.dead_letters or released:
+            self._moved += runner.run(bury())
+        steps = {
+            self._reap_expired: work.expired,
+            self._end_abandoned: work.abandoned,
+            self._forget_temporary: work.temporary,
+            self._purge_deleted: work.deleted,
+            self._forget_bodies: work.bodies,
+        }
+        has_more = [step(runner) for step, is_due in steps.items() if is_due or work.found_dead]
+        tasks = [*self._tasks, *self._load(work.requested, runner.schema)]
+        has_more += [self._run_task(task, runner) for task in tasks]
+        return any(has_more) or len(released) == _RELEASE_LIMIT
+
+    def _load(self, names: Sequence[str], schema: str) -> list[MaintenanceTask]:
+        """Return the tasks that somebody has requested for the schema."""
+        for name in names:
+            if name not in self._requested:
+                self._requested[name] = load_task(name, schema)
+        return [task for name in names if (task := self._requested[name]) is not None]
+
+    def _run_task(self, task: MaintenanceTask, runner: Runner) -> bool:
+        """Run a task if it is time to; return whether there is more to do at once."""
+        if time.monotonic() < self._next_runs.get(task.name, 0.0):
+            return False
+        self._next_runs[task.name] = time.monotonic() + task.interval  # also if it fails
+        has_more = task.run(runner)
+        if has_more:
+            self._next_runs[task.name] = 0.0
+        return has_more
+
+    def _release_lost_claims(self, runner: Runner, released: list[MessageKey]) -> None:
+        """Free what dead clients have claimed, and what was claimed for too long: it counts as a failed delivery."""
+        lost = runner.run(lost_claims(_RELEASE_LIMIT))
+        runner.run(release([_release(claim) for claim in lost]))
+        released += [claim.key for claim in lost]
+
+    def _look_for_missed(self, runner: Runner) -> None:
+        """Look for messages of which nobody has told, in all queues that somebody receives from."""
+        started = time.monotonic()
+        if started >= self._next_look:
+            self._moved += runner.run(_missed_messages.bind())
+            duration = time.monotonic() - started
+            self._next_look = started + max(0.9 * self._timings.missed_message_interval, _LOOK_SHARE * duration)
+
+    def _reap_expired(self, runner: Runner) -> bool:
+        return runner.run(reap_expired.bind(limit=_REAP_LIMIT)) == _REAP_LIMIT
+
+    def _forget_temporary(self, runner: Runner) -> bool:
+        runner.run(_forget_temporary.bind())
+        return False
+
+    def _purge_deleted(self, runner: Runner) -> bool:
+        purged = runner.run(purge_deleted.bind(limit=_PURGE_LIMIT))
+        delayed = runner.run(purge_deleted_delayed(_PURGE_LIMIT))
+        runner.run(forget_deleted.bind())
+        return _PURGE_LIMIT in (purged, delayed)
+
+    def _forget_bodies(self, runner: Runner) -> bool:
+        [(self._last_body, forgotten)] = runner.run(_forget_bodies.bind(after=self._last_body, limit=_BODY_LIMIT))
+        return bool(forgotten == _BODY_LIMIT)
+
+    def _forget_orphans(self, runner: Runner) -> bool:
+        runner.run(_forget_orphans.bind())
+        runner.run(_find_lost.bind())
+        return False
+
+    def _restore_pages(self, runner: Runner) -> bool:
+        """Give tables back the pages with which every plan is to count, if somebody has taken them away."""
+        tables = runner.run(_restore_pages.bind())
+        if tables:
+            logger.info(
+                "The tables %s had fewer pages than plans are to count with, as after VACUUM FULL, CLUSTER or a "
+                "restored dump, or when an index has grown. They were extended.",
+                ", ".join(tables),
+            )
+        return False
+
+    def _end_abandoned(self, runner: Runner) -> bool:
+        """End the subscriptions whose last consumers went without leaving them, each in a transaction of its own."""
+        idleness = as_setting(self._timings.idle_in_transaction_timeout)
+        for queue_id in runner.run(_find_abandoned.bind()):
+            runner.run(in_transaction(_end_if_abandoned(queue_id, idleness)))
+        return False
+
+
+def _end_if_abandoned(queue_id: int, idleness: str) -> Steps[None]:
+    yield from _limit_idleness.bind(timeout=idleness)
+    yield from end_if_abandoned(queue_id)
+
+
+def _release(claim: LostClaim) -> Release:
+    error = _EXPIRED if claim.has_expired else _GONE
+    rules = claim.policy.rules
+    if rules is None:
+        return Release(claim.key, claim.claim_id, 1, 0.0, error, is_death=True)
+    failure = rules.after_failure(claim.key, claim.claim_id, claim.failures + 1, error)
+    return dataclasses.replace(failure, is_death=True)

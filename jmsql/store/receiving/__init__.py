@@ -1,0 +1,1 @@
+"""Receiving: candidates, claims, acknowledgement and redelivery."""

@@ -1,0 +1,237 @@
+"""Acknowledging: how messages leave their queues once they are received, and who receives them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+from jmsql.exceptions import JMSException, TransactionRolledBackException
+from jmsql.selectors import Selector
+from jmsql.store.history.statements import RECORDED, history
+from jmsql.store.receiving.candidates import by_key
+from jmsql.store.receiving.dequeue import GroupScan
+from jmsql.store.receiving.receive import ask_to_dequeue, dequeue_statement, next_messages
+from jmsql.store.receiving.redelivery import Release, release
+from jmsql.store.rows.message_key import MessageKey, key_parameters
+from jmsql.store.rows.message_rows import MessageRow, array_literal, integers_literal
+from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, row_count, rows, value
+
+__all__ = ["Client", "Recipient", "missing_messages", "present"]
+
+_sql = SqlFile("acknowledge")
+_parts = {
+    "forget_deliveries": _sql["forget_deliveries"],
+    "message_of_k": by_key("jmsql_internal", "message", "m", "k"),
+    "message_of_a": by_key("jmsql_internal", "message", "m", "a"),
+    "delivery_of_k": by_key("jmsql_internal", "delivery", "d", "k"),
+    "claimed_of_k": by_key("jmsql_internal", "delivery", "found", "k", "and t.claim_id = k.claim_id"),
+    "recorded": RECORDED,
+}
+_history_of_locked = history(
+    "jmsql_internal",
+    queues="%(queue_ids)s::integer[]",
+    addresses="%(addresses)s::tid[]",
+    deliveries="%(deliveries)s::integer[]",
+    consumer="%(connection_id)s::bigint",
+)
+_history_of_claimed = history(
+    "jmsql_internal",
+    queues="%(queue_ids)s::integer[]",
+    addresses="array(select address from found)",
+    deliveries="array(select delivery_count from found)",
+    consumer="(select max(connection_id) from found)",
+)
+
+
+def _acknowledging(name: str, *, claimed: bool = False) -> Statement[int]:
+    parts = _parts | {"history": _history_of_claimed if claimed else _history_of_locked}
+    return _sql.statement(name, "acknowledging", value(int) if claimed else row_count, parts)
+
+
+delete_locked = _acknowledging("delete_locked")
+delete_locked_with_history = _acknowledging("delete_locked_with_history")
+
+
+def _last(more: str = "", condition: str = "") -> Statement[None]:
+    parts = {"more": more, "condition": condition}
+    return _sql.statement("delete_last", "acknowledging", nothing, parts | _parts)
+
+
+delete_last = _last()
+delete_last_and_forget = _last("forgotten as ({forget_deliveries}),")
+delete_last_with_history = _last(f"{_history_of_locked},", "and {recorded}")
+_ask_to_delete_locked = _acknowledging("ask_to_delete_locked")
+acknowledge = _acknowledging("acknowledge", claimed=True)
+acknowledge_with_history = _acknowledging("acknowledge_with_history", claimed=True)
+_ask_to_acknowledge = _acknowledging("ask_to_acknowledge", claimed=True)
+_present = _sql.statement("present", "acknowledging", rows, _parts)
+forget_deliveries = _sql.statement("forget_deliveries", "acknowledging", nothing, _parts)
+_ask_to_forget_deliveries = _sql.statement("ask_to_forget_deliveries", "acknowledging", nothing, _parts)
+
+
+def present(keys: Sequence[MessageKey]) -> Steps[list[MessageKey]]:
+    """Return those of some messages that the open transaction sees."""
+    found = set((yield from _present.bind(key_parameters(keys))))
+    return [key for key in keys if (key.queue_id, key.inverse_priority, key.sequence) in found]
+
+
+class Client(Protocol):
+    """Who receives messages, as the server knows it."""
+
+    @property
+    def connection_id(self) -> int:
+        """The number of the client's connection."""
+
+    @property
+    def may_ask_to_dequeue(self) -> bool:
+        """Whether its role may have the server dequeue a message for it."""
+
+    def may_keep_history(self, queue_ids: Collection[int]) -> bool:
+        """Tell whether one of the queues keeps history, as far as the client knows."""
+
+
+def _addresses(rows: Sequence[MessageRow]) -> str:
+    return '{"' + '","'.join([row.handle for row in rows]) + '"}'
+
+
+_taken_away_from_last = re.compile(r"(\d+ of \d+) messages were taken away").search
+
+
+def _taken_away(number: str) -> TransactionRolledBackException:
+    return TransactionRolledBackException(
+        f"{number} messages were taken away from the transaction that had locked them: part of it was rolled back, or "
+        "ended, by other means than the session's. Call rollback(), and do the work again."
+    )
+
+
+def missing_messages(error: JMSException) -> TransactionRolledBackException | None:
+    """Return what an error of `Recipient.last_deletions` means, if it is that messages are missing."""
+    found = _taken_away_from_last(str(error))
+    return None if found is None else _taken_away(found[1])
+
+
+class Recipient:
+    """Who receives messages: it decides by which statements they leave their queues.
+
+    Args:
+        client: The client; None: somebody without a connection of jmsql's.
+        restricted: Whether policies hide something from the role. It may not delete then, since it could lock the
+            tables; it asks for a removal.
+    """
+
+    def __init__(self, client: Client | None = None, *, restricted: bool = False) -> None:
+        self._client = client
+        self._restricted = restricted
+
+    @property
+    def _connection_id(self) -> int | None:
+        return None if self._client is None else self._client.connection_id
+
+    def _records(self, queue_ids: Collection[int]) -> bool:
+        """Tell whether to look for history of these queues: a client that knows that they keep none pays for none."""
+        return self._client is None or self._client.may_keep_history(queue_ids)
+
+    def dequeue(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        lowest: Sequence[int],
+        limit: int,
+        groups: GroupScan | None = None,
+    ) -> Query[list[MessageRow]]:
+        """Dequeue the next messages, with the arguments of `lock`."""
+        if (
+            self._restricted
+            and self._client is not None
+            and self._client.may_ask_to_dequeue
+            and selector is None
+            and groups is None
+            and limit == 1
+        ):
+            return ask_to_dequeue(queue_id, lowest, self._client.connection_id)
+        statement = dequeue_statement(
+            selector,
+            grouped=groups is not None,
+            record=not self._restricted and self._records((queue_id,)),
+            restricted=self._restricted,
+        )
+        return next_messages(statement, queue_id, lowest, limit, groups, connection_id=self._connection_id)
+
+    def delete_locked(self, rows: Sequence[MessageRow], queue_ids: Collection[int]) -> Steps[None]:
+        """Delete messages that the open transaction has locked.
+
+        Args:
+            rows: The messages.
+            queue_ids: The queues that they are in.
+
+        Raises:
+            TransactionRolledBackException: Some of them are not there any more: the locks were lost. Nothing that was
+                done with the messages may be committed.
+        """
+        if self._restricted:
+            deletion = self._removal(rows)
+        elif self._records(queue_ids):
+            deletion = delete_locked_with_history.bind(self._recording(rows, queue_ids))
+        else:
+            deletion = delete_locked.bind(addresses=_addresses(rows))
+        deleted = yield from deletion
+        if deleted != len(rows):
+            raise _taken_away(f"{len(rows) - deleted} of {len(rows)}")
+
+    def _removal(self, rows: Sequence[MessageRow]) -> Query[int]:
+        return _ask_to_delete_locked.bind(addresses=_addresses(rows), connection_id=self._connection_id)
+
+    def _recording(self, rows: Sequence[MessageRow], queue_ids: Collection[int]) -> dict[str, object]:
+        return {
+            "addresses": _addresses(rows),
+            "queue_ids": array_literal(queue_ids),
+            "deliveries": array_literal(row.delivery_count for row in rows),
+            "connection_id": self._connection_id,
+        }
+
+    def last_deletions(
+        self, rows: Sequence[MessageRow], queue_ids: Collection[int], recorded: Sequence[MessageKey]
+    ) -> list[Query[Any]]:
+        """Delete the last messages that a transaction has locked, and forget deliveries of all that it has deleted.
+
+        Args:
+            rows: The messages.
+            queue_ids: The queues that they are in.
+            recorded: The messages of whose deliveries something is recorded.
+
+        Returns:
+            Statements of which one fails if some of the messages are not there any more: see `missing_messages`.
+        """
+        if not rows:
+            return [self.forget_deliveries(recorded)] if recorded else []
+        last: Query[Any]
+        if self._restricted:
+            last = self._removal(rows)
+        elif self._records(queue_ids):
+            last = delete_last_with_history.bind(self._recording(rows, queue_ids))
+        elif recorded:
+            return [delete_last_and_forget.bind(key_parameters(recorded), addresses=_addresses(rows))]
+        else:
+            last = delete_last.bind(addresses=_addresses(rows))
+        return [last, self.forget_deliveries(recorded)] if recorded else [last]
+
+    def forget_deliveries(self, keys: Sequence[MessageKey]) -> Query[None]:
+        """Forget how often messages were delivered before that the open transaction has deleted."""
+        forget = _ask_to_forget_deliveries if self._restricted else forget_deliveries
+        return forget.bind(key_parameters(keys))
+
+    def acknowledge(self, claimed: Sequence[tuple[MessageKey, int]]) -> Query[int]:
+        """Delete claimed messages, given with their claims, and return how many of the claims still held them."""
+        keys, claim_ids = zip(*claimed, strict=True)
+        if self._restricted:
+            statement = _ask_to_acknowledge
+        elif self._records({key.queue_id for key in keys}):
+            statement = acknowledge_with_history
+        else:
+            statement = acknowledge
+        return statement.bind(key_parameters(keys), claim_ids=integers_literal(claim_ids))
+
+    def release(self, releases: Sequence[Release]) -> Steps[None]:
+        """Release messages."""
+        return release(releases, restricted=self._restricted)

@@ -1,0 +1,288 @@
+"""The scans that find a consumer's next messages, which all ways to receive share.
+
+There are two: one for queues that have never had a message of a group, and one for the others, which costs more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from jmsql.selectors import Selector, SelectorSQL
+from jmsql.store.rows.message_rows import array_literal
+from jmsql.store.rows.selection import and_chosen
+from jmsql.store.statement import Query, Result, Statement
+
+__all__ = [
+    "LAST_SEQUENCE",
+    "NO_CLAIMS",
+    "by_key",
+    "candidates",
+    "first_of_groups",
+    "first_of_groups_statement",
+    "grouped_candidates",
+    "has_not_expired",
+    "makes_wait",
+    "wanted",
+]
+
+# The planner takes a range with two ends for short, and one with a single end for a third of the table: worth a sort.
+LAST_SEQUENCE = 2**63 - 1
+
+NO_CLAIMS = "'{}'::bigint[]"
+
+# Asked once for each priority. Most consumers find no state at all from their bounds on, and need not look for each.
+_HAS_DELIVERIES = f"""and (select exists (
+                        select from jmsql_internal.delivery a
+                        where a.queue_id = %(queue_id)s and a.inverse_priority = b.inverse_priority
+                          and a.sequence between b.lowest and {LAST_SEQUENCE}))"""
+
+_MOST_RUNNING = 1000
+"""Of how many of the newest transactions the scans know. There are more if one has as many savepoints, for example."""
+
+
+def _same_group(alias: str, other: str, queue_id: str) -> str:
+    """Return the condition that two rows are of the same group, which the planner is to take for choosing few rows.
+
+    It has no statistics of the hashes, and would sort what it takes for many. The range says nothing new, but counts
+    once more; a range of the columns behind the hash would do for other indexes, which know nothing of groups, as well.
+
+    Its queue is compared as the indexes of groups have it, and no other. While the planner takes a table for nearly
+    empty, a queue seems to choose as few rows as a group does, and it would read all of the queue by the primary key.
+    """
+    group = f"{other}.group_hash"
+    return (
+        f"{alias}.queue_id::bigint = {queue_id}::bigint "
+        f"and {alias}.group_hash = {group} and {alias}.group_hash between {group} and {group}"
+    )
+
+
+def by_key(internal: str, table: str, alias: str, key: str, condition: str = "") -> str:
+    """Return the look-up of a table's rows by the key of another relation's, with their addresses.
+
+    It is fenced (`offset 0`). While the planner takes a table for empty, as it was when it was last vacuumed, it would
+    join on part of the key, or begin with the table, and read all of it for each of the others.
+
+    Args:
+        internal: The name of the internal schema.
+        table: The name of the table.
+        alias: What to call the rows that are found.
+        key: The alias of the relation that has the key.
+        condition: What else is asked of a row `t`.
+    """
+    return f"""lateral (
+                    select t.ctid as address, t.* from {internal}.{table} t
+                    where (t.queue_id, t.inverse_priority, t.sequence)
+                        = ({key}.queue_id, {key}.inverse_priority, {key}.sequence)
+                        {condition}
+                    offset 0) {alias}"""
+
+
+def _is_unlocked(alias: str) -> str:
+    """Return the condition that no transaction that runs has locked a row, as far as the statement's snapshot tells.
+
+    `for update skip locked` asks the lock manager twice for each row that it passes over, which takes several times as
+    long as to read the row, and more where many do so: for them all it is the same rows. So the scan leaves out those
+    whose last lock is of a transaction that the snapshot takes to be running, or that began after all that had ended by
+    then, and before this one. Its own locks are never among them. What it lets through is still to be locked.
+
+    Where savepoints have left a number of several transactions in a row (a multixact), that may happen to be the
+    number of another one that runs: the row is passed over until that ends.
+
+    Args:
+        alias: The alias of the table, not of a subquery.
+    """
+    return f"""({alias}.xmax = '0' or {alias}.xmax <> all((select array(
+                    select running::xid from pg_snapshot_xip(pg_current_snapshot()) as running
+                    union all
+                    select running::text::xid8::xid
+                    from (select pg_snapshot_xmax(pg_current_snapshot()) as first) as snapshot,
+                         generate_series(first::text::bigint,
+                                         first::text::bigint + least(age(first::xid), {_MOST_RUNNING}) - 1) as running
+                    ))::xid[]))"""
+
+
+def candidates(
+    selector: Selector | None, condition: str = "", columns: str = "m.*", *, is_single: bool = False
+) -> SelectorSQL:
+    """Compose the relation `found`, in the order of delivery from the consumer's bounds on.
+
+    Its plan stops at the limit, and so locks no more rows than it returns. The join sees the delivery state of the
+    statement's snapshot: it passes over messages that are claimed or wait. What it lets through is to be checked again
+    under the rows' locks.
+
+    There are none as soon as the queue has, or had, messages of groups.
+
+    Args:
+        selector: Which messages are wanted; None: all.
+        condition: What else is asked of a message `m`.
+        columns: What is found of it, beside its address.
+        is_single: Whether mostly one message is asked for, whose state is then looked for at once.
+    """
+    is_wanted, parameters = wanted(selector, condition)
+    delivery = by_key("jmsql_internal", "delivery", "d", "m", "" if is_single else _HAS_DELIVERIES)
+    return SelectorSQL(
+        f"""
+        found as materialized (
+            select found.*
+            from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
+            cross join lateral (
+                select m.ctid as address, {columns}
+                from jmsql_internal.message m
+                left join {delivery} on true
+                where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
+                  and m.sequence between b.lowest and {LAST_SEQUENCE}
+                  and {_is_unlocked("m")} and {is_wanted}
+                order by m.queue_id, m.inverse_priority, m.sequence
+                limit %(limit)s
+                for update of m skip locked) found
+            where not (select exists (select from jmsql_internal.grouped_queue g where g.queue_id = %(queue_id)s))
+            limit %(limit)s)""",
+        parameters,
+    )
+
+
+def has_not_expired(internal: str) -> str:
+    """Return the condition that a message `m` has not expired, by the server's clock, which is asked once."""
+    return f"(m.jms_expiration is null or m.jms_expiration > (select {internal}.current_milliseconds()))"
+
+
+def wanted(selector: Selector | None, condition: str = "") -> SelectorSQL:
+    """Compose the condition on a message `m` with its delivery's row `d`.
+
+    It lets nothing through in a transaction above READ COMMITTED, whose snapshot hides what others have claimed since.
+    """
+    chosen, parameters = and_chosen(selector)
+    return SelectorSQL(
+        f"""{has_not_expired("jmsql_internal")} and {{is_sent}}
+                and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
+                and (select q.deleted_at is null and not q.paused
+                            and current_setting('transaction_isolation') = 'read committed'
+                     from jmsql_internal.queue q where q.queue_id = %(queue_id)s)
+                {condition} {chosen}""",
+        parameters,
+    )
+
+
+def makes_wait(delivery: str, message: str, own_claims: str) -> str:
+    """Compose the condition that a delivery of the same group keeps a message from being delivered.
+
+    It does if another consumer has claimed it, wherever in the group it stands; or if it waits for its next attempt,
+    and the message is not before it.
+
+    Args:
+        delivery: The alias of the delivery.
+        message: The alias of the message.
+        own_claims: The consumer's claims, as an expression.
+    """
+    return f"""(
+                {delivery}.claim_id is not null and {delivery}.claim_id <> all({own_claims})
+                or {delivery}.next_attempt > statement_timestamp()
+                   and ({delivery}.inverse_priority, {delivery}.sequence)
+                       <= ({message}.inverse_priority, {message}.sequence))"""
+
+
+def grouped_candidates(selector: Selector | None, *, own_claims: str, condition: str = "") -> SelectorSQL:
+    """Compose the relation `found` for queues with groups.
+
+    The scan is the same, but for one thing: a message of a group is a candidate only if no other consumer holds the
+    group, which this one then does until its transaction ends. Groups are locked outside of what is ordered, one by
+    one: a plan that sorts would else lock those of all messages. Candidates without a group are what is found. Of a
+    group they say that something can be received, and how much; what is found are then the group's first messages,
+    which may lie in front of where the scan began.
+
+    Args:
+        selector: Which messages are wanted; None: all.
+        own_claims: The consumer's claims, which do not make a group wait for it, as an expression.
+        condition: What else is asked of a message `m`.
+    """
+    is_wanted, parameters = wanted(selector, condition)
+    delivery = f"left join {by_key('jmsql_internal', 'delivery', 'd', 'm')} on true"
+    waits = f"""exists (
+            select from jmsql_internal.delivery g
+            where {_same_group("g", "m", "m.queue_id")}
+              and (g.claim_id is not null or g.next_attempt is not null)
+              and {makes_wait("g", "m", own_claims)})"""
+    locks_group = f"""exists (
+            select from jmsql_internal.group_lock l
+            where l.slot = jmsql_internal.group_slot(m.queue_id, m.group_hash) and {_is_unlocked("l")}
+            for update skip locked)"""
+    return SelectorSQL(
+        f"""
+        place as materialized (
+            select p.* from unnest(%(place_priorities)s::smallint[], %(place_sequences)s::bigint[])
+                as p (inverse_priority, sequence)),
+        candidate as materialized (
+            select found.*
+            from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[], %(lowest)s::bigint[]) as b (inverse_priority, lowest)
+            cross join lateral (
+                select m.*, %(place_limit)s::bigint as messages
+                from place p
+                cross join lateral (
+                    select t.ctid as address, t.* from jmsql_internal.message t
+                    where (t.queue_id, t.inverse_priority, t.sequence)
+                        = (%(queue_id)s, p.inverse_priority, p.sequence)
+                    offset 0) m
+                {delivery}
+                where p.inverse_priority = b.inverse_priority and {is_wanted}
+                  and (m.group_hash is null or not {waits} and {locks_group})
+                union all
+                select locked.* from (
+                    select m.ctid as address
+                    from jmsql_internal.message m
+                    {delivery}
+                    where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
+                      and m.sequence between b.lowest and {LAST_SEQUENCE}
+                      and {_is_unlocked("m")} and {is_wanted}
+                      and (m.group_hash is null or not {waits})
+                    order by m.queue_id, m.inverse_priority, m.sequence) in_order
+                cross join lateral (
+                    select m.ctid as address, m.*, 1
+                    from jmsql_internal.message m
+                    where m.ctid = in_order.address and (m.group_hash is null or {locks_group})
+                    for update of m skip locked) locked
+                limit %(limit)s) found
+            limit %(limit)s),
+        found as materialized (
+            select c.* from candidate c where c.group_hash is null
+            union all
+            select first.*
+            from (select c.queue_id, c.group_hash, sum(c.messages) as messages
+                  from candidate c where c.group_hash is not null group by c.queue_id, c.group_hash) g
+            cross join lateral (
+                select m.ctid as address, m.*, 1
+                from jmsql_internal.message m
+                {delivery}
+                where {_same_group("m", "g", "g.queue_id")} and {is_wanted}
+                order by m.group_hash, m.inverse_priority, m.sequence
+                limit g.messages
+                for update of m skip locked) first)""",
+        parameters,
+    )
+
+
+def first_of_groups(queue_id: int, selector: Selector | None, groups: Iterable[int]) -> Query[list[tuple[int, int]]]:
+    """Return where the first messages of groups are that a consumer can have, as (inverse priority, sequence)."""
+    return first_of_groups_statement(selector).bind(queue_id=queue_id, groups=array_literal(groups))
+
+
+@lru_cache(maxsize=1024)
+def first_of_groups_statement(selector: Selector | None) -> Statement[list[tuple[int, int]]]:
+    """Find the first message of each group that a consumer with the selector can have."""
+    is_wanted, parameters = wanted(selector)
+    text = f"""
+        select first.inverse_priority, first.sequence
+        from unnest(%(groups)s::bigint[]) as g (group_hash)
+        cross join lateral (
+            select m.inverse_priority, m.sequence
+            from jmsql_internal.message m
+            left join {by_key("jmsql_internal", "delivery", "d", "m")} on true
+            where {_same_group("m", "g", "%(queue_id)s")} and {is_wanted}
+            order by m.group_hash, m.inverse_priority, m.sequence
+            limit 1) first
+        order by first.inverse_priority, first.sequence"""
+    return Statement("first_of_groups", text, "receiving", _places, parameters)
+
+
+def _places(result: Result) -> list[tuple[int, int]]:
+    return [(inverse_priority, sequence) for inverse_priority, sequence in result.rows]

@@ -1,0 +1,425 @@
+"""Receiving: the statements that hand out a queue's next messages, and what is asked beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+from jmsql.exceptions import IllegalStateException
+from jmsql.selectors import Selector, SelectorSQL
+from jmsql.store.history.statements import RECORDED, history
+from jmsql.store.receiving.candidates import (
+    LAST_SEQUENCE,
+    NO_CLAIMS,
+    by_key,
+    candidates,
+    grouped_candidates,
+    has_not_expired,
+    makes_wait,
+)
+from jmsql.store.receiving.dequeue import GroupScan
+from jmsql.store.rows.columns import BODY_COLUMNS, message_columns, shared_body
+from jmsql.store.rows.message_rows import MessageRow, array_literal, integers_literal
+from jmsql.store.rows.selection import and_chosen
+from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, records, rows, value
+
+__all__ = [
+    "Fetch",
+    "ask_to_dequeue",
+    "browse",
+    "browse_statement",
+    "claim",
+    "claim_batch",
+    "claim_statement",
+    "dequeue_statement",
+    "has_groups",
+    "highest_sequences",
+    "lock",
+    "lock_statement",
+    "next_messages",
+    "require_read_committed",
+]
+
+_sql = SqlFile("receive")
+_highest_sequences = _sql.statement("highest_sequences", "receiving", value(list[int]))
+_has_groups = _sql.statement("has_groups", "receiving", value(bool))
+_isolation = _sql.statement("isolation", "receiving", value(str))
+
+_DELETED_COLUMNS = message_columns("jmsql_internal")
+_COLUMNS = message_columns("jmsql_internal", joined=True)
+_SHARED_BODY = shared_body("jmsql_internal")
+_NOT_OWN = "and m.transaction_id is distinct from (select pg_current_xact_id_if_assigned())"
+_KEY = "m.queue_id, m.inverse_priority, m.sequence, m.group_hash"
+_message_rows = records(MessageRow._make)
+_ask_to_dequeue = _sql.statement(
+    "ask_to_dequeue", "receiving", _message_rows, {"columns": ", ".join(MessageRow._fields[:-1])}
+)
+
+
+def _ordered_rows(result: Result) -> list[MessageRow]:
+    """Decode messages, in the order of their delivery; PostgreSQL takes ten times as long to sort so wide rows."""
+    return list(map(MessageRow._make, sorted(result.rows)))
+
+
+class Fetch(Protocol):
+    """A way to hand out messages: lock, dequeue or claim them."""
+
+    def __call__(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        lowest: Sequence[int],
+        limit: int,
+        groups: GroupScan | None = None,
+        /,
+    ) -> Query[list[MessageRow]]:
+        """Return the next messages, which are the caller's then."""
+
+
+def highest_sequences(queue_id: int) -> Query[list[int]]:
+    """Return the highest sequence in the queue, for each inverse priority; 0 where there is none."""
+    return _highest_sequences.bind(queue_id=queue_id)
+
+
+def has_groups(queue_id: int) -> Query[bool]:
+    """Return whether the queue has, or had, messages of groups."""
+    return _has_groups.bind(queue_id=queue_id)
+
+
+def require_read_committed() -> Steps[None]:
+    """Make sure that the open transaction can receive.
+
+    Raises:
+        IllegalStateException: Its isolation level is above READ COMMITTED. What others have claimed since it began is
+            hidden from it then, and it would deliver their messages a second time.
+    """
+    level = yield from _isolation.bind()
+    if level != "read committed":
+        raise IllegalStateException(
+            f"The transaction's isolation level is {level}; messages are received in READ COMMITTED alone. Begin "
+            "the transaction with `set transaction isolation level read committed`, or make it the connection's."
+        )
+
+
+def lock(
+    queue_id: int, selector: Selector | None, lowest: Sequence[int], limit: int, groups: GroupScan | None = None
+) -> Query[list[MessageRow]]:
+    """Lock the next messages for the open transaction, until it ends or deletes them.
+
+    Args:
+        queue_id: The queue.
+        selector: Which of its messages are wanted; None: all.
+        lowest: From where on to look, for each inverse priority.
+        limit: The most messages to return.
+        groups: What to know of groups; None returns nothing from a queue that has, or had, messages of groups.
+    """
+    return next_messages(lock_statement(selector, grouped=groups is not None), queue_id, lowest, limit, groups)
+
+
+def claim(
+    queue_id: int,
+    selector: Selector | None,
+    lowest: Sequence[int],
+    limit: int,
+    connection_id: int,
+    visibility_timeout: float | None = None,
+    groups: GroupScan | None = None,
+) -> Query[list[MessageRow]]:
+    """Claim the next messages for a connection, until it acknowledges or releases them, or dies.
+
+    With a visibility timeout, in seconds, the claim is taken away when nobody extends it in time.
+    """
+    statement = claim_statement(selector, grouped=groups is not None)
+    more = {"connection_id": connection_id, "visibility_timeout": visibility_timeout}
+    return next_messages(statement, queue_id, lowest, limit, groups, **more)
+
+
+def ask_to_dequeue(queue_id: int, lowest: Sequence[int], connection_id: int) -> Query[list[MessageRow]]:
+    """Have the server dequeue the next message of a queue for a connection, for a role that may not delete.
+
+    It returns nothing from a queue that has, or had, messages of groups.
+    """
+    return _ask_to_dequeue.bind(queue_id=queue_id, lowest=integers_literal(lowest), connection_id=connection_id)
+
+
+def next_messages(
+    statement: Statement[list[MessageRow]],
+    queue_id: int,
+    lowest: Sequence[int],
+    limit: int,
+    groups: GroupScan | None,
+    **more: object,
+) -> Query[list[MessageRow]]:
+    """Return a scan for the next messages with its parameters."""
+    if groups is not None:
+        limit = groups.candidates(limit)
+        more["place_priorities"] = array_literal(inverse_priority for inverse_priority, _ in groups.places)
+        more["place_sequences"] = array_literal(sequence for _, sequence in groups.places)
+        more["place_limit"] = groups.limit
+        more["own_claims"] = array_literal(groups.own_claims)
+    return statement.bind(more, queue_id=queue_id, lowest=integers_literal(lowest), limit=limit)
+
+
+def browse(queue_id: int, selector: Selector | None, after: tuple[int, int], limit: int) -> Query[list[MessageRow]]:
+    """Read the messages after a key, given as (inverse priority, sequence), in the order of delivery."""
+    return browse_statement(selector).bind(queue_id=queue_id, inverse_priority=after[0], sequence=after[1], limit=limit)
+
+
+# Composed statements
+
+
+def _found(
+    selector: Selector | None,
+    *,
+    grouped: bool,
+    own_claims: str = NO_CLAIMS,
+    condition: str = "",
+    is_read_again: bool = False,
+    is_single: bool = False,
+) -> SelectorSQL:
+    """Compose the relation `found`.
+
+    Args:
+        selector: Which messages are wanted; None: all.
+        grouped: Whether the queue has messages of groups.
+        own_claims: The consumer's claims, as an expression.
+        condition: What else is asked of a message `m`.
+        is_read_again: Whether the statement goes to the message again, and needs to find no more than its key.
+        is_single: Whether mostly one message is asked for.
+    """
+    if grouped:
+        return grouped_candidates(selector, own_claims=own_claims, condition=condition)
+    return candidates(selector, condition, _KEY if is_read_again else "m.*", is_single=is_single)
+
+
+def _free(own_claims: str | None) -> str:
+    """Compose the relations `state` and `free`: what was found, if it is free now that the rows are locked.
+
+    Args:
+        own_claims: The consumer's claims, as an expression; None: nothing that was found is of a group.
+    """
+    state = """
+        state as materialized (
+            select s.*
+            from (select array_agg(inverse_priority) as priorities, array_agg(sequence) as sequences from found) k
+            cross join lateral jmsql_internal.delivery_state(%(queue_id)s, k.priorities, k.sequences) s)"""
+    is_first = ""
+    if own_claims is not None:
+        state += """,
+        group_state as materialized (
+            select s.* from jmsql_internal.group_state(%(queue_id)s,
+                (select array_agg(distinct group_hash) from found where group_hash is not null)) s)"""
+        is_first = f"""
+              and (f.group_hash is null or not exists (
+                select from group_state g
+                where g.group_hash = f.group_hash
+                  and {makes_wait("g", "f", own_claims)}))"""
+    return f"""{state},
+        free as (
+            select f.*, s.delivery_count
+            from found f
+            left join state s using (inverse_priority, sequence)
+            where s.claim_id is null and (s.next_attempt is null or s.next_attempt <= statement_timestamp())
+                  {is_first})"""
+
+
+@lru_cache(maxsize=1024)
+def lock_statement(selector: Selector | None, *, grouped: bool = False) -> Statement[list[MessageRow]]:
+    """Lock the next messages for the open transaction; those that it has sent itself are not among them.
+
+    Args:
+        selector: Which messages are wanted; None: all.
+        grouped: Whether the queue has messages of groups. If it has, the other statement finds none at all.
+    """
+    own_claims = "%(own_claims)s::bigint[]"
+    found, parameters = _found(selector, grouped=grouped, own_claims=own_claims, condition=_NOT_OWN)
+    return Statement(
+        "lock",
+        f"""with {found}, {_free(own_claims if grouped else None)}
+            select {_COLUMNS}, m.group_hash, m.delivery_count, m.address::text
+            from free m {_SHARED_BODY}""",
+        "receiving",
+        _ordered_rows,
+        parameters,
+    )
+
+
+@lru_cache(maxsize=1024)
+def dequeue_statement(
+    selector: Selector | None, *, grouped: bool = False, record: bool = False, restricted: bool = False
+) -> Statement[list[MessageRow]]:
+    """Dequeue the next messages, as for `lock`.
+
+    Args:
+        selector: Which messages are wanted; None: all.
+        grouped: Whether the queue has messages of groups.
+        record: Whether to look whether the queue keeps history, and copy the messages there.
+        restricted: Whether the role may not delete, since it could then lock the tables. It asks for a removal instead,
+            which keeps history where there is one.
+    """
+    found, parameters = _found(
+        selector, grouped=grouped, condition=_NOT_OWN, is_read_again=not restricted, is_single=True
+    )
+    key = "f.queue_id, f.inverse_priority, f.sequence"
+    deliveries = f"jmsql_internal.deliveries_if_free({key})"
+    if grouped:
+        deliveries = f"""case when f.group_hash is null then {deliveries}
+                              else jmsql_internal.deliveries_if_first({key}, f.group_hash) end"""
+    kept, recorded = "", ""
+    if record:
+        part = history(
+            "jmsql_internal",
+            queues="array[%(queue_id)s::integer]",
+            addresses="array(select address from free where delivery_count is not null)",
+            deliveries="array(select delivery_count from free where delivery_count is not null)",
+            consumer="%(connection_id)s::bigint",
+        )
+        kept, recorded = f"{part},", f"and {RECORDED}"
+    free = f"free as materialized (select f.*, {deliveries} as delivery_count from found f)"
+    if restricted:
+        return Statement(
+            "dequeue",
+            f"""with {found}, {free},
+                removed as (
+                    insert into jmsql_internal.removal (messages, deliveries, connection_id, is_exact)
+                    select array_agg(f.address),
+                           array(select d.address from free f
+                                 cross join {by_key("jmsql_internal", "delivery", "d", "f")}
+                                 where f.delivery_count is not null),
+                           %(connection_id)s::bigint, true
+                    from free f where f.delivery_count is not null having count(*) > 0)
+                select {_COLUMNS}, m.group_hash, m.delivery_count, null
+                from free m {_SHARED_BODY} where m.delivery_count is not null""",
+            "receiving",
+            _message_rows,
+            parameters,
+        )
+    return Statement(
+        "take",
+        f"""with {found}, {free},
+            {kept}
+            forgotten as (
+                delete from jmsql_internal.delivery where ctid = any(array(
+                    select d.address from free f cross join {by_key("jmsql_internal", "delivery", "d", "f")}
+                    where f.delivery_count is not null)))
+            delete from jmsql_internal.message m using free f
+            where m.ctid = f.address and f.delivery_count is not null {recorded}
+            returning {_DELETED_COLUMNS}, m.group_hash, f.delivery_count, null""",
+        "receiving",
+        _message_rows,
+        parameters,
+    )
+
+
+@lru_cache(maxsize=1024)
+def claim_statement(selector: Selector | None, *, grouped: bool = False) -> Statement[list[MessageRow]]:
+    """Claim the next messages for a session, as for `lock`: they stay in the queue until it acknowledges them.
+
+    The commit need not reach the disk: a claim that a crash of the server loses does no harm, since the sessions
+    that held claims are gone with it.
+
+    It touches the delivery state of free messages alone. To wait for another's state here, with the messages
+    locked, would be a deadlock with the acknowledgement that is about to delete them.
+    """
+    own_claims = "%(own_claims)s::bigint[]"
+    found, parameters = _found(selector, grouped=grouped, own_claims=own_claims, is_read_again=True)
+    return Statement(
+        "claim",
+        f"""with commit as materialized (
+                select set_config('synchronous_commit', 'off', true),
+                       nextval('jmsql_internal.claim_sequence'::regclass) as claim_id,
+                       clock_timestamp() as claimed_at),
+            {found}, {_free(own_claims if grouped else None)},
+            claimed as (
+                insert into jmsql_internal.delivery as d
+                    (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at,
+                     claim_expires_at)
+                select f.queue_id, f.inverse_priority, f.sequence, f.group_hash, commit.claim_id,
+                       %(connection_id)s, commit.claimed_at,
+                       commit.claimed_at + %(visibility_timeout)s::float8 * interval '1 second'
+                from free f cross join commit
+                on conflict (queue_id, inverse_priority, sequence) do update
+                set claim_id = excluded.claim_id, connection_id = excluded.connection_id,
+                    claimed_at = excluded.claimed_at, claim_expires_at = excluded.claim_expires_at,
+                    next_attempt = null
+                where d.claim_id is null
+                  and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
+                returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.claim_id)
+            select {_COLUMNS}, m.group_hash, d.delivery_count, d.claim_id
+            from claimed d cross join {by_key("jmsql_internal", "message", "m", "d")} {_SHARED_BODY}""",
+        "receiving",
+        _ordered_rows,
+        parameters,
+    )
+
+
+@lru_cache(maxsize=1024)
+def claim_batch(selector: Selector | None, *, grouped: bool = False) -> Statement[list[tuple[Any, ...]]]:
+    """Claim the next messages in a range, under a number that is given; return counts and the last by priority."""
+    condition = """and m.sequence between %(first_sequence)s::bigint and %(last_sequence)s::bigint
+                  and coalesce(m.jms_timestamp, 0) >= %(first_timestamp)s::bigint"""
+    own_claims = "array[%(claim_id)s::bigint]"
+    found, parameters = _found(selector, grouped=grouped, own_claims=own_claims, condition=condition)
+    # Grouped, not joined: PostgreSQL expects few of them, and would compare each with each.
+    size = " + ".join(f"coalesce(pg_column_size(f.{name}), 0)" for name in ("properties", *BODY_COLUMNS))
+    return Statement(
+        "claim_batch",
+        f"""with {found}, {_free(own_claims if grouped else None)},
+            claimed as (
+                insert into jmsql_internal.delivery as d
+                    (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at)
+                select f.queue_id, f.inverse_priority, f.sequence, f.group_hash, %(claim_id)s::bigint,
+                       %(connection_id)s::bigint, clock_timestamp()
+                from free f
+                on conflict (queue_id, inverse_priority, sequence) do update
+                set claim_id = excluded.claim_id, connection_id = excluded.connection_id,
+                    claimed_at = excluded.claimed_at, claim_expires_at = null, next_attempt = null
+                where d.claim_id is null
+                  and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
+                returning d.inverse_priority, d.sequence)
+            select inverse_priority, count(*), sum(size)::bigint, max(sequence)
+            from (
+                select inverse_priority, sequence, max(size) as size
+                from (select c.inverse_priority, c.sequence, null::bigint as size from claimed c
+                      union all
+                      select f.inverse_priority, f.sequence, {size} from free f) as claimed_or_free
+                group by inverse_priority, sequence having count(*) = 2) as claimed_and_free
+            group by inverse_priority""",
+        "receiving",
+        rows,
+        parameters,
+    )
+
+
+@lru_cache(maxsize=1024)
+def browse_statement(selector: Selector | None) -> Statement[list[MessageRow]]:
+    """Read the messages that are there to be delivered, in their order, from a key on."""
+    condition, parameters = and_chosen(selector)
+    return Statement(
+        "browse",
+        f"""select {_COLUMNS}, m.group_hash, m.delivery_count, null
+            from (
+                select found.*
+                from unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[]) as p (inverse_priority)
+                cross join lateral (
+                    select m.*, d.delivery_count
+                    from jmsql_internal.message m
+                    left join {by_key("jmsql_internal", "delivery", "d", "m")} on true
+                    where m.queue_id = %(queue_id)s and m.inverse_priority = p.inverse_priority
+                      and m.sequence between
+                          case when p.inverse_priority = %(inverse_priority)s::smallint
+                               then %(sequence)s::bigint + 1 else 0 end and {LAST_SEQUENCE}
+                      and {has_not_expired("jmsql_internal")} and {{is_sent}}
+                      and d.claim_id is null
+                      {_NOT_OWN} {condition}
+                    order by m.queue_id, m.inverse_priority, m.sequence
+                    limit %(limit)s) found
+                where p.inverse_priority >= %(inverse_priority)s::smallint
+                limit %(limit)s) m
+            {_SHARED_BODY}
+            order by m.inverse_priority, m.sequence""",
+        "receiving",
+        _message_rows,
+        parameters,
+    )

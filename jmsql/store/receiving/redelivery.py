@@ -1,0 +1,300 @@
+"""Messages that are delivered again, or move to a dead-letter queue: what holds for them, and the statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from jmsql.exceptions import JMSException
+from jmsql.store.receiving.candidates import by_key
+from jmsql.store.rows.message_key import MessageKey, key_parameters
+from jmsql.store.rows.message_rows import array_literal
+from jmsql.store.statement import (
+    Query,
+    Result,
+    SqlFile,
+    Statement,
+    Steps,
+    column,
+    fill,
+    nothing,
+    records,
+    row_count,
+    rows,
+    value,
+)
+from jmsql.values.policies import MOST_ERRORS, RedeliveryPolicy, delay_after_error
+
+__all__ = [
+    "NO_POLICY",
+    "ExtendedClaim",
+    "LostClaim",
+    "QueuePolicy",
+    "Release",
+    "Rules",
+    "after_error",
+    "bury",
+    "errors",
+    "extend_claims",
+    "find_policy",
+    "lost_claims",
+    "policy",
+    "record_attempts",
+    "record_deliveries",
+    "record_first_deliveries",
+    "release",
+    "release_claimed",
+]
+
+_BURIED_AT_ONCE = 500
+_DEFAULT_DEAD_LETTER_QUEUE_ID = 0
+_UNIQUE_VIOLATION = "23505"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A message that is released.
+
+    Args:
+        key: The message.
+        claim_id: The claim that holds it; None: only a transaction does.
+        attempts: 1 if it was delivered, 0 if it only was prefetched.
+        delay: Seconds until it may be delivered again.
+        error: Why its delivery failed, if it did.
+        dead_letter_queue_id: Where it moves as soon as nobody holds it; 0: to the queue ``DLQ``; None: it stays.
+        is_death: Whether the client died, or held it for too long.
+    """
+
+    key: MessageKey
+    claim_id: int | None = None
+    attempts: int = 0
+    delay: float = 0.0
+    error: str | None = None
+    dead_letter_queue_id: int | None = None
+    is_death: bool = False
+
+    @property
+    def was_raised(self) -> bool:
+        """Whether the error counts as one: a death, or a claim that ran out, has a text but none was raised."""
+        return self.error is not None and not self.is_death
+
+
+class Rules(NamedTuple):
+    """What holds for messages of a queue whose deliveries fail."""
+
+    policy: RedeliveryPolicy
+    dead_letter_queue_id: int
+    """Where they go at last; 0: to the queue ``DLQ``, which is not there yet."""
+
+    def is_exhausted(self, key: MessageKey, failures: int) -> bool:
+        """Tell whether a message is delivered no more; in its own dead-letter queue it always is."""
+        return self.policy.is_exhausted(failures) and key.queue_id != self.dead_letter_queue_id
+
+    def after_failure(self, key: MessageKey, claim_id: int | None, failures: int, error: str | None) -> Release:
+        """Release a message whose delivery has failed so many times."""
+        if self.is_exhausted(key, failures):
+            return Release(key, claim_id, 1, 0.0, error, self.dead_letter_queue_id)
+        return Release(key, claim_id, 1, self.policy.delay_after(failures), error)
+
+
+def after_error(key: MessageKey, claim_id: int | None, errors: int, error: str, *, is_dead: bool) -> Release:
+    """Release a message for which no policy says anything.
+
+    Args:
+        key: The message.
+        claim_id: The claim that holds it; None: only a transaction does.
+        errors: How many of its deliveries have failed with errors by now.
+        error: The last of them.
+        is_dead: Whether it is in the dead-letter queue already, where it stays.
+    """
+    if errors >= MOST_ERRORS and not is_dead:
+        return Release(key, claim_id, 1, 0.0, error, _DEFAULT_DEAD_LETTER_QUEUE_ID)
+    return Release(key, claim_id, 1, delay_after_error(errors), error)
+
+
+class QueuePolicy(NamedTuple):
+    """What is set for a queue."""
+
+    rules: Rules | None
+    visibility_timeout: float | None
+
+    @classmethod
+    def of_columns(
+        cls,
+        maximum_deliveries: int | None,
+        delay: float | None,
+        multiplier: float | None,
+        maximum_delay: float | None,
+        jitter: float | None,
+        dead_letter_queue_id: int | None,
+        visibility_timeout: float | None,
+    ) -> QueuePolicy:
+        """Read the settings of a queue; each was checked when it was set, but not one beside the other."""
+        rules = None
+        if maximum_deliveries is not None or delay is not None:
+            longest = None if maximum_delay is None else max(maximum_delay, delay or 0.0)
+            policy = RedeliveryPolicy(maximum_deliveries, delay or 0.0, multiplier or 1.0, longest, jitter or 0.0)
+            rules = Rules(policy, dead_letter_queue_id or 0)
+        return cls(rules, visibility_timeout)
+
+
+NO_POLICY = QueuePolicy(None, None)
+
+
+class LostClaim(NamedTuple):
+    """A claim whose holder is gone, or has held it for too long."""
+
+    key: MessageKey
+    claim_id: int
+    failures: int
+    has_expired: bool
+    policy: QueuePolicy
+
+
+class ExtendedClaim(NamedTuple):
+    """A claim that is to last for so many seconds from now on."""
+
+    key: MessageKey
+    claim_id: int
+    seconds: float
+
+
+_outcome_arrays = (
+    "%(attempts)s::integer[], %(delays)s::float8[], %(errors)s::text[], %(error_counts)s::integer[], "
+    "%(dead_letter_queue_ids)s::integer[]"
+)
+_sql = SqlFile("redelivery")
+_parts = {
+    "policy": _sql["policy"],
+    "message_of_k": by_key("jmsql_internal", "message", "m", "k"),
+    "delivery_of_k": by_key("jmsql_internal", "delivery", "d", "k"),
+    "claimed_of_k": by_key("jmsql_internal", "delivery", "found", "k", "and t.claim_id = k.claim_id"),
+    "outcomes": _outcome_arrays,
+}
+
+
+def _release(*, restricted: bool) -> Statement[None]:
+    forget = _sql["ask_to_forget_released" if restricted else "forget_released"]
+    parts = _parts | {"forget": forget, "next_attempt": fill(_sql["next_attempt"], outcome="r")}
+    return _sql.statement("release", "releasing messages", nothing, parts)
+
+
+def _to_policy(result: Result) -> QueuePolicy:
+    return QueuePolicy.of_columns(*result.rows[0]) if result.rows else NO_POLICY
+
+
+def _to_lost_claim(row: tuple[Any, ...]) -> LostClaim:
+    *key, claim_id, failures, has_expired = row[:7]
+    return LostClaim(MessageKey(*key), claim_id, failures, bool(has_expired), QueuePolicy.of_columns(*row[7:]))
+
+
+find_policy = _sql.statement("find_policy", "looking up a redelivery policy", _to_policy, _parts)
+_record_first_deliveries = _sql.statement("record_first_deliveries", "recording deliveries", value(int))
+_record_deliveries = _sql.statement("record_deliveries", "recording deliveries", value(int))
+_release_claimed = {restricted: _release(restricted=restricted) for restricted in (False, True)}
+_record_attempts = _sql.statement(
+    "record_attempts",
+    "releasing messages",
+    nothing,
+    _parts | {"next_attempt": fill(_sql["next_attempt"], outcome="k")},
+)
+_find_errors = _sql.statement("find_errors", "looking up errors", rows, _parts)
+_extend_claims = _sql.statement("extend_claims", "extending claims", row_count, _parts)
+_find_lost_claims = _sql.statement("find_lost_claims", "looking for lost claims", records(_to_lost_claim), _parts)
+_bury = _sql.statement("bury", "moving messages to a dead-letter queue", column)
+
+
+def policy(queue_id: int) -> Query[QueuePolicy]:
+    """Return what is set for a queue, which may be gone."""
+    return find_policy.bind(queue_id=queue_id)
+
+
+def record_first_deliveries(keys: Sequence[MessageKey], connection_id: int) -> Steps[int]:
+    """Do what `record_deliveries` does for messages of which nothing was recorded when they were locked.
+
+    Something may be by now: who has rolled back may count only then what it had delivered.
+    """
+    try:
+        return (yield from _record_first_deliveries.bind(_recorded(keys), connection_id=connection_id))
+    except JMSException as error:
+        if error.error_code != _UNIQUE_VIOLATION:
+            raise
+    return (yield from record_deliveries(keys, connection_id))
+
+
+def record_deliveries(keys: Sequence[MessageKey], connection_id: int) -> Query[int]:
+    """Note that a transaction, which has locked these messages, delivers them; return the claim's number.
+
+    If the connection dies, the deliveries count.
+    """
+    return _record_deliveries.bind(_recorded(keys), connection_id=connection_id)
+
+
+def _recorded(keys: Sequence[MessageKey]) -> dict[str, str]:
+    return {**key_parameters(keys), "group_hashes": array_literal(key.group_hash for key in keys)}
+
+
+def release(releases: Sequence[Release], *, restricted: bool = False) -> Steps[None]:
+    """Release messages.
+
+    Those without a claim are locked by a transaction that is about to end. Claims that were taken away meanwhile are
+    left alone.
+
+    Args:
+        releases: The messages.
+        restricted: Whether the role may not delete; it asks for a removal instead.
+    """
+    claimed = [release for release in releases if release.claim_id is not None]
+    locked = [release for release in releases if release.claim_id is None]
+    if claimed:
+        yield from release_claimed(claimed, restricted=restricted)
+    if locked:
+        yield from record_attempts(locked)
+
+
+def release_claimed(claimed: Sequence[Release], *, restricted: bool = False) -> Query[None]:
+    """Release messages that are claimed."""
+    claim_ids = array_literal(release.claim_id for release in claimed)
+    return _release_claimed[restricted].bind(_outcomes(claimed), claim_ids=claim_ids)
+
+
+def record_attempts(locked: Sequence[Release]) -> Query[None]:
+    """Note what became of messages that the caller's open transaction still locks, and is about to release."""
+    return _record_attempts.bind(_outcomes(locked))
+
+
+def errors(keys: Sequence[MessageKey]) -> Steps[dict[MessageKey, int]]:
+    """Return with how many errors deliveries of the messages have failed before, of those with any."""
+    found = yield from _find_errors.bind(key_parameters(keys))
+    return {keys[position - 1]: count for position, count in found}
+
+
+def extend_claims(claims: Sequence[ExtendedClaim]) -> Query[int]:
+    """Make claims last longer, and return how many there still were."""
+    return _extend_claims.bind(
+        key_parameters([claim.key for claim in claims]),
+        claim_ids=array_literal(claim.claim_id for claim in claims),
+        seconds=array_literal(claim.seconds for claim in claims),
+    )
+
+
+def lost_claims(limit: int) -> Query[list[LostClaim]]:
+    """Return claims whose holders are gone, or have held them for too long."""
+    return _find_lost_claims.bind(limit=limit)
+
+
+def bury() -> Query[list[int]]:
+    """Move messages that are delivered no more, and return the numbers of the dead-letter queues they went to."""
+    return _bury.bind(limit=_BURIED_AT_ONCE)
+
+
+def _outcomes(releases: Sequence[Release]) -> dict[str, str]:
+    return {
+        **key_parameters([release.key for release in releases]),
+        "attempts": array_literal(release.attempts for release in releases),
+        "delays": array_literal(release.delay for release in releases),
+        "errors": array_literal(release.error for release in releases),
+        "error_counts": array_literal(int(release.was_raised) for release in releases),
+        "dead_letter_queue_ids": array_literal(release.dead_letter_queue_id for release in releases),
+    }

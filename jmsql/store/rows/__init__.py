@@ -1,0 +1,1 @@
+"""Messages as rows: their columns, formats and keys, and conditions on them."""

@@ -1,0 +1,39 @@
+"""What identifies a message in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jmsql.store.rows.message_rows import integers_literal
+
+__all__ = ["GroupKey", "MessageKey", "key_parameters"]
+
+
+class MessageKey(NamedTuple):
+    """What identifies a message in the store, and its group if it is in one.
+
+    With the sequence 0, which none has: all that are in the queue.
+    """
+
+    queue_id: int
+    inverse_priority: int
+    sequence: int
+    group_hash: int | None = None
+
+
+class GroupKey(NamedTuple):
+    """What identifies a message group in the store."""
+
+    queue_id: int
+    group_hash: int
+
+
+def key_parameters(keys: Sequence[MessageKey]) -> dict[str, str]:
+    """Turn keys into the parameters that statements on many messages have."""
+    queue_ids, inverse_priorities, sequences, _ = zip(*keys, strict=True)
+    return {
+        "queue_ids": integers_literal(queue_ids),
+        "inverse_priorities": integers_literal(inverse_priorities),
+        "sequences": integers_literal(sequences),
+    }

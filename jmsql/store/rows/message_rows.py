@@ -1,0 +1,179 @@
+"""Messages as rows: what goes to the server with a send, and what comes back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from jmsql.exceptions import JMSException
+from jmsql.messages import EncodedMessage, Message, decode_message
+from jmsql.store.rows.columns import DELAYED_COLUMNS
+from jmsql.values.destinations import Destination
+
+__all__ = [
+    "LARGEST_MESSAGE",
+    "MessageRow",
+    "OutgoingMessage",
+    "array_literal",
+    "integers_literal",
+    "send_parameters",
+    "single_send_parameters",
+]
+
+LARGEST_MESSAGE = 256 * 1024 * 1024
+"""The most bytes in a message. PostgreSQL's limit is four times that, on a whole statement with its quoting."""
+
+_MOST_BYTES_OF_A_CHARACTER = 4
+
+
+class OutgoingMessage(NamedTuple):
+    """A message on its way to the server, in the order of the send's parameters.
+
+    `jms_message_id` is the bare UUID; None where the producer has disabled message ids or timestamps, and for what
+    never expires or is not delayed.
+    """
+
+    destination: str
+    inverse_priority: int
+    jms_message_id: str | None
+    jms_timestamp: int | None
+    jms_expiration: int | None
+    jms_delivery_mode: int
+    message_type: str
+    jms_correlation_id: str | None
+    jms_reply_to: str | None
+    jms_type: str | None
+    properties: str | None
+    property_types: str | None
+    text_body: str | None
+    json_body: str | None
+    body_types: str | None
+    bytes_body: bytes | None
+    jms_delivery_time: int | None = None
+
+    def checked_size(self) -> int:
+        """Return about how many bytes the message has: each character counts as one.
+
+        PostgreSQL can take the message; beyond its limit it would end the connection.
+
+        Raises:
+            JMSException: Body, properties and headers together are larger than 256 MiB.
+        """
+        about = sum(map(len, filter(None, self[7:16])))  # what the application determines the length of
+        if about > LARGEST_MESSAGE // _MOST_BYTES_OF_A_CHARACTER:
+            size = sum(
+                len(part) if isinstance(part, bytes) or part.isascii() else len(part.encode())
+                for part in self[7:16]
+                if part is not None
+            )
+            if size > LARGEST_MESSAGE:
+                raise JMSException(
+                    f"The message has {size:,} bytes; at most {LARGEST_MESSAGE:,} are allowed. "
+                    "Store its content elsewhere and send a reference.",
+                    "54000",
+                )
+        return about
+
+
+class MessageRow(NamedTuple):
+    """A message as the server returns it.
+
+    `handle` is what acknowledges it: the row's address in the transaction that locks it, or the claim's number.
+    """
+
+    inverse_priority: int
+    sequence: int
+    jms_message_id: str | None
+    jms_timestamp: int | None
+    jms_expiration: int | None
+    jms_delivery_mode: int
+    message_type: str
+    jms_correlation_id: str | None
+    jms_reply_to: str | None
+    jms_type: str | None
+    properties: str | None
+    property_types: str | None
+    text_body: str | None
+    json_body: str | None
+    body_types: str | None
+    bytes_body: bytes | None
+    jms_delivery_time: int | None
+    group_hash: int | None
+    delivery_count: int | None
+    handle: Any
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the body has."""
+        return len(self.text_body or "") + len(self.json_body or "") + len(self.bytes_body or b"")
+
+    def message(self, destination: Destination, acknowledger: Callable[[], Any] | None = None) -> Message:
+        """Make the message that a consumer of `destination` receives."""
+        inverse_priority, _, message_id, timestamp, expiration, delivery_mode = self[:6]
+        delivery_time, _, delivery_count, _ = self[16:]
+        return decode_message(
+            tuple.__new__(EncodedMessage, self[6:16]),
+            None if message_id is None else "ID:" + message_id,
+            timestamp or 0,
+            expiration or 0,
+            9 - inverse_priority,
+            delivery_mode,
+            destination,
+            bool(delivery_count),
+            (delivery_count or 0) + 1,
+            acknowledger,
+            delivery_time or timestamp or 0,
+        )
+
+
+_to_quote = re.compile(r'[\\"]').search
+
+
+def _text_element(value: str) -> str:
+    if _to_quote(value) is not None:
+        value = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{value}"'
+
+
+def _element(value: object) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        return _text_element(value)
+    if isinstance(value, bytes):
+        return f'"\\\\x{value.hex()}"'
+    return str(value)
+
+
+def array_literal(values: Iterable[str | int | float | bytes | None]) -> str:
+    """Write a PostgreSQL array; measured at two fifths of the time that psycopg takes for a list."""
+    return "{" + ",".join(map(_element, values)) + "}"
+
+
+def integers_literal(values: Iterable[int]) -> str:
+    """Write a PostgreSQL array of integers, none of which is null; measured at a third of the time."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def single_send_parameters(message: OutgoingMessage) -> dict[str, object]:
+    """Turn one message into the parameters of a send: those that have a value.
+
+    Numbers go as text: psycopg tells the server a type by their size, and each type is another prepared statement.
+    """
+    return {
+        name: str(value) if isinstance(value, int) else value
+        for name, value in zip(OutgoingMessage._fields, message, strict=True)
+        if value is not None
+    }
+
+
+def send_parameters(messages: Sequence[OutgoingMessage]) -> dict[str, str | bytes | None]:
+    """Turn messages into the parameters of a send.
+
+    A column without any value goes as a null instead of an array of nulls, which unnest fills up.
+    """
+    return {
+        name: None if values.count(None) == len(values) else array_literal(values)
+        for (name, _), values in zip(DELAYED_COLUMNS, zip(*messages, strict=True), strict=True)
+    }

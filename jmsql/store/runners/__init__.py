@@ -1,0 +1,1 @@
+"""Running statements on connections, and what is remembered of a connection."""

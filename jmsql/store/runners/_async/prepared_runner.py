@@ -1,0 +1,153 @@
+"""Running statements in libpq's terms: psycopg's cursors take twice as long for each."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psycopg
+from psycopg import generators
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.pq.abc import PGresult
+
+from jmsql.concurrency.tasks import sleep
+from jmsql.store.runners._async.runner import Runner
+from jmsql.store.runners.prepared_statements import PreparedStatements, numbered
+from jmsql.store.statement import Result
+
+if TYPE_CHECKING:
+    from psycopg import abc
+
+__all__ = ["OUTDATED", "Bound", "PreparedRunner", "PreparingRunner", "WaitingRunner", "bound"]
+
+OUTDATED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported)
+"""What PostgreSQL says of a prepared statement that was deallocated, or whose result has other columns by now."""
+
+
+class Bound(NamedTuple):
+    """A statement with its parameters, as libpq takes them.
+
+    Args:
+        transformer: Reads the result.
+        text: The SQL, with numbered parameters.
+        values: The values of the parameters.
+        types: Their types.
+        formats: How they are written.
+    """
+
+    transformer: abc.Transformer
+    text: bytes
+    values: Sequence[Any]
+    types: tuple[int, ...]
+    formats: Sequence[Format] | None
+
+    def read(self, result: PGresult) -> Result:
+        """Return what the statement has brought."""
+        if not result.nfields:
+            return Result([], result.command_tuples or 0)
+        self.transformer.set_pgresult(result)
+        return Result(self.transformer.load_rows(0, result.ntuples, tuple), result.command_tuples or 0)
+
+
+def bound(connection: psycopg.AsyncConnection[Any], statement: bytes, parameters: Mapping[str, Any]) -> Bound:
+    """Write the parameters of a statement."""
+    text, names = numbered(statement)
+    transformer = Transformer(connection)
+    values = transformer.dump_sequence([parameters[name] for name in names], [PyFormat.AUTO] * len(names))
+    return Bound(transformer, text, values, transformer.types or (), transformer.formats)
+
+
+class PreparingRunner(Runner):
+    """Prepares statements under names of its own, and runs them.
+
+    Args:
+        connection: The connection.
+        schema: The plain name of the schema.
+        prepared: What the connection has prepared; None: it leads through a pooler that loses prepared statements.
+    """
+
+    __slots__ = ("_connection", "_pgconn", "_prepared")
+
+    def __init__(
+        self, connection: psycopg.AsyncConnection[Any], schema: str, prepared: PreparedStatements | None
+    ) -> None:
+        super().__init__(schema)
+        self._connection = connection
+        self._pgconn = connection.pgconn
+        self._prepared = prepared
+
+    async def sleep(self, seconds: float) -> None:
+        await sleep(seconds)
+
+    def _send_close(self, name: bytes) -> None:
+        if psycopg.capabilities.has_send_close_prepared():  # which a pooler understands, too
+            self._pgconn.send_close_prepared(name)
+        else:
+            self._pgconn.send_query_params(b"deallocate " + name, None)
+
+
+class WaitingRunner(PreparingRunner):
+    """Waits for what comes of each message to the server before it sends the next."""
+
+    __slots__ = ()
+
+    def _send(self, call: Bound) -> Generator[Any, Any, None]:
+        """Send a statement, prepared if that can be, whose result is then to be waited for."""
+        if self._prepared is None:
+            self._pgconn.send_query_params(call.text, call.values, call.types, call.formats, Format.BINARY)
+        else:
+            name = self._prepared.name(call.text, call.types)
+            if name is None:
+                name = yield from self._prepare(self._prepared, call)
+            self._pgconn.send_query_prepared(name, call.values, call.formats, Format.BINARY)
+
+    def _prepare(self, prepared: PreparedStatements, call: Bound) -> Generator[Any, Any, bytes]:
+        name = prepared.new_name()
+        self._pgconn.send_prepare(name, call.text, call.types)
+        yield from self._result()
+        outdated = prepared.add(call.text, call.types, name)
+        if outdated is not None:
+            self._send_close(outdated)
+            yield from self._result()
+        return name
+
+    @abstractmethod
+    def _result(self) -> Generator[Any, Any, PGresult]:
+        """Send what waits to be sent, and return its result, or raise the error that it is."""
+
+
+class PreparedRunner(WaitingRunner):
+    """Runs statements each of which commits by itself."""
+
+    __slots__ = ()
+
+    @property
+    def is_idle(self) -> bool:
+        return self._pgconn.transaction_status == TransactionStatus.IDLE
+
+    async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        try:
+            return await self._connection.wait(self._execute(statement, parameters))
+        except OUTDATED:
+            if self._prepared is None or not self.is_idle:
+                raise
+            self._prepared.forget()
+            return await self._connection.wait(self._execute(statement, parameters))
+
+    def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Generator[Any, Any, Result]:
+        call = bound(self._connection, statement, parameters)
+        yield from self._send(call)
+        return call.read(self._last((yield from generators.execute(self._pgconn))))
+
+    def _result(self) -> Generator[Any, Any, PGresult]:
+        return self._last((yield from generators.execute(self._pgconn)))
+
+    def _last(self, results: Sequence[PGresult]) -> PGresult:
+        if not results:
+            raise psycopg.OperationalError("the server has sent no result")
+        result = results[-1]
+        if result.status == ExecStatus.FATAL_ERROR:
+            raise psycopg.errors.error_from_result(result, encoding=self._connection.info.encoding)
+        return result

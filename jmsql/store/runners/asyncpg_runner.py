@@ -1,0 +1,104 @@
+"""Running statements on a connection of asyncpg, which applications bring along; jmsql's own are psycopg's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import asyncpg
+
+from jmsql.concurrency.tasks import sleep
+from jmsql.store.rows.message_rows import array_literal
+from jmsql.store.runners._async.runner import Runner
+from jmsql.store.statement import Result
+
+__all__ = ["AsyncpgRunner"]
+
+_PLACEHOLDER = re.compile(r"%(?:%|\((?P<name>\w+)\)s(?P<cast>::(?P<bytes>bytea\b(?!\[))?)?)")
+
+
+class _Translation:
+    """A statement as asyncpg takes it.
+
+    The server tells asyncpg the types of the parameters, and asyncpg is strict about the values. A parameter that is
+    cast wherever it stands goes as text, as psycopg sends it, so that numbers, arrays, JSON and all else may be written
+    as text; bytes stay bytes. A parameter without a cast goes as the server wants it.
+    """
+
+    __slots__ = ("_parameters", "returns_rows", "text")
+
+    def __init__(self, statement: str) -> None:
+        found = [match for match in _PLACEHOLDER.finditer(statement) if match["name"]]
+        as_they_are = {match["name"] for match in found if not match["cast"] or match["bytes"]}
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(match["name"] for match in found), start=1)}
+        self._parameters: list[tuple[str, Callable[[Any], Any]]] = [
+            (name, _as_it_is if name in as_they_are else _as_text) for name in numbers
+        ]
+
+        def placeholder(match: re.Match[str]) -> str:
+            name = match["name"]
+            if not name:
+                return "%"
+            cast = match["cast"] or ""
+            return f"${numbers[name]}{cast}" if name in as_they_are else f"${numbers[name]}::text{cast}"
+
+        self.text = _PLACEHOLDER.sub(placeholder, statement)
+        self.returns_rows: bool | None = None
+        """Whether it returns rows; None: nobody has asked the server yet."""
+
+    def values(self, parameters: Mapping[str, Any]) -> list[Any]:
+        """Return the values of the parameters, in their order."""
+        return [convert(parameters[name]) for name, convert in self._parameters]
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _as_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return array_literal(value) if isinstance(value, list | tuple) else str(value)
+
+
+@lru_cache(maxsize=1024)
+def _translated(statement: bytes) -> _Translation:
+    return _Translation(statement.decode())
+
+
+class AsyncpgRunner(Runner):
+    """Runs statements on a connection of asyncpg.
+
+    Args:
+        connection: The connection; its codecs, its cache of statements and its time limit are the caller's.
+        schema: The plain name of the schema.
+    """
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: asyncpg.Connection, schema: str) -> None:
+        super().__init__(schema)
+        self._connection = connection
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._connection.is_in_transaction()
+
+    async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        translated = _translated(statement)
+        values = translated.values(parameters)
+        if translated.returns_rows is None:
+            # Without a name, since a pooler may lend this connection to others next.
+            prepared = await self._connection.prepare(translated.text, name="", record_class=asyncpg.Record)
+            translated.returns_rows = bool(prepared.get_attributes())
+        if translated.returns_rows:
+            records = await self._connection.fetch(translated.text, *values, record_class=asyncpg.Record)
+            return Result([tuple(record) for record in records], len(records))
+        status: str = await self._connection.execute(translated.text, *values)
+        count = status.rpartition(" ")[2]
+        return Result([], int(count) if count.isdigit() else -1)
+
+    async def sleep(self, seconds: float) -> None:
+        await sleep(seconds)

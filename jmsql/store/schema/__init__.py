@@ -1,0 +1,1 @@
+"""The schema: its version, and how it is brought to another."""

@@ -1,0 +1,228 @@
+"""Bringing the schema to the version that this release works with."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import sqlalchemy
+from sqlalchemy import Connection, Engine
+
+from jmsql.exceptions import JMSException, JMSSecurityException
+from jmsql.public_names import set_module
+from jmsql.store.connections.engine import open_engine
+from jmsql.store.errors import jms_errors
+from jmsql.store.identifier import Schema, in_schema, internal_schema, quote_identifier
+from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.schema.version import (
+    DEFAULT_SCHEMA,
+    VERSION_TABLE,
+    check_version,
+    current_version,
+    migrate_command,
+    migrations_directory,
+    newest_version,
+)
+
+# Alembic is imported where it is used: it takes longer than all else that clients import.
+
+__all__ = ["LONGEST_WAIT", "apply_revision", "create_schemas", "migrate", "refuse_downgrade"]
+
+LONGEST_WAIT = 60.0
+"""For how many seconds a migration tries to get its locks."""
+_LOCK_TIMEOUT = "500ms"
+"""How long it waits for one at a time. All clients that want the same wait behind it, and less than `deadlock_timeout`
+has the migration give way, and not a client."""
+_PAUSE = 0.5
+"""Seconds between two tries, in which clients get on."""
+_IN_USE = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+
+_MADE_BY_ANOTHER = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSchema, psycopg.errors.DuplicateTable)
+"""What a run fails with that has waited for another to make the same schema."""
+_one_run = threading.Lock()
+"""Held while a thread migrates: Alembic keeps what it works on in its module."""
+_LONGEST_NAME = 63 - len(internal_schema(""))
+"""How many bytes the name of a schema may have, so that PostgreSQL keeps all of that of its internals."""
+_UNFIT = set("'$%{}")
+_RIGHTS = sqlalchemy.text(
+    """
+    select current_user::text, current_database()::text,
+           (select pg_get_userbyid(n.nspowner)::text from pg_namespace n where n.nspname = :schema)"""
+)
+
+
+def create_schemas(schema: str) -> str:
+    """Return the SQL that makes the schema and that of its internals if they are not there.
+
+    Only then it takes the right to do so.
+    """
+    quoted = Schema(schema)
+    return "".join(
+        f"do $$ begin if to_regnamespace('{name}') is null then create schema {name}; end if; end $$;"
+        for name in (quoted, quoted.internal)
+    )
+
+
+def apply_revision(version: str, scripts: Iterable[Path]) -> None:
+    """Have a running migration bring its schema to a version, by executing the SQL of files."""
+    from alembic import op
+
+    context = op.get_context()
+    name = None if context.config is None else context.config.get_main_option("jmsql_schema")
+    schema = name or DEFAULT_SCHEMA
+    op.execute(create_schemas(schema))
+    for script in scripts:
+        op.execute(in_schema(script.read_text(encoding="utf-8"), schema))
+    if (context.version_table_schema, context.version_table) != (schema, VERSION_TABLE):
+        # An application's own Alembic notes the versions of all that it migrates elsewhere.
+        table = f"{quote_identifier(schema)}.{VERSION_TABLE}"
+        op.execute(
+            f"create table if not exists {table} (version_num varchar(32) primary key); "
+            f"delete from {table}; insert into {table} values ('{version}')"
+        )
+
+
+def refuse_downgrade() -> None:
+    """Have a running migration say why it takes no schema back to the version before.
+
+    Raises:
+        JMSException: Always.
+    """
+    raise JMSException(
+        "The schema is not taken back: a release works with the version after its own, too, so that an older release "
+        "can run again without it."
+    )
+
+
+def _check_name(schema: str) -> None:
+    """Refuse a name that the migrations cannot write into functions, where it stands in literals too."""
+    if not 0 < len(schema.encode()) <= _LONGEST_NAME or _UNFIT & set(schema):
+        raise JMSException(
+            f"The schema cannot be named {schema!r}: choose a name of 1 to {_LONGEST_NAME} bytes without any of "
+            f"{' '.join(sorted(_UNFIT))}"
+        )
+
+
+@set_module("jmsql")
+def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> str | None:
+    """Make the schema, or bring it to the newest version.
+
+    Safe to run twice, by several processes at once, and while clients send and receive. It never waits for a lock for
+    more than half a second, which would hold them up, and tries again for a minute. Needs no superuser: the right to
+    create a schema in the database, or to create objects in the schema if it is there.
+
+    Args:
+        url: Where the database is, as for [`ConnectionFactory`][jmsql.ConnectionFactory].
+        schema: The schema's name.
+
+    Returns:
+        The version that it had; None if it was not there.
+
+    Raises:
+        JMSSecurityException: The role lacks a right; the message says which, and who can give it.
+        JMSException: The database cannot be reached, or the migration failed, or other transactions have kept it from
+            its locks; then nothing has changed. Or the name has a character that cannot be in it, or the schema is of a
+            release after the next one.
+    """
+    _check_name(schema)
+    engine = open_engine(url)
+    try:
+        with _one_run, jms_errors(f"migrating the schema {schema!r}"), _sufficient_rights(engine, schema):
+            return _migrate_beside_others(engine, schema)
+    finally:
+        engine.dispose()
+
+
+def _migrate_beside_others(engine: Engine, schema: str) -> str | None:
+    deadline = time.monotonic() + LONGEST_WAIT
+    made_by_another = False
+    while True:
+        try:
+            with engine.begin() as connection:
+                connection.exec_driver_sql(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
+                return _migrate(connection, schema)
+        except sqlalchemy.exc.DBAPIError as error:
+            if isinstance(error.orig, _IN_USE):
+                if time.monotonic() >= deadline:
+                    raise JMSException(
+                        f"migrating the schema {schema!r}: for {LONGEST_WAIT:g} seconds other transactions have held "
+                        "locks that it takes, so nothing was changed. `jmsql doctor` names transactions that stay "
+                        "open; let them end, and migrate again.",
+                        error.orig.sqlstate,
+                    ) from error
+                time.sleep(_PAUSE)
+            elif made_by_another or not isinstance(error.orig, _MADE_BY_ANOTHER):
+                raise
+            else:
+                made_by_another = True
+
+
+def _has_tables(connection: Connection, schema: str) -> bool:
+    table = f"{Schema(schema).internal}.message"
+    return connection.scalar(sqlalchemy.select(sqlalchemy.func.to_regclass(table))) is not None
+
+
+def _migrate(connection: Connection, schema: str) -> str | None:
+    driver_connection = connection.connection.driver_connection
+    assert isinstance(driver_connection, psycopg.Connection)
+    runner = PsycopgRunner(driver_connection, schema, prepares=False)
+    former = runner.run(current_version(schema))
+    if former is not None and former != newest_version():
+        # Not an advisory lock, which any role could take and keep.
+        connection.exec_driver_sql(f"lock table {quote_identifier(schema)}.{VERSION_TABLE} in share row exclusive mode")
+        former = runner.run(current_version(schema))
+    if (former is not None) != _has_tables(connection, schema):
+        there, missing = (internal_schema(schema), schema) if former is None else (schema, internal_schema(schema))
+        raise JMSException(
+            f"There is a schema {there!r}, but none {missing!r} that belongs to it: restore that from a backup, or "
+            "drop what is left of both to begin again. Versions before the first release made only one."
+        )
+    if former is not None and int(former) >= int(newest_version()):
+        check_version(former, schema)
+    else:
+        if former is not None:
+            # Who gives or takes privileges waits, instead of writing the same rows of the catalog at once.
+            permission = f"{Schema(schema).internal}.permission"
+            connection.exec_driver_sql(f"lock table {permission} in share row exclusive mode")
+        _upgrade(connection, schema)
+    return former
+
+
+@contextmanager
+def _sufficient_rights(engine: Engine, schema: str) -> Iterator[None]:
+    """Say which right is missing, where one is, and who gives it."""
+    try:
+        yield
+    except (sqlalchemy.exc.DBAPIError, JMSSecurityException) as error:
+        refusal = error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) else error.__cause__
+        if not isinstance(refusal, psycopg.errors.InsufficientPrivilege):
+            raise
+        with engine.connect() as connection:
+            role, database, owner = connection.execute(_RIGHTS, {"schema": schema}).one()
+        if owner is None:
+            advice = (
+                f"{role!r} may not create a schema in the database {database!r}. Have its owner or a superuser run "
+                f"`grant create on database {quote_identifier(database)} to {quote_identifier(role)}`"
+            )
+        elif owner != role:
+            advice = f"{owner!r} owns it, and {role!r} may not change it. Run {migrate_command(schema)} as {owner!r}"
+        else:
+            advice = f"something in it belongs to a role other than {role!r}"
+        raise JMSSecurityException(
+            f"migrating the schema {schema!r}: {advice} ({refusal.diag.message_primary}).", refusal.sqlstate
+        ) from error
+
+
+def _upgrade(connection: Connection, schema: str) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations_directory()).replace("%", "%%"))
+    config.set_main_option("jmsql_schema", schema.replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

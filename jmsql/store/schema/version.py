@@ -1,0 +1,92 @@
+"""The version of the schema: which one is there, and whether this release works with it."""
+
+from __future__ import annotations
+
+import importlib.resources
+import shlex
+from functools import cache
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from jmsql.exceptions import JMSException
+from jmsql.store.identifier import quote_identifier
+from jmsql.store.statement import SqlFile, Steps, first_value, optional_value
+
+__all__ = [
+    "DEFAULT_SCHEMA",
+    "VERSION_TABLE",
+    "check_schema",
+    "check_version",
+    "current_version",
+    "migrate_command",
+    "migrations_directory",
+    "newest_version",
+]
+
+DEFAULT_SCHEMA = "jmsql"
+VERSION_TABLE = "schema_version"
+
+_sql = SqlFile("schema_version")
+_has_schema = _sql.statement("has_schema", "looking at the schema", first_value)
+_version = _sql.statement("version", "looking at the schema", optional_value(str))
+
+
+@cache
+def migrations_directory() -> Traversable:
+    """Return the directory of the migrations, which may be in a ZIP archive: Spark brings packages along so."""
+    installed = importlib.resources.files("jmsql").joinpath("migrations")
+    return installed if installed.is_dir() else Path(__file__).resolve().parents[3] / "migrations"
+
+
+@cache
+def newest_version() -> str:
+    """Return the version of the schema that this release works with: the number of its newest migration."""
+    names = (path.name for path in migrations_directory().joinpath("versions").iterdir())
+    return max((name.partition("_")[0] for name in names if name[0].isdigit()), key=int)
+
+
+def current_version(schema: str = DEFAULT_SCHEMA) -> Steps[str | None]:
+    """Return the version of the schema in the database, or None if the schema is not there."""
+    if not (yield from _has_schema.bind(table=f"{quote_identifier(schema)}.{VERSION_TABLE}")):
+        return None
+    return (yield from _version.bind())
+
+
+def migrate_command(schema: str) -> str:
+    """Return the command that makes the schema or brings it up to date, for advice."""
+    return "`jmsql migrate`" if schema == DEFAULT_SCHEMA else f"`jmsql migrate --schema {shlex.quote(schema)}`"
+
+
+def check_schema(schema: str = DEFAULT_SCHEMA) -> Steps[None]:
+    """Make sure that the schema is there and of a version that this release works with.
+
+    Raises:
+        JMSException: It is not; the message says what to do.
+    """
+    check_version((yield from current_version(schema)), schema)
+
+
+def check_version(found: str | None, schema: str) -> None:
+    """Make sure that this release works with a version of the schema, None if it is not there.
+
+    It does with its own, the one before and the one after, so that processes of two releases run side by side.
+
+    Raises:
+        JMSException: It does not; the message says what to do.
+    """
+    if found is None:
+        raise JMSException(
+            f"The database has no schema {schema!r}: run {migrate_command(schema)}, or jmsql.migrate(), to make it.",
+            "3F000",
+        )
+    number, newest = int(found), int(newest_version())
+    if max(newest - 1, 1) <= number <= newest + 1:
+        return
+    if number < newest:
+        advice = f"run {migrate_command(schema)}, or jmsql.migrate(), to bring it up to date"
+    else:
+        advice = "it was made by a newer release: upgrade jmsql"
+    raise JMSException(
+        f"The schema {schema!r} has version {found}, and this release works with version {newest_version()}: {advice}.",
+        "3F000",
+    )

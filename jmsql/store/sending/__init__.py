@@ -1,0 +1,1 @@
+"""Sending: insertion, and notification of those who wait."""

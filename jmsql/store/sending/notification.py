@@ -1,0 +1,77 @@
+"""What clients tell each other by PostgreSQL's notifications: which queue to look at again, and from where.
+
+Every role may notify on any channel. What does not look like one of jmsql's notifications is therefore not believed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
+
+from jmsql.store.rows.message_key import GroupKey, MessageKey
+from jmsql.store.statement import Query, SqlFile, nothing
+
+__all__ = ["DELAYED_CHANNEL", "Notification", "combine", "notify"]
+
+DELAYED_CHANNEL = 0
+"""Stands, in a notification, where the number of a queue or topic does: some message is delivered later."""
+
+_FORM = re.compile(
+    r"(?P<channel>-?[0-9]{1,10})"
+    r"(?: (?P<group_hash>-?[0-9]{1,19})| (?P<inverse_priority>[0-9]) (?P<sequence>[0-9]{1,19}))?"
+)
+_INTEGER = range(-(2**31), 2**31)
+_BIGINT = range(-(2**63), 2**63)
+
+_MOST_GROUPS = 20
+"""The most groups that a notification names. Beyond that, consumers are told of the queues, and find the groups."""
+
+
+_notify = SqlFile("control").statement("notify", "notifying", nothing)
+
+
+class Notification(NamedTuple):
+    """News of a queue.
+
+    `channel` is the queue's number, or what stands for a topic or for delayed messages. `key` is the message that was
+    released, the group that nobody holds any more, or None for a new message. A key with the sequence 0 says that the
+    whole queue was paused, resumed or deleted.
+    """
+
+    channel: int
+    key: MessageKey | GroupKey | None = None
+
+    @classmethod
+    def parse(cls, payload: str) -> Self | None:
+        """Read a notification's payload; return None for what no client has written."""
+        form = _FORM.fullmatch(payload)
+        if form is None:
+            return None
+        numbers = {name: int(text) for name, text in form.groupdict().items() if text is not None}
+        channel = numbers.pop("channel")
+        if channel not in _INTEGER or any(number not in _BIGINT for number in numbers.values()):
+            return None
+        if "sequence" in numbers:
+            return cls(channel, MessageKey(channel, **numbers))
+        return cls(channel, GroupKey(channel, **numbers) if numbers else None)
+
+    def payload(self) -> str:
+        """Return what stands for it in a notification."""
+        if isinstance(self.key, MessageKey):
+            return f"{self.channel} {self.key.inverse_priority} {self.key.sequence}"
+        return f"{self.channel} {self.key.group_hash}" if self.key is not None else f"{self.channel}"
+
+
+def combine(notifications: Iterable[Notification]) -> list[Notification]:
+    """Leave out doubles, and name queues instead of groups if there are too many of those."""
+    remaining = set(notifications)
+    groups = {notification for notification in remaining if isinstance(notification.key, GroupKey)}
+    if len(groups) > _MOST_GROUPS:
+        remaining = remaining - groups | {Notification(notification.channel) for notification in groups}
+    return list(remaining)
+
+
+def notify(payloads: Sequence[str]) -> Query[None]:
+    """Notify all clients."""
+    return _notify.bind(payloads=list(payloads))

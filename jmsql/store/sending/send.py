@@ -1,0 +1,337 @@
+"""Sending: inserting messages for queues, and for each subscription of a topic."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException, JMSException
+from jmsql.selectors import Selector
+from jmsql.store.destinations.temporary_destinations import require_temporary
+from jmsql.store.rows.columns import BODY_COLUMNS, DELAYED_COLUMNS, SEND_COLUMNS, outgoing_messages
+from jmsql.store.rows.copy_format import copied_rows
+from jmsql.store.rows.message_rows import OutgoingMessage, array_literal, send_parameters, single_send_parameters
+from jmsql.store.sending.notification import DELAYED_CHANNEL, notify
+from jmsql.store.statement import (
+    CannotCopyError,
+    Query,
+    Result,
+    SqlFile,
+    Statement,
+    Steps,
+    column,
+    fill,
+    nothing,
+    row_count,
+)
+from jmsql.values.destinations import TemporaryTopic, Topic
+from jmsql.values.postgresql_text import from_postgresql, optional_to_postgresql
+
+__all__ = [
+    "FEWEST_COPIED",
+    "Publisher",
+    "insertion",
+    "known_selectors",
+    "last_insertion",
+    "misses_queues",
+    "notify_sent",
+    "publish",
+    "publish_statement",
+    "publish_with",
+    "queues_are_missing",
+    "send",
+]
+
+T = TypeVar("T")
+
+_SHARED_SIZE = 2000
+"""Bytes of a body from which on it is stored once for all subscriptions. PostgreSQL puts larger ones aside anyway."""
+
+FEWEST_COPIED = 50
+"""From how many messages on they are copied. Copying takes two round trips more, and less work for each message."""
+
+_sql = SqlFile("send")
+_destinations = SqlFile("destinations")
+
+
+def _insert(table: str, columns: tuple[tuple[str, str], ...], condition: str = "all_are_there") -> str:
+    names = [name for name, _ in columns[1:]]
+    return fill(
+        fill(_sql["send"], all_are_there=_sql[condition]),
+        table=f"jmsql_internal.{table}",
+        columns=", ".join(names),
+        values=", ".join(f"s.{name}" for name in names),
+        messages="{waiting}" + outgoing_messages("jmsql_internal", "s", columns),
+    )
+
+
+def _flushing(name: str, text: str, decode: Callable[[Result], T]) -> dict[bool, Statement[T]]:
+    """Return a statement, by whether the commit waits for the disk."""
+    without = fill(f"{_sql['no_flush']} {text}", waiting="commit cross join ")
+    return {
+        True: Statement(name, fill(text, waiting=""), "sending", decode),
+        False: Statement(f"{name}_without_flush", without, "sending", decode),
+    }
+
+
+def _ids_by_name(result: Result) -> dict[str, int]:
+    return dict(result.rows)
+
+
+_types = {name: kind if kind != "message_type" else "jmsql_internal.message_type" for name, kind in SEND_COLUMNS}
+_send = _flushing("send", _insert("message", SEND_COLUMNS), row_count)
+_send_later = _flushing("send_later", _insert("delayed_message", DELAYED_COLUMNS), row_count)
+_send_last, _send_later_last = (
+    Statement(
+        name,
+        fill(_insert(table, columns, "fails_unless_all_are_there"), waiting=""),
+        "sending",
+        nothing,
+    )
+    for name, table, columns in (
+        ("send_last", "message", SEND_COLUMNS),
+        ("send_later_last", "delayed_message", DELAYED_COLUMNS),
+    )
+)
+_tables = {False: "jmsql_internal.message", True: "jmsql_internal.delayed_message"}
+_queues_to_copy_to = {
+    delayed: _flushing("queues_to_copy_to", fill(_sql["queues_to_copy_to"], table=table), _ids_by_name)
+    for delayed, table in _tables.items()
+}
+_notify_queues = _destinations.statement("notify_queues", "notifying", nothing)
+_notify_topics = _destinations.statement("notify_topics", "notifying", nothing)
+
+
+def send(messages: Sequence[OutgoingMessage], *, flush: bool = True) -> Steps[None]:
+    """Insert messages, in their order: all of them, or none if a queue does not exist.
+
+    Args:
+        messages: At least one; all of them have a delivery time to wait for, or none has.
+        flush: False lets the transaction of this statement alone commit without waiting for the disk.
+
+    Raises:
+        InvalidDestinationException: A queue does not exist.
+        JMSException: PostgreSQL refused.
+    """
+    sent = 0
+    if len(messages) >= FEWEST_COPIED:
+        sent = yield from _copy(messages, flush=flush)
+    if not sent:
+        sent = yield from insertion(messages, flush=flush)
+    if sent != len(messages):
+        raise queues_are_missing(message.destination for message in messages)
+
+
+def queues_are_missing(names: Iterable[str]) -> InvalidDestinationException:
+    """Return the error for messages to queues of which some do not exist."""
+    listed = ", ".join(sorted(set(names)))
+    return InvalidDestinationException(f"Nothing was sent, since one of these queues does not exist: {listed}.")
+
+
+def _copy(messages: Sequence[OutgoingMessage], *, flush: bool) -> Steps[int]:
+    """Copy messages into their table, and return how many: none where an INSERT is needed, or a queue is missing."""
+    delayed = messages[0].jms_delivery_time is not None
+    names = {message.destination for message in messages}
+    queue_ids = yield from queues_to_copy_to(names, flush=flush, delayed=delayed)
+    if len(queue_ids) < len(names):
+        return 0
+    columns, data = copied_rows(messages, queue_ids)
+    try:
+        return (yield from _copy_into(_tables[delayed], columns).copying(data))
+    except CannotCopyError:
+        return 0
+
+
+def queues_to_copy_to(names: Collection[str], *, flush: bool = True, delayed: bool = False) -> Query[dict[str, int]]:
+    """Return the numbers of the queues that there are, by name; none if the role may not copy messages into them.
+
+    Args:
+        names: The names of the queues.
+        flush: False lets the transaction of this statement commit without waiting for the disk.
+        delayed: Whether the messages have a delivery time to wait for.
+    """
+    return _queues_to_copy_to[delayed][flush].bind(names=array_literal(names))
+
+
+@lru_cache(maxsize=256)
+def _copy_into(table: str, columns: tuple[str, ...]) -> Statement[int]:
+    return Statement("copy", fill(_sql["copy"], table=table, columns=", ".join(columns)), "sending", row_count)
+
+
+def insertion(messages: Sequence[OutgoingMessage], *, flush: bool = True) -> Query[int]:
+    """Insert messages as `send` does, and return how many."""
+    if messages[0].jms_delivery_time is not None:
+        return _send_later[flush].bind(send_parameters(messages))
+    if len(messages) == 1:
+        parameters = single_send_parameters(messages[0])
+        return Query(_send_one("send_one" if flush else "send_one_without_flush", tuple(parameters)), parameters)
+    return _send[flush].bind(send_parameters(messages))
+
+
+def last_insertion(messages: Sequence[OutgoingMessage]) -> Query[Any]:
+    """Insert messages as `send` does, with a commit in the same exchange with the server.
+
+    The statement fails if a queue does not exist: see `misses_queues`.
+    """
+    if messages[0].jms_delivery_time is not None:
+        return _send_later_last.bind(send_parameters(messages))
+    if len(messages) == 1:
+        parameters = single_send_parameters(messages[0])
+        return Query(_send_one("send_one_last", tuple(parameters)), parameters)
+    return _send_last.bind(send_parameters(messages))
+
+
+_missing = re.compile(r"\d+ queues are missing").search
+
+
+def misses_queues(error: JMSException) -> bool:
+    """Tell whether an error of `last_insertion` means that a queue does not exist."""
+    return _missing(str(error)) is not None
+
+
+@lru_cache(maxsize=256)
+def _send_one(name: str, parameters: tuple[str, ...]) -> Statement[int]:
+    """Return the statement for a message that has these columns, which its destination comes before."""
+    _, *names = parameters
+    text = fill(
+        _sql[name],
+        columns=", ".join(names),
+        values=", ".join(f"%({name})s::{_types[name]}" for name in names),
+    )
+    return Statement(name, text, "sending", row_count)
+
+
+# Topics
+
+
+class Publisher(NamedTuple):
+    """Who publishes, for the subscriptions that do not want what comes from their own client."""
+
+    connection_id: int | None = None
+    client_id: str | None = None
+
+
+known_selectors: dict[str, tuple[str, ...]] = {}
+"""By topic: the selectors that its subscriptions had when they were last looked at."""
+
+
+def publish(
+    topic: Topic, messages: Sequence[OutgoingMessage], publisher: Publisher, *, flush: bool = True
+) -> Steps[None]:
+    """Insert messages, in their order, for each subscription of a topic that wants them.
+
+    Args:
+        topic: The topic, which need not be there if it is not temporary.
+        messages: At least one; all of them have a delivery time to wait for, or none has.
+        publisher: Who sends them.
+        flush: False lets the transaction of this statement alone commit without waiting for the disk.
+
+    Raises:
+        InvalidDestinationException: The topic is temporary, and gone.
+        JMSException: PostgreSQL refused.
+    """
+    if isinstance(topic, TemporaryTopic):
+        yield from require_temporary(topic)
+    delayed = messages[0].jms_delivery_time is not None
+    yield from publish_with(
+        topic,
+        lambda selectors: publish_statement(selectors, flush=flush, delayed=delayed),
+        send_parameters(messages),
+        publisher,
+    )
+
+
+def publish_with(
+    topic: Topic,
+    statement_for: Callable[[tuple[str, ...]], Statement[list[str]]],
+    messages: Mapping[str, object],
+    publisher: Publisher,
+) -> Steps[None]:
+    """Insert messages for each subscription of a topic that wants them.
+
+    Args:
+        topic: The topic.
+        statement_for: Composes the statement for the selectors that it is to know.
+        messages: Its parameters that say which messages.
+        publisher: Who sends them.
+    """
+    client_id = optional_to_postgresql(publisher.client_id)
+    while True:
+        statement = statement_for(known_selectors.get(topic.name, ()))
+        unknown = yield from statement.bind(
+            messages, topic=topic.name, connection_id=publisher.connection_id, client_id=client_id
+        )
+        if not unknown:
+            return
+        known_selectors[topic.name] = tuple(sorted(unknown))
+
+
+@lru_cache(maxsize=256)
+def publish_statement(
+    selectors: tuple[str, ...], *, flush: bool, delayed: bool = False, source: str | None = None
+) -> Statement[list[str]]:
+    """Insert messages for each subscription of a topic whose selector chooses them.
+
+    It returns nothing if it knows the selectors of all subscriptions that are meant. Else it inserts nothing, and
+    returns all selectors of the topic: for other publishers `no_local` leaves out other subscriptions. The same
+    snapshot that shows the subscriptions tells whether the statement is right for them.
+
+    Args:
+        selectors: The selectors that the statement knows, as the table has them.
+        flush: False lets the transaction of this statement alone commit without waiting for the disk.
+        delayed: Whether the messages have a delivery time to wait for.
+        source: The messages, as a relation `m` with their columns and `position`, which go to the table `message` even
+            if they have a delivery time; None: the parameters of a send.
+    """
+    columns = DELAYED_COLUMNS if delayed else SEND_COLUMNS
+    table = "delayed_message" if delayed and source is None else "message"
+    names = [name for name, _ in columns[1:]]
+    parameters: dict[str, object] = {"known": list(selectors)}
+    conditions = []
+    for text in selectors:
+        condition = "false"  # where it is no selector: a client would have refused it
+        with contextlib.suppress(InvalidSelectorException):
+            selector = Selector.parse(from_postgresql(text))
+            if selector is None:
+                condition = "true"
+            else:
+                chosen = selector.to_sql(first=len(parameters))
+                parameters |= chosen.parameters
+                condition = f"({chosen.condition}) is true"
+        conditions.append(condition)
+    text = fill(
+        _sql["publish"],
+        commit="" if flush else f"{_sql['no_flush'].removeprefix('with ')},",
+        waiting="" if flush else "commit cross join ",
+        messages=outgoing_messages("jmsql_internal", "m", columns) if source is None else source,
+        table=f"jmsql_internal.{table}",
+        columns=", ".join(names),
+        values=", ".join(
+            f"case when not m.is_shared then m.{name} end" if name in BODY_COLUMNS else f"m.{name}" for name in names
+        ),
+        bodies=", ".join(BODY_COLUMNS),
+        message_bodies=", ".join(f"m.{name}" for name in BODY_COLUMNS),
+        size=" + ".join(f"coalesce(pg_column_size(m.{name}), 0)" for name in BODY_COLUMNS),
+        shared_size=str(_SHARED_SIZE),
+        chosen=f"array[{', '.join(conditions)}]::boolean[]",
+    )
+    return Statement("publish", text, "publishing", column, parameters)
+
+
+def notify_sent(queues: Collection[str], topics: Collection[str], *, delayed: bool) -> Steps[None]:
+    """Tell all clients, with the commit of the open transaction, that destinations have new messages.
+
+    Args:
+        queues: The names of the queues.
+        topics: The names of the topics.
+        delayed: Whether there are new messages that are delivered later.
+    """
+    if delayed:
+        yield from notify([str(DELAYED_CHANNEL)])
+    if queues:
+        yield from _notify_queues.bind(names=list(queues))
+    if topics:
+        yield from _notify_topics.bind(names=list(topics))

@@ -1,0 +1,1 @@
+"""Values that all layers know: destinations, policies, durations and names."""

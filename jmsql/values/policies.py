@@ -1,0 +1,121 @@
+"""What becomes of messages that were delivered and not acknowledged: decisions only, no I/O."""
+
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+
+from jmsql.public_names import set_module
+from jmsql.timings import jitter as spread
+from jmsql.values.destinations import Queue
+from jmsql.values.duration import seconds
+
+__all__ = ["DEFAULT_DEAD_LETTER_QUEUE", "MOST_ERRORS", "RedeliveryPolicy", "claim_duration", "delay_after_error"]
+
+DEFAULT_DEAD_LETTER_QUEUE = "DLQ"
+"""Where dead letters go if a policy that limits deliveries names no queue."""
+
+_LONGEST = timedelta(days=36_500).total_seconds()
+"""Nobody waits for longer, and at some time PostgreSQL has no timestamps."""
+
+MOST_ERRORS = 20
+"""With so many errors a message moves to the dead-letter queue, if no policy says anything else."""
+
+_DELAYS_AFTER_ERRORS = (0.0, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 9000.0)
+"""Together about a day, until there were too many errors."""
+
+
+@set_module("jmsql")
+@dataclass(frozen=True, slots=True)
+class RedeliveryPolicy:
+    """How often a message is delivered, and after which delays, while its deliveries fail.
+
+    The delay after the first failed delivery is `delay`; each further one is `multiplier` times as long, up to
+    `maximum_delay`. A message whose deliveries have failed `maximum_deliveries` times moves to the dead-letter queue.
+
+    Args:
+        maximum_deliveries: How often a message is delivered at most; None: until it is acknowledged.
+        delay: Seconds (or a `timedelta`) before the first redelivery; 0: at once, in the old place.
+        multiplier: What each further delay is multiplied with: at least 1.
+        maximum_delay: The longest delay; None: any.
+        jitter: The share of each delay by which it is made longer or shorter at random: 0 to 1. So messages that failed
+            together do not come back together.
+        dead_letter_queue: The name of the queue for messages that were delivered `maximum_deliveries` times; None:
+            ``DLQ``.
+
+    Raises:
+        InvalidDestinationException: The name of the dead-letter queue cannot be one.
+        TypeError: A value is of the wrong type.
+        ValueError: A value is out of its bounds, or a dead-letter queue is named which nothing would ever come to.
+    """
+
+    maximum_deliveries: int | None = None
+    delay: float | timedelta = 0.0
+    multiplier: float = 1.0
+    maximum_delay: float | timedelta | None = None
+    jitter: float = 0.0
+    dead_letter_queue: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delay", seconds(self.delay, "delay"))
+        if self.maximum_delay is not None:
+            object.__setattr__(self, "maximum_delay", seconds(self.maximum_delay, "maximum_delay"))
+        most = self.maximum_deliveries
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int)):
+            raise TypeError(f"maximum_deliveries is an int or None, not {most!r}.")
+        if most is not None and not 1 <= most < 2**31:
+            raise ValueError(f"maximum_deliveries is at least 1, or None for any number, not {most}.")
+        if not (1 <= _number(self.multiplier, "multiplier") < math.inf):
+            raise ValueError(f"multiplier is at least 1, not {self.multiplier!r}: delays do not become shorter.")
+        if not 0 <= _number(self.jitter, "jitter") <= 1:
+            raise ValueError(f"jitter is a share from 0 to 1, not {self.jitter!r}.")
+        if self.maximum_delay is not None and self.maximum_delay < self.delay:  # type: ignore[operator] # see above
+            raise ValueError(f"maximum_delay, {self.maximum_delay} s, is less than delay, {self.delay} s.")
+        if self.dead_letter_queue is not None:
+            Queue(self.dead_letter_queue)
+            if most is None:
+                raise ValueError(
+                    f"Nothing would come to the dead-letter queue {self.dead_letter_queue!r}: say after how many "
+                    "deliveries, maximum_deliveries=…."
+                )
+
+    def is_exhausted(self, failures: int) -> bool:
+        """Tell whether a message is delivered no more after so many deliveries that failed."""
+        return self.maximum_deliveries is not None and failures >= self.maximum_deliveries
+
+    def delay_after(self, failures: int) -> float:
+        """Return how many seconds a message waits after so many deliveries that failed: at least one."""
+        if not self.delay:
+            return 0.0
+        longest = math.inf if self.maximum_delay is None else float(self.maximum_delay)  # type: ignore[arg-type]
+        try:
+            delay = min(float(self.delay) * float(self.multiplier) ** (failures - 1), longest)  # type: ignore[arg-type]
+        except OverflowError:
+            delay = longest
+        return min(delay, _LONGEST) * (1 + self.jitter * spread.uniform(-1, 1))
+
+
+def delay_after_error(errors: int) -> float:
+    """Return how many seconds a message waits for which no policy says it, after so many errors.
+
+    It comes again at once after the first error, which may have been the moment's, and then ever later.
+    """
+    return _DELAYS_AFTER_ERRORS[min(errors, len(_DELAYS_AFTER_ERRORS)) - 1]
+
+
+def claim_duration(limit: float | timedelta) -> float:
+    """Return a visibility timeout in seconds.
+
+    Raises:
+        TypeError: It is no duration.
+        ValueError: It is less than a second: claims are extended, and looked after, about once a second.
+    """
+    duration = seconds(limit, "visibility_timeout")
+    if duration < 1:
+        raise ValueError(f"visibility_timeout is at least 1 s, not {duration:g} s.")
+    return duration
+
+
+def _number(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} is a number, not {value!r}.")
+    return value

@@ -1,0 +1,1 @@
+"""The handlers of an application, and how a process calls them."""

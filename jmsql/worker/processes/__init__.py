@@ -1,0 +1,1 @@
+"""The processes of a worker: the supervisor, and those that it starts."""

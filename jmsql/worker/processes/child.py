@@ -1,0 +1,152 @@
+"""A process of a worker: loads an application, and runs its listeners."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import wait
+from typing import NoReturn
+
+from jmsql.client.process_counters import ProcessCounters
+from jmsql.exceptions import JMSException
+from jmsql.worker.application import Application
+from jmsql.worker.handlers.handler_groups import (
+    HandlerGroup,
+    HandlersInEventLoop,
+    HandlersInThreads,
+    asynchronous,
+    synchronous,
+)
+from jmsql.worker.handlers.handler_watch import HandlerWatch
+from jmsql.worker.loading import RefusalError, load_application
+from jmsql.worker.processes.settings import Settings
+from jmsql.worker.reporting.logs import start_log
+from jmsql.worker.reporting.reports import Listening, Refusal, send_report
+
+__all__ = ["CUT_OFF", "Child", "main"]
+
+logger = logging.getLogger("jmsql.worker")
+
+CUT_OFF = 1
+"""The exit code where handlers were still running at the deadline."""
+
+_USAGE_ERROR = 2
+_JMS_ERROR = 3
+
+
+class Child:
+    """Runs the listeners of an application until it is told to stop.
+
+    Args:
+        channel: Leads to the supervisor.
+        stop_signal: Becomes readable with the signal to stop.
+        settings: What to do.
+    """
+
+    def __init__(self, channel: socket.socket, stop_signal: socket.socket, settings: Settings) -> None:
+        self._channel = channel
+        self._stop_signal = stop_signal
+        self._settings = settings
+        self._timings = settings.timings
+        self._watch = HandlerWatch([], settings.long_transaction)
+        self._process_counters: ProcessCounters | None = None
+        self._next_heartbeat = 0.0
+
+    def run(self) -> int:
+        """Work, and return the exit code."""
+        if self._settings.metrics:
+            self._process_counters = ProcessCounters()
+        groups: list[HandlerGroup] = []
+        try:
+            application = load_application(self._settings.application)
+            groups.extend(self._open(application))  # if it fails, it has those that it has opened
+        except RefusalError as error:
+            return self._refuse(error, _USAGE_ERROR)
+        except JMSException as error:
+            self._end(groups, 0.0)
+            return self._refuse(error, _JMS_ERROR)
+        self._watch = HandlerWatch(
+            [task for group in groups for task in group.members], self._settings.long_transaction
+        )
+        listeners = [listener.facts(self._settings.concurrency) for listener in application.listeners]
+        send_report(self._channel, Listening(listeners))
+        self._report()  # the supervisor is to know that it can work before it does
+        gc.enable()
+        for group in groups:
+            group.start()
+        while self._is_wanted():
+            self._look()
+        is_whole = self._watch.is_whole
+        left = self._end(groups, self._settings.drain_timeout)
+        self._report()
+        return 0 if is_whole and not left else CUT_OFF
+
+    def _refuse(self, error: Exception, exit_code: int) -> int:
+        logger.debug("Refused.", exc_info=error)
+        traceback = error.traceback if isinstance(error, RefusalError) else None
+        send_report(self._channel, Refusal(str(error), exit_code, traceback))
+        return exit_code
+
+    def _open(self, application: Application) -> Iterator[HandlerGroup]:
+        settings, factory = self._settings, self._settings.factory(application.factory)
+        options = settings.concurrency, self._timings, settings.changed_subscriptions
+        blocking = [listener for listener in application.listeners if not listener.is_async]
+        if blocking:
+            yield HandlersInThreads.open(synchronous(factory), blocking, *options)
+        awaited = [listener for listener in application.listeners if listener.is_async]
+        if awaited:
+            yield HandlersInEventLoop.open(asynchronous(factory), awaited, *options)
+
+    def _is_wanted(self) -> bool:
+        """Wait a moment; return whether all handlers run, and neither a signal nor the supervisor says to stop."""
+        told, _, _ = select.select([self._channel, self._stop_signal], [], [], self._timings.check_interval)
+        return not told and self._watch.is_whole
+
+    def _look(self) -> None:
+        """Report, and look after the handlers."""
+        self._watch.look()
+        now = time.monotonic()
+        if now >= self._next_heartbeat:
+            self._next_heartbeat = now + self._timings.report_interval
+            self._report()
+
+    def _report(self) -> None:
+        destination_counters = {} if self._process_counters is None else self._process_counters.counts()
+        send_report(self._channel, self._watch.progress(destination_counters))
+
+    def _end(self, groups: list[HandlerGroup], drain_timeout: float) -> bool:
+        """Let the handlers that run finish, until the deadline; return whether any have not."""
+        deadline = time.monotonic() + drain_timeout + self._timings.rollback_timeout
+        ending = {group.end(drain_timeout) for group in groups}
+        remaining = ending
+        while remaining and time.monotonic() < deadline:
+            pause = min(self._timings.check_interval, max(0.0, deadline - time.monotonic()))
+            _, remaining = wait(remaining, pause)
+            self._look()
+        if remaining:
+            self._watch.name_unfinished()
+        return bool(remaining) or any(ended.result() for ended in ending)
+
+
+def main() -> NoReturn:
+    """Run the process that the arguments describe, and end it with its threads."""
+    name, descriptor, text = sys.argv[1:]
+    settings = Settings.from_json(text)
+    stop_signal, stop = socket.socketpair()
+    signal.signal(signal.SIGTERM, lambda *_: stop.send(b"\0"))
+    start_log(settings.log_format, name, settings.log_level)
+    channel = socket.socket(fileno=int(descriptor))
+    channel.set_inheritable(False)
+    exit_code = Child(channel, stop_signal, settings).run()
+    if exit_code == CUT_OFF:  # Python would wait at its exit for what the handler has started
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(exit_code)
+    sys.exit(exit_code)

@@ -1,0 +1,79 @@
+"""What a worker's processes are told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.worker.reporting.logs import LogFormat, LogLevel
+from jmsql.worker.timings import WorkerTimings
+
+if TYPE_CHECKING:
+    from jmsql.client._async.connection.factory import ConnectionFactory as AsyncConnectionFactory
+    from jmsql.client._sync.connection.factory import ConnectionFactory
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a process of a worker is to work.
+
+    Args:
+        application: The application: ``package.module:name``.
+        database_named: Whether JMSQL_URL goes before the factory of the application.
+        schema: The schema that goes before the factory's; None: none does.
+        concurrency: How many messages each listener handles at a time.
+        drain_timeout: For how many seconds handlers may run on when the process is to end.
+        long_transaction: After how many seconds a handler that holds a transaction open is named in the log.
+        log_format: How the log is written.
+        log_level: Which records it has: those of this level and above.
+        metrics: Whether the processes count what their connections send and receive.
+        changed_subscriptions: What happens to durable subscriptions that listeners want with another topic or selector.
+        timings: The intervals and time-outs of the processes.
+    """
+
+    application: str
+    database_named: bool = False
+    schema: str | None = None
+    concurrency: int = 1
+    drain_timeout: float = 30.0
+    long_transaction: float = 10.0
+    log_format: LogFormat = LogFormat.text
+    log_level: LogLevel = LogLevel.info
+    metrics: bool = False
+    changed_subscriptions: SubscriptionChange = SubscriptionChange.REFUSE
+    timings: WorkerTimings = WorkerTimings()
+
+    def to_json(self) -> str:
+        """Write the settings as text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        """Read what `to_json` wrote."""
+        document = json.loads(text)
+        given = {
+            "log_format": LogFormat(document["log_format"]),
+            "log_level": LogLevel(document["log_level"]),
+            "changed_subscriptions": SubscriptionChange(document["changed_subscriptions"]),
+            "timings": WorkerTimings(**document["timings"]),
+        }
+        return cls(**document | given)
+
+    def factory(
+        self, of_application: ConnectionFactory | AsyncConnectionFactory | None
+    ) -> ConnectionFactory | AsyncConnectionFactory:
+        """Return what makes the connections.
+
+        Args:
+            of_application: The application's own factory, if it has one.
+        """
+        from jmsql.client._sync.connection.factory import ConnectionFactory
+
+        factory: ConnectionFactory | AsyncConnectionFactory = of_application or ConnectionFactory()
+        if self.database_named:
+            factory = replace(factory, url=None, control_url=None)
+        return factory if self.schema is None else replace(factory, schema=self.schema)

@@ -1,0 +1,247 @@
+"""The worker's first process, which starts the others, looks after them, and ends them. It handles no messages."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import selectors
+import signal
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jmsql.worker.processes.child_process import ChildProcess
+from jmsql.worker.processes.process_slot import ProcessSlot
+from jmsql.worker.processes.settings import Settings
+from jmsql.worker.processes.source_files import SourceFiles
+from jmsql.worker.reporting.metrics import Totals, WorkerMetrics
+
+__all__ = ["Supervisor"]
+
+logger = logging.getLogger("jmsql.worker")
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Supervisor:
+    """Keeps the processes of a worker running.
+
+    Args:
+        settings: What each process does.
+        processes: How many there are.
+        url: The database, if one was named.
+        source_files: The files that start new processes when they change; None: none do.
+    """
+
+    def __init__(
+        self, settings: Settings, processes: int, url: str | None = None, source_files: SourceFiles | None = None
+    ) -> None:
+        self._settings = settings
+        self._process_count = processes
+        self._url = url
+        self._source_files = source_files
+        self._selector = selectors.DefaultSelector()
+        self._started = 0
+        self._children: list[ChildProcess] = []
+        self._slots: list[ProcessSlot] = []
+        self._to_renew: list[ProcessSlot] = []
+        self._has_begun = False
+        self._exit_code: int | None = None
+        self._was_cut_off = False
+        self._ended_totals = Totals()
+        self._listeners: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+
+    # Running
+
+    def run(self) -> int:
+        """Work until a signal says to stop, and return the exit code."""
+        with self._signals():
+            try:
+                self._slots = [ProcessSlot(self._start, self._settings.timings) for _ in range(self._process_count)]
+                for slot in self._slots:
+                    slot.begin()
+                while self._children or self._exit_code is None:
+                    self._look()
+            finally:
+                for child in self._children:
+                    child.kill()
+                    child.wait()
+                self._selector.close()
+        assert self._exit_code is not None
+        return self._exit_code or int(self._was_cut_off)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Read signals as they come, instead of being interrupted by them."""
+        received, wakeup = socket.socketpair()
+        with received, wakeup:
+            wakeup.settimeout(0)
+            handlers = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+            former = signal.set_wakeup_fd(wakeup.fileno())
+            self._selector.register(received, selectors.EVENT_READ)
+            try:
+                yield
+            finally:
+                signal.set_wakeup_fd(former)
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
+
+    def _start(self) -> ChildProcess:
+        self._started += 1
+        child = ChildProcess(f"worker {self._started}", self._settings, self._url)
+        with self._lock:
+            self._children.append(child)
+        self._selector.register(child.channel, selectors.EVENT_READ, child)
+        return child
+
+    def _look(self) -> None:
+        for key, _ in self._selector.select(self._settings.timings.supervision_interval):
+            if key.data is None:
+                assert isinstance(key.fileobj, socket.socket)
+                for number in key.fileobj.recv(64):
+                    self._signalled(number)
+            elif not key.data.read_reports():
+                self._selector.unregister(key.fileobj)
+                self._ended(key.data)
+        for child in self._children:
+            child.kill_if_overdue()
+        if self._exit_code is None:
+            self._keep_up()
+
+    def _keep_up(self) -> None:
+        if not self._has_begun and all(slot.is_ready for slot in self._slots):
+            self._has_begun = True
+            number = self._process_count
+            self._tell_listeners(self._slots[0])
+            logger.info("Handling messages with %d process%s.", number, "" if number == 1 else "es")
+        for slot in self._slots:
+            slot.fill()
+            former = slot.hand_over()
+            if former is not None:
+                self._tell_listeners(slot)
+                former.drain()
+        if self._source_files is not None and self._source_files.have_changed():
+            logger.info("Files have changed.")
+            self._renew()
+        if self._has_begun and self._to_renew and not any(slot.successor for slot in self._slots):
+            self._to_renew.pop(0).succeed()
+
+    def _tell_listeners(self, slot: ProcessSlot) -> None:
+        """Say what is handled, if that has not been said."""
+        if slot.current is None or slot.current.listeners == self._listeners:
+            return
+        self._listeners = slot.current.listeners
+        for listener in self._listeners:
+            logger.info("%s", _description(listener), extra=listener)
+
+    # What happens
+
+    def _signalled(self, number: int) -> None:
+        if number == signal.SIGHUP:
+            if self._exit_code is None:
+                logger.info("Hang-up: new processes take the places of the old.")
+                self._renew()
+        elif number in _SIGNALS and self._exit_code is None:
+            logger.info("%s: no more messages; what runs has %g s.", _name(number), self._settings.drain_timeout)
+            self._drain(0)
+        elif number in _SIGNALS:
+            logger.warning("%s again: ending at once.", _name(number))
+            self._exit_code = 128 + number
+            for child in self._children:
+                child.kill()
+
+    def _renew(self) -> None:
+        self._to_renew = list(self._slots)
+
+    def _drain(self, exit_code: int) -> None:
+        self._exit_code = exit_code
+        for child in self._children:
+            child.drain()
+
+    def _ended(self, child: ChildProcess) -> None:
+        exit_code = child.wait()
+        with self._lock:
+            self._children.remove(child)
+            self._ended_totals.add(child.progress)
+        if child.is_draining:
+            self._was_cut_off |= child.is_ready and exit_code != 0
+            logger.info("%s has ended.", child.name)
+            return
+        reason = _reason(child, exit_code)
+        traceback = None if child.refusal is None else child.refusal.traceback
+        failure = {} if traceback is None else {"exception": traceback}
+        if not (self._has_begun or child.is_ready):
+            logger.error("%s", reason, extra=failure)
+            self._drain(1 if child.refusal is None else child.refusal.exit_code)
+            return
+        is_successor = any(slot.successor is child for slot in self._slots)
+        logger.error("%s", f"The old processes go on: {reason}" if is_successor else reason, extra=failure)
+        if is_successor:
+            self._to_renew.clear()
+        for slot in self._slots:
+            slot.lost(child)
+
+    # For the health endpoint, from its threads
+
+    def document(self) -> dict[str, Any]:
+        """Return the state of the worker."""
+        children, totals = self._snapshot()
+        return {
+            "healthy": all(child.silence < self._settings.timings.silence_timeout for child in children),
+            "ready": self._exit_code is None and self._has_begun and all(slot.is_ready for slot in self._slots),
+            "draining": self._exit_code is not None,
+            "restarts": sum(slot.restarts for slot in self._slots),
+            "handled": sum(counters.handled for counters in totals.handler_counters.values()),
+            "failed": sum(counters.failed for counters in totals.handler_counters.values()),
+            "children": [child.document() for child in children],
+        }
+
+    def metrics(self) -> WorkerMetrics:
+        """Return what Prometheus is shown."""
+        children, totals = self._snapshot()
+        states = Counter(child.state for child in children)
+        return WorkerMetrics(
+            totals,
+            {state: states[state] for state in ("starting", "ready", "draining")},
+            sum(slot.restarts for slot in self._slots),
+            sum(child.progress.running for child in children),
+            max((child.progress.longest_transaction for child in children), default=0.0),
+        )
+
+    def _snapshot(self) -> tuple[list[ChildProcess], Totals]:
+        """Return the processes there are, and what they and those before them have done."""
+        with self._lock:
+            children = list(self._children)
+            totals = copy.deepcopy(self._ended_totals)
+        for child in children:
+            totals.add(child.progress)
+        return children, totals
+
+
+def _name(number: int) -> str:
+    return signal.Signals(number).name
+
+
+def _description(listener: dict[str, Any]) -> str:
+    """Return what a listener handles, and how."""
+    subscription = ""
+    if listener["subscription"] is not None:
+        kind = "durable" if listener["durable"] else "shared"
+        subscription = f", the {kind} subscription {listener['subscription']!r}"
+    selector = "" if listener["selector"] is None else f", selector {listener['selector']}"
+    return (
+        f"{listener['listener']} handles {listener['destination']}{subscription}{selector}: "
+        f"{listener['concurrency']} at a time in each process, "
+        f"{'transacted' if listener['transacted'] else 'not transacted'}."
+    )
+
+
+def _reason(child: ChildProcess, exit_code: int) -> str:
+    if child.refusal is not None:
+        return child.refusal.reason
+    how = f"was killed by {_name(-exit_code)}" if exit_code < 0 else f"ended with exit code {exit_code}"
+    return f"{child.name}, process {child.process_id}, {how}."

@@ -1,0 +1,1 @@
+"""What a worker tells of itself: reports, metrics and logs."""

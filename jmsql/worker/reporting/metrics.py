@@ -1,0 +1,159 @@
+"""The metrics of a worker: its supervisor adds up what the processes report, those that have ended too."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from jmsql.store.control.counts import Counts
+from jmsql.worker.reporting.handler_counters import DURATION_BOUNDS, HandlerCounters
+from jmsql.worker.reporting.reports import Progress
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import Collector
+
+__all__ = ["Totals", "WorkerMetrics", "are_available", "exposition", "handler_collector"]
+
+
+@dataclass
+class Totals:
+    """What processes have done, by listener and by destination."""
+
+    handler_counters: dict[str, HandlerCounters] = field(default_factory=dict)
+    destination_counters: dict[str, Counts] = field(default_factory=dict)
+
+    def add(self, progress: Progress) -> None:
+        """Add what a process has reported."""
+        for name, counters in progress.handler_counters.items():
+            self.handler_counters.setdefault(name, HandlerCounters()).add(counters)
+        for destination, counts in progress.destination_counters.items():
+            self.destination_counters[destination] = self.destination_counters.get(destination, Counts()).plus(counts)
+
+
+class WorkerMetrics(NamedTuple):
+    """The metrics of a worker."""
+
+    totals: Totals
+    processes: Mapping[str, int]
+    restarts: int
+    running: int
+    longest_transaction: float
+
+
+def are_available() -> bool:
+    """Whether the package is there that writes metrics."""
+    return importlib.util.find_spec("prometheus_client") is not None
+
+
+def exposition(metrics: Callable[[], WorkerMetrics]) -> bytes:
+    """Write the metrics in Prometheus's text format.
+
+    Those of the application's own handlers are among them if the environment names a directory for them, in
+    PROMETHEUS_MULTIPROC_DIR.
+    """
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.multiprocess import MultiProcessCollector
+    from prometheus_client.registry import Collector
+
+    class WorkerCollector(Collector):
+        def collect(self) -> Iterator[Metric]:
+            return _families(metrics())
+
+    class ApplicationCollector(Collector):
+        def collect(self) -> Iterable[Metric]:
+            # A process makes its file empty, and fills it then. prometheus_client cannot read it in between.
+            files = [
+                str(file) for file in Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).glob("*.db") if _is_filled(file)
+            ]
+            merged: Iterable[Metric] = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
+            return merged
+
+    registry = CollectorRegistry()
+    registry.register(WorkerCollector())
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        registry.register(ApplicationCollector())
+    return generate_latest(registry)
+
+
+def _is_filled(file: Path) -> bool:
+    try:
+        return file.stat().st_size > 0
+    except FileNotFoundError:  # it belonged to a process that has ended
+        return False
+
+
+def handler_collector(progress: Callable[[], Progress]) -> Collector:
+    """Return what shows the metrics of the handlers of one process in a registry of Prometheus's.
+
+    Args:
+        progress: Returns what they have done.
+    """
+    from prometheus_client.registry import Collector
+
+    class HandlerCollector(Collector):
+        def collect(self) -> Iterator[Metric]:
+            made = progress()
+            return _of_handlers(made.handler_counters, made.running, made.longest_transaction)
+
+    return HandlerCollector()
+
+
+def _of_handlers(
+    handler_counters: Mapping[str, HandlerCounters], running: int, longest_transaction: float
+) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+    messages = CounterMetricFamily(
+        "jmsql_worker_messages",
+        "Calls of handlers that have ended, by listener: handled, or failed.",
+        labels=["listener", "outcome"],
+    )
+    seconds = HistogramMetricFamily(
+        "jmsql_worker_handler_seconds", "How long the calls of handlers took, with their commits.", labels=["listener"]
+    )
+    long_transactions = CounterMetricFamily(
+        "jmsql_worker_long_transactions",
+        "Calls that held a transaction for longer than --long-transaction-seconds.",
+        labels=["listener"],
+    )
+    for name, counters in sorted(handler_counters.items()):
+        messages.add_metric([name, "handled"], counters.handled)
+        messages.add_metric([name, "failed"], counters.failed)
+        seconds.add_metric([name], _buckets(counters), counters.seconds)
+        long_transactions.add_metric([name], counters.long_transactions)
+    calls = GaugeMetricFamily("jmsql_worker_running_handlers", "Calls of handlers that have not ended.")
+    calls.add_metric([], running)
+    longest = GaugeMetricFamily(
+        "jmsql_worker_longest_transaction_seconds",
+        "For how long a handler holds a transaction by now, at the most.",
+    )
+    longest.add_metric([], longest_transaction)
+    yield from (messages, seconds, long_transactions, calls, longest)
+
+
+def _families(metrics: WorkerMetrics) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    from jmsql.metrics.client_collector import client_metrics
+
+    yield from _of_handlers(metrics.totals.handler_counters, metrics.running, metrics.longest_transaction)
+    processes = GaugeMetricFamily(
+        "jmsql_worker_processes", "Processes of the worker, by state: starting, ready, draining.", labels=["state"]
+    )
+    for state, number in metrics.processes.items():
+        processes.add_metric([state], number)
+    restarts = CounterMetricFamily("jmsql_worker_restarts", "Processes that died and were started again.")
+    restarts.add_metric([], metrics.restarts)
+    yield from (processes, restarts)
+    yield from client_metrics(metrics.totals.destination_counters)
+
+
+def _buckets(counters: HandlerCounters) -> list[tuple[str, float]]:
+    """Return how many calls took at most so long."""
+    bounds = [*map(str, DURATION_BOUNDS), "+Inf"]
+    return [(bound, sum(counters.calls[: number + 1])) for number, bound in enumerate(bounds)]

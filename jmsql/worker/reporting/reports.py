@@ -1,0 +1,122 @@
+"""What a worker's process tells its supervisor, as lines of JSON through a socket.
+
+The socket is a lifeline as well: it ends with the supervisor, however that ends.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
+
+from jmsql.store.control.counts import Counts
+from jmsql.worker.reporting.handler_counters import HandlerCounters
+
+__all__ = ["Listening", "Progress", "Refusal", "Report", "ReportReader", "send_report"]
+
+_READ_AT_ONCE = 65536
+
+
+@dataclass(frozen=True)
+class Progress:
+    """It receives messages, and is busy with this many of them.
+
+    Args:
+        running: How many calls of handlers have not ended.
+        longest_transaction: For how many seconds a handler holds a transaction by now, at the most.
+        handler_counters: What each listener has done, by name.
+        destination_counters: What its connection has sent and received, by destination, if the worker wants to know.
+    """
+
+    running: int = 0
+    longest_transaction: float = 0.0
+    handler_counters: Mapping[str, HandlerCounters] = field(default_factory=dict)
+    destination_counters: Mapping[str, Counts] = field(default_factory=dict)
+
+    @property
+    def handled(self) -> int:
+        """How many messages it has handled."""
+        return sum(counters.handled for counters in self.handler_counters.values())
+
+    @property
+    def failed(self) -> int:
+        """How often a handler has failed."""
+        return sum(counters.failed for counters in self.handler_counters.values())
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> Progress:
+        """Read what was written."""
+        handler_counters = {
+            name: HandlerCounters(**fields) for name, fields in document.pop("handler_counters").items()
+        }
+        destination_counters = {name: Counts(*counts) for name, counts in document.pop("destination_counters").items()}
+        return cls(**document, handler_counters=handler_counters, destination_counters=destination_counters)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """It cannot begin: why, in a line, the exit code that says so, and where the application has failed, if it has."""
+
+    reason: str
+    exit_code: int
+    traceback: str | None = None
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> Refusal:
+        """Read what was written."""
+        return cls(**document)
+
+
+@dataclass(frozen=True)
+class Listening:
+    """It has these listeners; `Listener.facts` of each."""
+
+    listeners: list[dict[str, Any]]
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> Listening:
+        """Read what was written."""
+        return cls(**document)
+
+
+Report: TypeAlias = Progress | Refusal | Listening
+
+_KINDS: dict[str, type[Progress | Refusal | Listening]] = {
+    "progress": Progress,
+    "refusal": Refusal,
+    "listening": Listening,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def send_report(channel: socket.socket, report: Report) -> None:
+    """Tell the supervisor; if it is gone, nobody."""
+    try:
+        channel.sendall(json.dumps([_NAMES[type(report)], asdict(report)]).encode() + b"\n")
+    except OSError:
+        return  # the process sees the end of the lifeline, and ends too
+
+
+class ReportReader:
+    """Reads the reports of one process.
+
+    Args:
+        channel: The supervisor's end of the socket.
+    """
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._unread = b""
+
+    def read(self) -> list[Report] | None:
+        """Return what has come; None if no more will."""
+        try:
+            chunk = self._channel.recv(_READ_AT_ONCE)
+        except ConnectionError:
+            return None
+        if not chunk:
+            return None
+        *lines, self._unread = (self._unread + chunk).split(b"\n")
+        return [_KINDS[name].read(fields) for name, fields in map(json.loads, lines)]
