@@ -67,6 +67,7 @@ def test_each_run_adds_what_is_new_and_drops_what_is_safe(
     target = tmp_path / "lake"
     set_clock(NOON)
     keep("a", "b", "c")
+    server.rows("analyze jmsql_internal.message_history")  # which tells that nothing has a subscription
     publish(jmsql_factory, "price")
     report = archive(str(target), max_messages_per_batch=2)
     assert (report.target, report.messages) == (str(target), 5)

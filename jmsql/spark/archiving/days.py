@@ -13,8 +13,8 @@ from jmsql.spark.archiving.report import ArchivedDay
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
 from jmsql.spark.columns.arrow import Shaper
+from jmsql.spark.columns.expressions import HISTORY_EXPRESSIONS, select_list
 from jmsql.spark.connection import execute_arrow, inlined
-from jmsql.spark.reading.columns import HISTORY_EXPRESSIONS, select_list
 from jmsql.store.history.partitions import HistoryDay
 from jmsql.store.statement import SqlFile, rows
 

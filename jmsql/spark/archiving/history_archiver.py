@@ -11,6 +11,7 @@ from jmsql.spark.archiving.parquet_files import history_schema
 from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.unloading import Unloading
 from jmsql.spark.columns.arrow import Shaper
+from jmsql.spark.columns.expressions import rare_columns_of_history
 from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
@@ -75,13 +76,14 @@ class HistoryArchiver:
         with self._settings.database.connect(_DOING, autocommit=True) as connection:
             runner = PsycopgRunner(connection, self._settings.schema)
             end = runner.run(end_of_history())
+            rare = runner.run(rare_columns_of_history())
             for progress, options in zip(self._manifest.progress, self._settings.origins(), strict=True):
                 stream = _open(runner, progress, HistoryOrigin(options.destination))
                 first = HistoryPosition(progress.transaction, progress.sequence)
                 stream.pass_to(first)
                 while (batch := self._next_batch(stream, first)) is not None:
                     parts = stream.divide(batch.first, batch.end, self._settings.partitions, batch.messages)
-                    reads = [stream.read(part, self._columns, None) for part in parts]
+                    reads = [stream.read(part, self._columns, None, rare) for part in parts]
                     self._write(batch, progress, [inlined(connection, self._settings.schema, read) for read in reads])
                     first = batch.end
                     stream.pass_to(first)

@@ -15,6 +15,7 @@ from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
 from jmsql.spark.archiving.unloading import Unloading
 from jmsql.spark.columns.arrow import Shaper
+from jmsql.spark.columns.expressions import rare_columns_of_messages
 from jmsql.spark.connection import inlined
 from jmsql.spark.options.options import Options
 from jmsql.spark.reading.browse import WHOLE_QUEUE, find_queue, read_queue, source_of
@@ -76,12 +77,14 @@ def write_live(
 
 
 def _statement(connection: psycopg.Connection[Any], options: Options, columns: Sequence[str]) -> str:
-    queue_id = find_queue(PsycopgRunner(connection, options.schema), options)
+    runner = PsycopgRunner(connection, options.schema)
+    queue_id = find_queue(runner, options)
+    rare = runner.run(rare_columns_of_messages())
     subscription = {
         "subscription": optional_to_postgresql(options.subscription),
         "client_id": optional_to_postgresql(options.client_id),
     }
-    read = read_queue([name for name in columns if not name.startswith("subscription")], None, ())
+    read = read_queue([name for name in columns if not name.startswith("subscription")], None, (), rare)
     waiting = Statement("waiting", fill(_sql["waiting"], read=read.text), _DOING, rows)
     parameters = {"queue_id": queue_id, "destination": source_of(options).uri, **WHOLE_QUEUE, **subscription}
     return inlined(connection, options.schema, waiting.bind(parameters))

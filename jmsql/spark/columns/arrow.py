@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
+from jmsql.spark.columns.expressions import BYTES, MILLISECONDS, RARE
 from jmsql.spark.columns.properties import PropertyShaper
 from jmsql.spark.columns.text_columns import occurs
 from jmsql.values.postgresql_text import ESCAPE, from_postgresql
@@ -32,24 +34,35 @@ _TEXTS = {
 }
 _LAST_MILLISECOND = (2**63 - 1) // 1000
 
+_PAIRS_OF_DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
+"""By the value of a byte, its two hexadecimal digits."""
+
+_GROUPS = ((3, 0, 8), (12, 8, 12), (17, 12, 16), (22, 16, 20), (27, 20, 32))
+"""Where the digits of a UUID stand in the identifier of a message: from which place on, and which of them."""
+
+_LENGTH = 39
+
 
 class Shaper:
     """Makes batches of one schema.
 
     Args:
         schema: The columns that are expected.
+        destination: Where all messages are from, which is not read then; None: they say so themselves.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, destination: str | None = None) -> None:
         self._schema = schema
-        names = schema.names
+        self._destination = None if destination is None else pa.scalar(destination)
+        # A row has one column at the least.
+        names = [name for name in schema.names if destination is None or name != "destination"] or schema.names
         has_maps = any(field.name == "properties" and pa.types.is_map(field.type) for field in self._schema)
         self._properties = PropertyShaper()
         self.columns = (*names, *(("property_types",) if has_maps else ()))
         """The columns to read, in their order."""
 
     def shape(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Convert batches with the columns `columns`, none of which is empty."""
+        """Convert batches with the columns `columns`, the rare ones of which `select_list` may have made one."""
         for batch in batches:
             if batch.num_rows:
                 yield pa.RecordBatch.from_arrays(
@@ -57,17 +70,51 @@ class Shaper:
                 )
 
     def _column(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-        column = batch.column(field.name)
+        if field.name == "destination" and self._destination is not None:
+            return pa.repeat(self._destination, batch.num_rows)
+        column = self._read(batch, field.name)
         if field.name == "properties" and pa.types.is_map(field.type):
-            return self._properties.shape(column, batch.column("property_types"), field.type)
+            return self._properties.shape(column, self._read(batch, "property_types"), field.type)
         if field.name == BODY:
             return _parse_bodies(column.to_pylist(), field.type)
+        if field.name == "message_id" and not pa.types.is_string(column.type):
+            column = _message_ids(column)
         if field.name in _TEXTS:
             column = _from_postgresql(column)
         if pa.types.is_timestamp(field.type) and pa.types.is_integer(column.type):
             # What expires after Spark's last moment expires then.
             column = pc.min_element_wise(column, _LAST_MILLISECOND, skip_nulls=False).cast(pa.timestamp("ms", "UTC"))
         return column if column.type == field.type else column.cast(field.type)
+
+    def _read(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        """Return a column as PostgreSQL has it, also if it is one of the rare ones."""
+        names = batch.schema.names
+        if name in names:
+            return batch.column(name)
+        rare = batch.column(RARE)
+        kind = pa.binary() if name == BYTES else pa.int64() if name in MILLISECONDS else pa.string()
+        if rare.null_count == len(rare):
+            return pa.nulls(len(rare), kind)
+        texts = pc.list_element(rare, [each for each in self.columns if each not in names].index(name))
+        if name == BYTES:
+            return pa.array([None if text is None else bytes.fromhex(text) for text in texts.to_pylist()], kind)
+        return texts.cast(kind)
+
+
+def _message_ids(uuids: pa.Array) -> pa.Array:
+    """Return the identifiers of messages whose UUIDs are given, null where they are."""
+    count = len(uuids)
+    if isinstance(uuids, pa.ExtensionArray):
+        uuids = uuids.storage
+    values = np.frombuffer(uuids.buffers()[1], np.uint8, 16 * count, 16 * uuids.offset)
+    digits = _PAIRS_OF_DIGITS[values].view(np.uint8).reshape(count, 32)
+    texts = np.full((count, _LENGTH), ord("-"), np.uint8)
+    texts[:, :3] = np.frombuffer(b"ID:", np.uint8)
+    for place, first, end in _GROUPS:
+        texts[:, place : place + end - first] = digits[:, first:end]
+    offsets = np.arange(0, _LENGTH * (count + 1), _LENGTH, dtype=np.int32)
+    identifiers = pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(texts))
+    return pc.if_else(uuids.is_valid(), identifiers, None) if uuids.null_count else identifiers
 
 
 def _from_postgresql(column: pa.Array) -> pa.Array:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import MapType, StringType, StructType
 
 from jmsql.exceptions import JMSException
-from jmsql.spark.columns.arrow import BODY
+from jmsql.spark.columns.arrow import BODY, Shaper
 from jmsql.spark.options.options import Options, Use
 from jmsql.spark.options.property_format import PropertyFormat
 from jmsql.spark.options.table import table_comment
@@ -18,10 +17,10 @@ __all__ = [
     "COLUMNS",
     "HISTORY_COLUMNS",
     "TYPED_PROPERTIES",
-    "arrow_schema",
     "check_read_schema",
     "check_written_schema",
     "read_schema",
+    "shaper",
 ]
 
 _PROPERTY = "struct<type:string,boolean:boolean,long:bigint,double:double,string:string>"
@@ -92,9 +91,15 @@ def read_schema(options: Options, table: Mapping[str, str] | None = None) -> str
     return ", ".join(columns)
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return a schema of Spark's as Arrow has it."""
-    return to_arrow_schema(schema, timezone="UTC")
+def shaper(schema: StructType, options: Options) -> Shaper:
+    """Return what makes batches of a schema of Spark's of the rows that are read.
+
+    Args:
+        schema: The schema.
+        options: The options of the read.
+    """
+    destination = options.destination
+    return Shaper(to_arrow_schema(schema, timezone="UTC"), None if destination is None else destination.uri)
 
 
 def check_read_schema(schema: StructType, options: Options) -> None:

@@ -11,12 +11,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from jmsql.spark.columns.arrow import Shaper
-from jmsql.spark.columns.schema import arrow_schema
+from jmsql.spark.columns.expressions import ColumnComparison, rare_columns_of_messages
+from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.options.options import Options
 from jmsql.spark.reading.browse import divide_queue, find_queue, read_queue, source_of
-from jmsql.spark.reading.columns import ColumnComparison
 from jmsql.spark.reading.snapshot import keep_snapshot, see_snapshot
 from jmsql.store.runners._sync.runner import PsycopgRunner
 
@@ -70,7 +69,8 @@ class BatchReader(DataSourceReader):
         options = self._options
         planning = PsycopgRunner(connection, options.schema)
         queue_id = find_queue(planning, options)
-        read = read_queue(Shaper(arrow_schema(self._schema)).columns, options.selector, self.filters)
+        rare = planning.run(rare_columns_of_messages())
+        read = read_queue(shaper(self._schema, self._options).columns, options.selector, self.filters, rare)
         parameters = {"queue_id": queue_id, "destination": source_of(options).uri}
         return [
             inlined(connection, options.schema, read.bind(parameters, **part))
@@ -85,4 +85,4 @@ class BatchReader(DataSourceReader):
                 see_snapshot(connection, partition.read, self._options.snapshot_timeout)
             with connection.cursor() as cursor:
                 cursor.execute(partition.statement)
-                yield from Shaper(arrow_schema(self._schema)).shape(cursor.fetch_record_batch())
+                yield from shaper(self._schema, self._options).shape(cursor.fetch_record_batch())

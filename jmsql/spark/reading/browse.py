@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.selectors import Selector
+from jmsql.spark.columns.expressions import MESSAGE_EXPRESSIONS, ColumnComparison, filter_condition, select_list
 from jmsql.spark.database import check_database
 from jmsql.spark.options.options import Options
-from jmsql.spark.reading.columns import MESSAGE_EXPRESSIONS, ColumnComparison, filter_condition, select_list
 from jmsql.store.destinations import lookup
 from jmsql.store.receiving.candidates import LAST_SEQUENCE, by_key, has_not_expired
 from jmsql.store.receiving.dequeue import PRIORITIES
@@ -153,7 +153,10 @@ WHOLE_QUEUE = _part(_BEFORE_ALL, _AFTER_ALL)
 
 
 def read_queue(
-    columns: Sequence[str], selector: Selector | None, filters: Sequence[ColumnComparison]
+    columns: Sequence[str],
+    selector: Selector | None,
+    filters: Sequence[ColumnComparison],
+    rare: Collection[str],
 ) -> Statement[list[tuple[object, ...]]]:
     """Return the statement that reads the messages of a part of a queue, that are to be delivered.
 
@@ -161,12 +164,13 @@ def read_queue(
         columns: Which columns.
         selector: Which messages are wanted; None: all.
         filters: Conditions that hold for the rows that are wanted.
+        rare: Columns that hardly any message fills, for `select_list`.
     """
     chosen = and_chosen(selector)
     filtered = filter_condition(MESSAGE_EXPRESSIONS, filters)
     text = fill(
         _sql["read"],
-        columns=select_list(MESSAGE_EXPRESSIONS, columns),
+        columns=select_list(MESSAGE_EXPRESSIONS, columns, rare),
         delivery=by_key("jmsql_internal", "delivery", "k", "m"),
         is_alive=has_not_expired("jmsql_internal"),
         chosen=chosen.condition,

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.selectors import Selector
-from jmsql.spark.database import check_database
-from jmsql.spark.options.options import Options
-from jmsql.spark.reading.columns import (
+from jmsql.spark.columns.expressions import (
     HISTORY_EXPRESSIONS,
     ColumnComparison,
     Condition,
     filter_condition,
     select_list,
 )
+from jmsql.spark.database import check_database
+from jmsql.spark.options.options import Options
 from jmsql.store.receiving.candidates import LAST_SEQUENCE
 from jmsql.store.rows.selection import and_chosen
 from jmsql.store.runners._sync.runner import Runner
@@ -124,7 +124,8 @@ def read_history(
     origin: HistoryOrigin,
     selector: Selector | None,
     part: Condition,
-    filters: Sequence[ColumnComparison] = (),
+    filters: Sequence[ColumnComparison],
+    rare: Collection[str],
 ) -> Query[list[tuple[object, ...]]]:
     """Read a part of the history.
 
@@ -134,13 +135,14 @@ def read_history(
         selector: Which messages are wanted; None: all.
         part: The condition on the rows `m` of the part.
         filters: Conditions that hold for the rows that are wanted.
+        rare: Columns that hardly any row fills, for `select_list`.
     """
     of_origin = origin.condition()
     filtered = filter_condition(HISTORY_EXPRESSIONS, filters)
     chosen = and_chosen(selector)
     text = fill(
         _sql["read"],
-        columns=select_list(HISTORY_EXPRESSIONS, columns),
+        columns=select_list(HISTORY_EXPRESSIONS, columns, rare),
         part=part.text,
         of_origin=of_origin.text,
         filter=filtered.text,

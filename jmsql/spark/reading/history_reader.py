@@ -8,13 +8,12 @@ import psycopg
 from pyspark.sql.types import StructType
 
 from jmsql.exceptions import JMSException
-from jmsql.spark.columns.arrow import Shaper
-from jmsql.spark.columns.schema import arrow_schema
+from jmsql.spark.columns.expressions import Condition, rare_columns_of_history
+from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.options.offset_options import read_timestamp
 from jmsql.spark.options.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader
-from jmsql.spark.reading.columns import Condition
 from jmsql.spark.reading.history import HistorySpan, divide_history, find_origin, read_history
 from jmsql.store.runners._sync.runner import PsycopgRunner
 
@@ -47,10 +46,11 @@ class HistoryReader(BatchReader):
         planning = PsycopgRunner(connection, options.schema)
         origin = find_origin(planning, options)
         span = HistorySpan(read_timestamp(options.starting_offsets), read_timestamp(options.ending_offsets))
-        columns = Shaper(arrow_schema(self._schema)).columns
+        columns = shaper(self._schema, self._options).columns
+        rare = planning.run(rare_columns_of_history())
 
         def text(part: Condition) -> str:
-            read = read_history(columns, origin, options.selector, part, self.filters)
+            read = read_history(columns, origin, options.selector, part, self.filters, rare)
             return inlined(connection, options.schema, read)
 
         return [

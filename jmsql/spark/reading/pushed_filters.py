@@ -24,9 +24,9 @@ from pyspark.sql.datasource import (
     Not,
 )
 
+from jmsql.spark.columns.expressions import ColumnComparison
 from jmsql.spark.columns.schema import COLUMNS, HISTORY_COLUMNS
 from jmsql.spark.reading.batch_reader import BatchReader
-from jmsql.spark.reading.columns import ColumnComparison
 from jmsql.spark.reading.history_reader import HistoryReader
 from jmsql.values.postgresql_text import to_postgresql
 

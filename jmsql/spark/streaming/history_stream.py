@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Self, TypeVar
 
 from jmsql.selectors import Selector
-from jmsql.spark.reading.columns import HISTORY_EXPRESSIONS, select_list
+from jmsql.spark.columns.expressions import HISTORY_EXPRESSIONS, select_list
 from jmsql.spark.reading.history import HistoryOrigin
 from jmsql.spark.streaming.fence import check_epoch
 from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits
@@ -173,10 +173,12 @@ class _Scan:
         )
         self.parts = self._statement("parts", rows, keys, only_keys=True)
 
-    def read(self, columns: Sequence[str], selector: Selector | None) -> Statement[list[tuple[Any, ...]]]:
+    def read(
+        self, columns: Sequence[str], selector: Selector | None, rare: Collection[str]
+    ) -> Statement[list[tuple[Any, ...]]]:
         """Read the columns of the rows that the selector chooses."""
         chosen = and_chosen(selector)
-        found = self._found(select_list(HISTORY_EXPRESSIONS, columns), chosen=chosen.condition)
+        found = self._found(select_list(HISTORY_EXPRESSIONS, columns, rare), chosen=chosen.condition)
         parameters = {**self._origin.condition().parameters, **chosen.parameters}
         return Statement("read", found, "reading the history", rows, parameters)
 
@@ -347,10 +349,17 @@ class HistoryStream:
         return self._runner.run(self._scan.backlog.bind(self._range(start, HistoryPosition(_BEYOND))))
 
     def read(
-        self, part: HistoryPart, columns: Sequence[str], selector: Selector | None
+        self, part: HistoryPart, columns: Sequence[str], selector: Selector | None, rare: Collection[str] = ()
     ) -> Query[list[tuple[Any, ...]]]:
-        """Return the query that reads a part of a batch."""
-        return self._scan.read(columns, selector).bind(self._range(part.first, part.end))
+        """Return the query that reads a part of a batch.
+
+        Args:
+            part: The part.
+            columns: Which columns.
+            selector: Which messages are wanted; None: all.
+            rare: Columns that hardly any row fills, for `select_list`.
+        """
+        return self._scan.read(columns, selector, rare).bind(self._range(part.first, part.end))
 
     def _fill(self, start: HistoryPosition, end: HistoryPosition, limits: BatchLimits) -> Steps[HistoryBatch | None]:
         if limits == BatchLimits():

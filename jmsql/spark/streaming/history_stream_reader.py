@@ -15,8 +15,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from jmsql.exceptions import InvalidDestinationException, JMSException
-from jmsql.spark.columns.arrow import Shaper
-from jmsql.spark.columns.schema import arrow_schema
+from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
 from jmsql.spark.options.offset_options import read_timestamp
@@ -153,7 +152,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
         if missing:
             self._lose(f"{missing} of the {end['messages']} rows of a batch are gone from the history")
         opened = self._open(end)
-        columns = Shaper(arrow_schema(self._schema)).columns
+        columns = shaper(self._schema, self._options).columns
         read = [(opened.stream.read(part, columns, options.selector), part.messages) for part in parts]
         return [
             HistoryPartition(
@@ -234,7 +233,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
             connection.cursor() as cursor,
         ):
             cursor.execute(partition.statement)
-            for batch in Shaper(arrow_schema(self._schema)).shape(cursor.fetch_record_batch()):
+            for batch in shaper(self._schema, self._options).shape(cursor.fetch_record_batch()):
                 messages += batch.num_rows
                 yield batch
         if partition.messages is not None and messages < partition.messages:

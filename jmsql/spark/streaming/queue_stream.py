@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.selectors import Selector
+from jmsql.spark.columns.expressions import MESSAGE_EXPRESSIONS, select_list
 from jmsql.spark.options.offset_options import read_timestamp
-from jmsql.spark.reading.columns import MESSAGE_EXPRESSIONS, select_list
 from jmsql.spark.streaming.fence import check_epoch
 from jmsql.store.control.counts import Counts
 from jmsql.store.errors import is_connection_lost

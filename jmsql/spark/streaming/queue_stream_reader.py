@@ -18,8 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from jmsql.exceptions import InvalidClientIDException, JMSException
-from jmsql.spark.columns.arrow import Shaper
-from jmsql.spark.columns.schema import arrow_schema
+from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
 from jmsql.spark.options.options import Options
@@ -292,7 +291,7 @@ class StreamReader(ReconnectingReader[_Driver]):
                 )
         if frozen is None:
             return []
-        read = read_claim(Shaper(arrow_schema(self._schema)).columns)
+        read = read_claim(shaper(self._schema, self._options).columns)
         connection = self._open(end).connection
         assert connection is not None
         destination = source_of(options).uri
@@ -336,7 +335,7 @@ class StreamReader(ReconnectingReader[_Driver]):
         messages = 0
         with database.connect_arrow("reading a batch") as connection, connection.cursor() as cursor:
             cursor.execute(partition.statement)
-            for batch in Shaper(arrow_schema(self._schema)).shape(cursor.fetch_record_batch()):
+            for batch in shaper(self._schema, self._options).shape(cursor.fetch_record_batch()):
                 messages += batch.num_rows
                 yield batch
         if messages < partition.messages and self._options.fail_on_data_loss:

@@ -4,19 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from operator import itemgetter
+from typing import Any
 
 import psycopg
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 import jmsql
+from jmsql.spark.columns.schema import COLUMNS
 from jmsql.spark.options.options import Options
-from jmsql.spark.reading.batch_reader import BatchReader
+from jmsql.spark.reading.batch_reader import BatchReader, BrowsePartition
 from jmsql.spark.reading.browse import divide_queue
 from jmsql.store.runners._sync.runner import PsycopgRunner
 from tests.integration.client.server import Server
 from tests.integration.store.plans import PlannedStatement
 
+KINDS: dict[str, DataType] = {
+    "bigint": LongType(),
+    "int": IntegerType(),
+    "string": StringType(),
+    "timestamp": TimestampType(),
+    "binary": BinaryType(),
+}
 SCHEMA = StructType([StructField("sequence", LongType())])
 
 # One that was forgotten long ago, many of one priority, a few of others, and some that are delayed.
@@ -49,6 +68,16 @@ def full(queue_id: int, server: Server, jmsql_clean_url: str) -> int:
         connection.execute(FILL.replace("%", "%%").replace("%%(", "%("), {"queue_id": queue_id})
         connection.execute(FILL_DELAYED, {"queue_id": queue_id})
     return queue_id
+
+
+def all_columns(**options: str) -> tuple[str, list[dict[str, Any]]]:
+    """The statement of a read of all columns, and the rows that it brings."""
+    schema = StructType([StructField(name, KINDS[kind]) for name, kind in COLUMNS.items()])
+    reader = BatchReader(Options.read({"snapshotTimeout": "0", **options}), schema)
+    [partition] = reader.partitions()
+    assert isinstance(partition, BrowsePartition)
+    rows = chain.from_iterable(batch.to_pylist() for batch in reader.read(partition))
+    return partition.statement, sorted(rows, key=itemgetter("sequence"))
 
 
 def sequences(**options: str) -> list[list[int]]:
@@ -96,6 +125,38 @@ def test_samples_are_taken_by_keys_alone(full: int, jmsql_clean_url: str) -> Non
         scans = [scan for scan in plan.scans if scan.table.endswith("message")]
         assert {scan.kind for scan in scans} == {"Index Only Scan"}, scans
         assert len(PsycopgRunner(connection, "jmsql").run(divide_queue(full, lambda _: 2))) == 2
+
+
+def test_columns_that_statistics_expect_to_be_null_are_read_all_the_same(
+    queue_id: int, server: Server, client: jmsql.JMSContext
+) -> None:
+    """They come as one column then: the same values, without the work of reading nulls."""
+    orders, copies = jmsql.Queue("orders"), jmsql.Topic("copies")
+    for name in ("one", "other"):
+        client.create_shared_durable_consumer(copies, name).close()
+    client.create_producer().send(orders, "plain")
+    server.rows("analyze jmsql_internal.message, jmsql_internal.delayed_message")
+    content = client.create_bytes_message()
+    content.write_bytes(b"\x00\xff")
+    content.set_string_property("a", 'NUL: \0, "quoted", {braces}, null')
+    content.set_byte_property("b", 1)
+    client.create_producer().send(orders, content)
+    labelled = client.create_producer().set_jms_correlation_id("one").set_jms_reply_to(copies).set_jms_type("NULL")
+    labelled.send(orders, {"a": b"\x01", "b": "{}"})
+    client.create_producer().set_time_to_live(1e6).send(orders, "text")
+    client.create_producer().set_delivery_delay(1e6).send(orders, "later")
+    client.create_producer().send(copies, "shared")
+    packed_statement, packed = all_columns(queue="orders")
+    _, packed_shared = all_columns(topic="copies", subscription="one")
+    server.rows("analyze jmsql_internal.message, jmsql_internal.delayed_message")
+    statement, found = all_columns(queue="orders")
+    _, found_shared = all_columns(topic="copies", subscription="one")
+    assert 'as "rare"' in packed_statement
+    assert 'as "rare"' not in statement
+    assert packed == found
+    assert packed_shared == found_shared
+    assert {name for row in packed for name, value in row.items() if value is not None} == set(COLUMNS)
+    assert [row["text_body"] for row in packed_shared] == ["shared"]
 
 
 def test_one_task_sees_the_moment_of_planning_if_that_is_to_be_held(full: int, server: Server) -> None:

@@ -13,10 +13,10 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 import jmsql
+from jmsql.spark.columns.expressions import Condition
 from jmsql.spark.columns.schema import HISTORY_COLUMNS
 from jmsql.spark.options.options import Options
 from jmsql.spark.reading.batch_reader import BrowsePartition
-from jmsql.spark.reading.columns import Condition
 from jmsql.spark.reading.history import HistoryOrigin, HistorySpan, divide_history
 from jmsql.spark.reading.history_reader import HistoryReader
 from jmsql.store.runners._sync.runner import PsycopgRunner
@@ -122,11 +122,12 @@ def test_rows_say_how_each_message_left_its_destination(
 
 
 def test_options_choose_a_queue_a_topic_a_subscription_or_all(
-    client: jmsql.JMSContext, administration: jmsql.admin.Administration
+    client: jmsql.JMSContext, administration: jmsql.admin.Administration, server: Server
 ) -> None:
     queue = administration.create_queue("prices", history=True)
     topic = administration.create_topic("prices", history=True)
     end(client, queue, "from the queue")
+    server.rows("analyze jmsql_internal.message_history")  # which tells that nothing has a subscription
     for name in ("audit", "report"):
         client.create_shared_durable_consumer(topic, name).close()
     client.create_producer().send(topic, "from the topic")
@@ -136,8 +137,9 @@ def test_options_choose_a_queue_a_topic_a_subscription_or_all(
 
     assert bodies(reader(queue="prices")) == ["from the queue"]
     assert bodies(reader(topic="prices")) == ["from the topic"] * 2
-    (row,) = rows(reader("destination,subscription", topic="prices", subscription="audit"))
-    assert row == {"destination": "topic://prices", "subscription": "audit"}
+    columns = "destination,subscription,subscription_client_id"
+    (row,) = rows(reader(columns, topic="prices", subscription="audit"))
+    assert row == {"destination": "topic://prices", "subscription": "audit", "subscription_client_id": None}
     assert len(bodies(reader())) == 3
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ from pyspark.sql.types import IntegerType, MapType, StringType, StructField, Str
 from jmsql.messages import Byte, Float, Long, Value
 from jmsql.messages.types.typed_json import write_object
 from jmsql.spark.columns.arrow import Shaper
-from jmsql.spark.columns.schema import arrow_schema
+from jmsql.spark.columns.schema import shaper
+from jmsql.spark.options.options import Options
 from jmsql.spark.writing.outgoing import OutgoingMessages
 from tests.unit.messages.rows import as_jsonb_prints
 from tests.unit.spark.test_outgoing import PROPERTY
@@ -46,7 +48,7 @@ PROPERTIES = StructType(
 def read(*rows: tuple[str | None, str | None]) -> list[dict[str, Any]]:
     schema = pa.schema([("properties", pa.string()), ("property_types", pa.string())])
     batch = pa.RecordBatch.from_pylist([{"properties": text, "property_types": types} for text, types in rows], schema)
-    (shaped,) = Shaper(arrow_schema(PROPERTIES)).shape([batch])
+    (shaped,) = shaper(PROPERTIES, Options.read({})).shape([batch])
     return [dict(row["properties"]) for row in shaped.to_pylist()]
 
 
@@ -125,26 +127,48 @@ def test_texts_that_look_like_times_stay_as_they_are_in_every_slice() -> None:
 
 
 def test_properties_may_stay_the_json_that_they_are() -> None:
-    shaper = Shaper(arrow_schema(StructType([StructField("properties", StringType())])))
+    shape_json = shaper(StructType([StructField("properties", StringType())]), Options.read({}))
     batch = pa.RecordBatch.from_pydict({"properties": ['{"n": 1, "t": "a NUL: \ufffe0"}', None]})
-    (shaped,) = shaper.shape([batch])
-    assert shaper.columns == ("properties",)
+    (shaped,) = shape_json.shape([batch])
+    assert shape_json.columns == ("properties",)
     assert shaped.column("properties").to_pylist() == ['{"n": 1, "t": "a NUL: \0"}', None]
 
 
 def test_milliseconds_become_times_and_those_that_spark_does_not_have_its_last() -> None:
     schema = StructType([StructField("expires_at", TimestampType())])
     batch = pa.RecordBatch.from_pydict({"expires_at": pa.array([0, 1_893_456_000_001, None, 2**62], pa.int64())})
-    (shaped,) = Shaper(arrow_schema(schema)).shape([batch])
+    (shaped,) = shaper(schema, Options.read({})).shape([batch])
     microseconds = shaped.column("expires_at").cast(pa.int64()).to_pylist()
     assert microseconds == [0, 1_893_456_000_001_000, None, (2**63 - 1) // 1000 * 1000]
+
+
+@pytest.mark.parametrize("kind", [pa.uuid(), pa.binary(16)], ids=str)
+@given(values=st.lists(st.none() | st.uuids()), cut=st.tuples(st.integers(0, 3), st.integers(0, 3)))
+def test_uuids_become_identifiers_of_messages(
+    kind: pa.DataType, values: list[uuid.UUID | None], cut: tuple[int, int]
+) -> None:
+    content = pa.array([None if value is None else value.bytes for value in values], pa.binary(16)).cast(kind)
+    shape_identifiers = Shaper(pa.schema({"message_id": pa.string()}))
+    batch = pa.RecordBatch.from_pydict({"message_id": content}).slice(*cut)
+    found = [row["message_id"] for shaped in shape_identifiers.shape([batch]) for row in shaped.to_pylist()]
+    assert found == [None if value is None else f"ID:{value}" for value in values[cut[0] :][: cut[1]]]
+
+
+def test_destination_that_all_messages_share_is_not_read() -> None:
+    schema = pa.schema({"destination": pa.string(), "sequence": pa.int64()})
+    shape_orders = Shaper(schema, "queue://orders")
+    (shaped,) = shape_orders.shape([pa.RecordBatch.from_pydict({"sequence": [1, 2]})])
+    assert shape_orders.columns == ("sequence",)
+    assert shaped.column("destination").to_pylist() == ["queue://orders"] * 2
+    alone = Shaper(pa.schema({"destination": pa.string()}), "queue://orders")
+    assert alone.columns == ("destination",)  # a query has one column at the least
 
 
 def test_bodies_are_parsed_though_some_are_no_objects() -> None:
     schema = StructType([StructField("body", StructType([StructField("n", IntegerType())]))])
     bodies = ['{"n": 1}', "no", None, '{"n": "x"}', '{"m": 2}', "{} {}", "", '{"n":\n3}']
     batch = pa.RecordBatch.from_pylist([{"body": body} for body in bodies], pa.schema([("body", pa.string())]))
-    (shaped,) = Shaper(arrow_schema(schema)).shape([batch])
+    (shaped,) = shaper(schema, Options.read({})).shape([batch])
     found = [row["body"] for row in shaped.to_pylist()]
     assert found == [{"n": 1}, None, None, None, {"n": None}, None, None, {"n": 3}]
 

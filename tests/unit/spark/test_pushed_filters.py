@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNotNull, IsNull, LessThanOrEqual, Not
 
-from jmsql.spark.reading.columns import ColumnComparison
+from jmsql.spark.columns.expressions import ColumnComparison
 from jmsql.spark.reading.pushed_filters import comparison_of
 
 NOON = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)

@@ -1,0 +1,182 @@
+"""The columns of a read as SQL, and conditions on them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from jmsql.store.identifier import quote_identifier
+from jmsql.store.rows.columns import body_columns
+from jmsql.store.statement import Query, Result, SqlFile
+
+__all__ = [
+    "BYTES",
+    "HISTORY_EXPRESSIONS",
+    "MESSAGE_EXPRESSIONS",
+    "MILLISECONDS",
+    "RARE",
+    "ColumnComparison",
+    "Condition",
+    "filter_condition",
+    "rare_columns_of_history",
+    "rare_columns_of_messages",
+    "select_list",
+]
+
+RARE = "rare"
+"""The column that stands for those that hardly any message fills: null, or the texts of all of them."""
+
+BYTES = "bytes_body"
+"""The column that is no text. Among the rare ones, it is written in hexadecimal digits."""
+
+_BODIES = body_columns("jmsql_internal")
+
+MESSAGE_EXPRESSIONS = {
+    "destination": "%(destination)s::text",
+    "sequence": "m.sequence",
+    "priority": "(9 - m.inverse_priority)::integer",
+    "type": "m.message_type::text",
+    # Who reads makes texts of the identifiers, and times of the milliseconds, in a fraction of the time that it takes
+    # here.
+    "message_id": "m.jms_message_id",
+    "sent_at": "m.jms_timestamp",
+    "expires_at": "m.jms_expiration",
+    "delivery_time": "m.jms_delivery_time",
+    "delivery_mode": "case m.jms_delivery_mode when 1 then 'NON_PERSISTENT' else 'PERSISTENT' end",
+    "correlation_id": "m.jms_correlation_id",
+    "reply_to": "m.jms_reply_to",
+    "jms_type": "m.jms_type",
+    "properties": "m.properties::text",
+    "property_types": "m.property_types::text",
+    "text_body": _BODIES["text_body"],
+    "json_body": f"({_BODIES['json_body']})::text",
+    "body_types": f"({_BODIES['body_types']})::text",
+    "bytes_body": _BODIES["bytes_body"],
+    "delivery_count": "coalesce(m.delivery_count, 0)",
+    "body": f"coalesce({_BODIES['text_body']}, ({_BODIES['json_body']})::text)",
+}
+"""The SQL of each column that Spark can read of a message `m` with its `delivery_count`."""
+
+HISTORY_EXPRESSIONS = {
+    **MESSAGE_EXPRESSIONS,
+    "destination": "case when m.is_topic then 'topic://' else 'queue://' end || m.destination",
+    "acknowledged_at": "m.acknowledged_at",
+    "outcome": "m.outcome::text",
+    "subscription": "m.subscription",
+    "subscription_client_id": "m.subscription_client_id",
+    "connection_id": "m.connection_id",
+    "client_id": "m.client_id",
+    "user_name": "m.user_name",
+    "transaction_id": "m.transaction_id::text::bigint",
+}
+"""The SQL of each column that Spark can read of a row `m` of the history."""
+
+MILLISECONDS = ("sent_at", "expires_at", "delivery_time")
+"""The columns with times, which are read as milliseconds since 1970."""
+
+
+class ColumnComparison(NamedTuple):
+    """A condition on one column.
+
+    Args:
+        column: The column of the read.
+        operator: How it is compared, in SQL.
+        value: What with: an array for `= any`; None for `is null`, which compares with nothing.
+        negated: Whether the opposite is asked for.
+    """
+
+    column: str
+    operator: str
+    value: object = None
+    negated: bool = False
+
+
+class Condition(NamedTuple):
+    """A condition in a statement, and its parameters."""
+
+    text: str
+    parameters: dict[str, object]
+
+
+_TABLE_COLUMNS = {
+    "expires_at": ("jms_expiration",),
+    "delivery_time": ("jms_delivery_time",),
+    "correlation_id": ("jms_correlation_id",),
+    "reply_to": ("jms_reply_to",),
+    "jms_type": ("jms_type",),
+    **{name: (name,) for name in ("properties", "property_types")},
+    # Messages that share a body have it in another table.
+    **{name: (name, "body_id") for name in ("text_body", "json_body", "body_types", BYTES)},
+    **{name: (name,) for name in ("subscription", "subscription_client_id", "client_id", "user_name")},
+}
+"""Columns that can be rare, and those of the tables that are then null."""
+
+
+def _rare(result: Result) -> frozenset[str]:
+    empty = {name for (name,) in result.rows}
+    return frozenset(name for name, of_table in _TABLE_COLUMNS.items() if empty.issuperset(of_table))
+
+
+_sql = SqlFile("columns", "jmsql.spark")
+_of_messages, _of_history = (
+    _sql.statement("empty", "looking at statistics", _rare, {"tables": _sql[tables]})
+    for tables in ("message_tables", "history_tables")
+)
+
+
+def rare_columns_of_messages() -> Query[frozenset[str]]:
+    """Return the columns that no message in a queue fills, as far as PostgreSQL's statistics tell."""
+    return _of_messages.bind()
+
+
+def rare_columns_of_history() -> Query[frozenset[str]]:
+    """Return the columns that no row of the history fills, likewise."""
+    return _of_history.bind()
+
+
+def select_list(expressions: Mapping[str, str], columns: Sequence[str], rare: Collection[str] = ()) -> str:
+    """Return what a read selects: some columns, under their names.
+
+    A column that is null takes about as much as another: to write, to send, and most to read. So those that are rare
+    are one together.
+
+    Args:
+        expressions: What each column is made of.
+        columns: The columns.
+        rare: Which of them are expected to be null. If they are not, they are read all the same, but less fast.
+    """
+    packed = [name for name in columns if name in rare]
+    if len(packed) < 2:
+        packed = []
+    selected = [f"{expressions[name]} as {quote_identifier(name)}" for name in columns if name not in packed]
+    if packed:
+        is_null = " and ".join(f"({expressions[name]}) is null" for name in packed)
+        texts = (
+            f"encode({expressions[name]}, 'hex')" if name == BYTES else f"({expressions[name]})::text"
+            for name in packed
+        )
+        selected.append(f"case when {is_null} then null else array[{', '.join(texts)}] end as {quote_identifier(RARE)}")
+    return ", ".join(selected)
+
+
+def filter_condition(expressions: Mapping[str, str], comparisons: Sequence[ColumnComparison]) -> Condition:
+    """Compose what rows have to fulfil; each of its conditions begins with "and".
+
+    Args:
+        expressions: What each column is made of.
+        comparisons: The conditions, all of which hold.
+    """
+    text = ""
+    parameters: dict[str, object] = {}
+    for number, comparison in enumerate(comparisons):
+        compared = expressions[comparison.column]
+        if comparison.column in MILLISECONDS:
+            compared = f"jmsql_internal.to_timestamp({compared})"
+        elif comparison.column == "message_id":
+            compared = f"'ID:' || ({compared})::text"
+        condition = f"({compared}) {comparison.operator}"
+        if comparison.value is not None:
+            condition += f" (%(filter_{number})s)"
+            parameters[f"filter_{number}"] = comparison.value
+        text += f" and {'not ' if comparison.negated else ''}({condition})"
+    return Condition(text, parameters)
