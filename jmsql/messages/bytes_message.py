@@ -7,7 +7,7 @@ from struct import Struct
 from typing import Any, TypeVar
 
 from jmsql.exceptions import MessageEOFException, MessageNotReadableException, NullValueError
-from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
+from jmsql.messages.encoded_message import BodyColumns
 from jmsql.messages.message import Message
 from jmsql.messages.types.modified_utf8 import decode_modified_utf8, encode_modified_utf8
 from jmsql.messages.types.values import (
@@ -265,9 +265,9 @@ class BytesMessage(Message):
     def _encode_body(self) -> BodyColumns:
         return None, None, None, bytes(self._content)
 
-    def _restore_body(self, encoded: EncodedMessage) -> None:
+    def _restore_body(self, columns: BodyColumns) -> None:
         self._body_is_read_only = True
-        self._content = encoded.bytes_body or b""
+        self._content = columns[3] or b""
         self._position = 0
 
 

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["BodyColumns", "EncodedMessage"]
+__all__ = ["BodyColumns", "EncodedColumns", "EncodedMessage"]
 
 BodyColumns: TypeAlias = tuple[str | None, str | None, str | None, bytes | None]
 """The columns that hold a body: the last four of an `EncodedMessage`."""
+
+EncodedColumns: TypeAlias = tuple[
+    str,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    bytes | None,
+]
+"""What an `EncodedMessage` is, without its names: a plain tuple is made in a fraction of the time."""
 
 
 class EncodedMessage(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jmsql.messages.bytes_message import BytesMessage
-from jmsql.messages.encoded_message import EncodedMessage
+from jmsql.messages.encoded_message import EncodedColumns
 from jmsql.messages.map_message import MapMessage
 from jmsql.messages.message import DeliveryMode, Message
 from jmsql.messages.object_message import ObjectMessage
@@ -23,7 +23,7 @@ _DELIVERY_MODES = {int(mode): mode for mode in DeliveryMode}
 
 
 def decode_message(
-    encoded: EncodedMessage,
+    encoded: EncodedColumns,
     message_id: str | None,
     timestamp: int,
     expiration: int,
@@ -53,7 +53,7 @@ def decode_message(
         acknowledger: What `acknowledge` calls; None if there is nothing to do.
         delivery_time: JMSDeliveryTime in milliseconds since the epoch, 0 if it is not known.
     """
-    kind = _CLASSES[encoded.message_type]
+    kind = _CLASSES[encoded[0]]
     message = kind.__new__(kind)
     message.restore(encoded, delivery_count, acknowledger)
     message.jms_message_id = message_id

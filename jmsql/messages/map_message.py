@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping
 
 from jmsql.exceptions import MessageFormatException
-from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
+from jmsql.messages.encoded_message import BodyColumns
 from jmsql.messages.message import Message
 from jmsql.messages.types import conversions
 from jmsql.messages.types.typed_json import read_object, write_object
@@ -220,10 +220,10 @@ class MapMessage(Message, MutableMapping[str, Value]):
         text, types = self._received_map or write_object(self._values_to_read())
         return None, text, types, None
 
-    def _restore_body(self, encoded: EncodedMessage) -> None:
+    def _restore_body(self, columns: BodyColumns) -> None:
         self._body_is_read_only = True
         self._map_values = None
-        self._received_map = encoded.json_body, encoded.body_types
+        self._received_map = columns[1:3]
 
 
 def _check_name(name: object) -> None:

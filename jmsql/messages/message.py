@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any, ClassVar, TypeVar
 
 from jmsql.exceptions import InvalidDestinationException, MessageFormatException, MessageNotWriteableException
-from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
+from jmsql.messages.encoded_message import BodyColumns, EncodedColumns, EncodedMessage
 from jmsql.messages.properties import PropertyAccess, ReceivedProperties
 from jmsql.messages.types.values import type_name
 from jmsql.public_names import set_module
@@ -232,7 +232,7 @@ class Message(PropertyAccess):
             bytes_body,
         )
 
-    def restore(self, encoded: EncodedMessage, delivery_count: int, acknowledger: Callable[[], Any] | None) -> None:
+    def restore(self, encoded: EncodedColumns, delivery_count: int, acknowledger: Callable[[], Any] | None) -> None:
         """Become a received message, of what is stored; of the headers that a send sets, it has none yet.
 
         Args:
@@ -240,14 +240,14 @@ class Message(PropertyAccess):
             delivery_count: JMSXDeliveryCount.
             acknowledger: What `acknowledge` calls; None if there is nothing to do.
         """
-        correlation_id, self._reply_to, kind, properties, property_types = encoded[1:6]
+        _, correlation_id, self._reply_to, kind, properties, property_types, text, json, types, content = encoded
         self._correlation_id = None if correlation_id is None else from_postgresql(correlation_id)
         self._type = None if kind is None else from_postgresql(kind)
         self._acknowledger = acknowledger
         self._property_values = None
         # Measured: the constructor of a named tuple takes twice as long.
         self._received_properties = tuple.__new__(ReceivedProperties, (properties, property_types, delivery_count))
-        self._restore_body(encoded)
+        self._restore_body((text, json, types, content))
 
     # Within
 
@@ -265,7 +265,7 @@ class Message(PropertyAccess):
     def _encode_body(self) -> BodyColumns:
         return None, None, None, None
 
-    def _restore_body(self, encoded: EncodedMessage) -> None:  # noqa: ARG002 - for the classes with a body
+    def _restore_body(self, columns: BodyColumns) -> None:  # noqa: ARG002 - for the classes with a body
         """Take the body from its columns, as read-only; decoding waits until the body is read."""
         self._body_is_read_only = True
 

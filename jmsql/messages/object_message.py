@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jmsql.messages.codecs.object_json import decode_object, encode_object
-from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
+from jmsql.messages.encoded_message import BodyColumns
 from jmsql.messages.message import Message
 from jmsql.public_names import set_module
 
@@ -75,6 +75,6 @@ class ObjectMessage(Message):
     def _encode_body(self) -> BodyColumns:
         return None, self._object_json, None, None
 
-    def _restore_body(self, encoded: EncodedMessage) -> None:
+    def _restore_body(self, columns: BodyColumns) -> None:
         self._body_is_read_only = True
-        self._object_json = encoded.json_body
+        self._object_json = columns[1]

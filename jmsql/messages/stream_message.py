@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn, TypeVar
 
 from jmsql.exceptions import MessageEOFException, MessageFormatException, MessageNotReadableException
-from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
+from jmsql.messages.encoded_message import BodyColumns
 from jmsql.messages.message import Message
 from jmsql.messages.types import conversions
 from jmsql.messages.types.conversions import Conversion
@@ -248,9 +248,9 @@ class StreamMessage(Message):
         text, types = self._received_fields or write_array(self._fields_to_read())
         return None, text, types, None
 
-    def _restore_body(self, encoded: EncodedMessage) -> None:
+    def _restore_body(self, columns: BodyColumns) -> None:
         self._body_is_read_only = True
         self._fields = None
-        self._received_fields = encoded.json_body, encoded.body_types
+        self._received_fields = columns[1:3]
         self._position = 0
         self._array_position = None

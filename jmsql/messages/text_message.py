@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jmsql.messages.encoded_message import BodyColumns, EncodedMessage
+from jmsql.messages.encoded_message import BodyColumns
 from jmsql.messages.message import Message
 from jmsql.messages.types.values import string
 from jmsql.public_names import set_module
@@ -59,7 +59,7 @@ class TextMessage(Message):
         text = self._text
         return to_postgresql(text) if text is not None else None, None, None, None
 
-    def _restore_body(self, encoded: EncodedMessage) -> None:
+    def _restore_body(self, columns: BodyColumns) -> None:
         self._body_is_read_only = True
-        text = encoded.text_body
+        text = columns[0]
         self._text = from_postgresql(text) if text is not None else None

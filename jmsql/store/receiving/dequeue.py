@@ -157,7 +157,7 @@ class Prefetch:
         clock: A monotonic clock, in seconds.
     """
 
-    __slots__ = ("_clock", "_duration", "_expected", "_fetched_at", "_message_bytes", "_previous", "_used")
+    __slots__ = ("_clock", "_duration", "_expected", "_fetched_at", "_message_bytes", "_previous", "used")
 
     def __init__(self, duration: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._duration = duration
@@ -165,8 +165,9 @@ class Prefetch:
         self._previous = 0
         self._fetched_at = 0.0
         self._message_bytes = 0.0
-        self._used = 0
         self._expected = 0
+        self.used = 0
+        """How many messages the transaction was given so far; who gives one to it counts it here."""
 
     def size(self) -> int:
         """Return how many messages to dequeue now that the last batch is used up."""
@@ -176,7 +177,7 @@ class Prefetch:
         if self._previous:
             seconds = max(self._clock() - self._fetched_at, 1e-6)
             limit = min(limit, int(self._duration * self._previous / seconds))
-        remaining = self._expected - self._used
+        remaining = self._expected - self.used
         return max(1, min(limit, remaining if remaining > 0 else 2 * self._previous))
 
     def fetched(self, messages: int, size: int) -> None:
@@ -186,12 +187,8 @@ class Prefetch:
             self._previous = messages
             self._message_bytes = size / messages
 
-    def used(self) -> None:
-        """Note that the consumer was given a message."""
-        self._used += 1
-
     def transaction_ended(self) -> None:
         """Expect the next transaction to use as many messages as this one."""
-        if self._used:
-            self._expected = self._used
-        self._used = 0
+        if self.used:
+            self._expected = self.used
+        self.used = 0

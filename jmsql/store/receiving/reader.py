@@ -127,6 +127,6 @@ class QueueReader:
             for row in rows:
                 if row.group_hash is not None and row.sequence < lowest[row.inverse_priority]:
                     self._freed.add(row.group_hash)  # the scan will not come to what follows
-        self._bounds.passed([row[:2] for row in rows])
+        self._bounds.passed({row[0]: row[1] for row in rows}.items())  # the last of each priority, which come in order
         if len(rows) < limit:
             self._bounds.passed(enumerate(highest))

@@ -20,7 +20,7 @@ from jmsql.store.receiving.candidates import (
 )
 from jmsql.store.receiving.dequeue import GroupScan
 from jmsql.store.rows.columns import BODY_COLUMNS, message_columns, shared_body
-from jmsql.store.rows.message_rows import MessageRow, array_literal, integers_literal
+from jmsql.store.rows.message_rows import MessageRow, array_literal, as_message_rows, integers_literal
 from jmsql.store.rows.selection import and_chosen
 from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, records, rows, value
 
@@ -59,7 +59,7 @@ _ask_to_dequeue = _sql.statement(
 
 def _ordered_rows(result: Result) -> list[MessageRow]:
     """Decode messages, in the order of their delivery; PostgreSQL takes ten times as long to sort so wide rows."""
-    return list(map(MessageRow._make, sorted(result.rows)))
+    return list(as_message_rows(sorted(result.rows)))
 
 
 class Fetch(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jmsql.store.rows.message_rows import integers_literal
+from jmsql.store.rows.message_rows import MessageRow, integers_literal
 
-__all__ = ["GroupKey", "MessageKey", "key_parameters"]
+__all__ = ["GroupKey", "MessageKey", "key_of", "key_parameters"]
 
 
 class MessageKey(NamedTuple):
@@ -27,6 +27,12 @@ class GroupKey(NamedTuple):
 
     queue_id: int
     group_hash: int
+
+
+def key_of(queue_id: int, row: MessageRow) -> MessageKey:
+    """Return the key of a message in a queue."""
+    # Measured: the constructor of a named tuple takes twice as long.
+    return tuple.__new__(MessageKey, (queue_id, row.inverse_priority, row.sequence, row.group_hash))
 
 
 def key_parameters(keys: Sequence[MessageKey]) -> dict[str, str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from jmsql.exceptions import JMSException
-from jmsql.messages import EncodedMessage, Message, decode_message
+from jmsql.messages import Message, decode_message
 from jmsql.store.rows.columns import DELAYED_COLUMNS
 from jmsql.values.destinations import Destination
 
@@ -16,9 +17,11 @@ __all__ = [
     "MessageRow",
     "OutgoingMessage",
     "array_literal",
+    "as_message_rows",
     "integers_literal",
     "send_parameters",
     "single_send_parameters",
+    "size_of",
 ]
 
 LARGEST_MESSAGE = 256 * 1024 * 1024
@@ -103,17 +106,33 @@ class MessageRow(NamedTuple):
     delivery_count: int | None
     handle: Any
 
-    @property
-    def size(self) -> int:
-        """About how many bytes the body has."""
-        return len(self.text_body or "") + len(self.json_body or "") + len(self.bytes_body or b"")
-
     def message(self, destination: Destination, acknowledger: Callable[[], Any] | None = None) -> Message:
         """Make the message that a consumer of `destination` receives."""
-        inverse_priority, _, message_id, timestamp, expiration, delivery_mode = self[:6]
-        delivery_time, _, delivery_count, _ = self[16:]
+        # Measured: to take it apart at once is faster than to read fields, and than slices.
+        (
+            inverse_priority,
+            _,
+            message_id,
+            timestamp,
+            expiration,
+            delivery_mode,
+            message_type,
+            correlation_id,
+            reply_to,
+            kind,
+            properties,
+            property_types,
+            text,
+            json,
+            types,
+            content,
+            delivery_time,
+            _,
+            delivery_count,
+            _,
+        ) = self
         return decode_message(
-            tuple.__new__(EncodedMessage, self[6:16]),
+            (message_type, correlation_id, reply_to, kind, properties, property_types, text, json, types, content),
             None if message_id is None else "ID:" + message_id,
             timestamp or 0,
             expiration or 0,
@@ -125,6 +144,15 @@ class MessageRow(NamedTuple):
             acknowledger,
             delivery_time or timestamp or 0,
         )
+
+
+as_message_rows = partial(map, partial(tuple.__new__, MessageRow))
+"""Makes rows of tuples; measured at half the time that the constructor of a named tuple takes."""
+
+
+def size_of(rows: Sequence[MessageRow]) -> int:
+    """Return about how many bytes the bodies of messages have together."""
+    return sum([len(row.text_body or "") + len(row.json_body or "") + len(row.bytes_body or b"") for row in rows])
 
 
 _to_quote = re.compile(r'[\\"]').search

@@ -45,9 +45,6 @@ class Delivery(Protocol):
     def operation(self) -> Fetch:
         """The store's operation that hands out messages."""
 
-    def take_held(self, buffer: PrefetchBuffer, /) -> MessageRow | None:
-        """Return the next message that was fetched before, now delivered, if nobody has to be asked about it."""
-
     async def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Return the next message, now delivered, or None. Callers run it to its end, though cancelled (`finished`)."""
 
@@ -57,6 +54,9 @@ class Delivery(Protocol):
 
 class HeldDelivery(Delivery, Protocol):
     """A way to fetch messages from the store in batches."""
+
+    def take_held(self, buffer: PrefetchBuffer, /) -> MessageRow | None:
+        """Return the next message that was fetched before, now delivered, if nobody has to be asked about it."""
 
     async def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
         """Fetch up to `limit` messages; return whether there are any."""
@@ -90,9 +90,6 @@ class ImmediateDelivery:
         self._announce = announce
         self.operation: Fetch = connection.recipient.dequeue
 
-    def take_held(self, _: PrefetchBuffer) -> None:
-        """Return None: nothing is fetched before it is wanted."""
-
     async def next(self, buffer: PrefetchBuffer, accept: Accept | None = None) -> MessageRow | None:
         row: MessageRow | None = None
         transaction = await self._connection.begin_implicitly()
@@ -113,7 +110,7 @@ class ImmediateDelivery:
         finally:
             self._connection.ended_implicitly()
         if row is not None:
-            count_outcome([(buffer, row)], "acknowledged")
+            buffer.count(Counts(acknowledged=1, redelivered=1 if row.delivery_count else 0))
             if row.group_hash is not None:
                 self._tell_of_return(buffer, row)
         return row
@@ -141,13 +138,12 @@ class ImmediateDelivery:
 
 def count_outcome(delivered: Iterable[tuple[PrefetchBuffer, MessageRow]], outcome: str) -> None:
     """Count deliveries that have ended."""
-    counts: dict[PrefetchBuffer, list[int]] = {}
+    counts: dict[PrefetchBuffer, list[int | None]] = {}
     for buffer, row in delivered:
-        count = counts.get(buffer)
-        if count is None:
-            count = counts[buffer] = [0, 0]
-        count[0] += 1
-        if row.delivery_count:
-            count[1] += 1
-    for buffer, (number, redelivered) in counts.items():
-        buffer.count(Counts(redelivered=redelivered, **{outcome: number}))
+        if buffer in counts:
+            counts[buffer].append(row.delivery_count)
+        else:
+            counts[buffer] = [row.delivery_count]
+    for buffer, numbers in counts.items():
+        redelivered = len(numbers) - numbers.count(None) - numbers.count(0)
+        buffer.count(Counts(redelivered=redelivered, **{outcome: len(numbers)}))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from jmsql.client._sync.delivery.delivery import Accept, Announce, count_outcome
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Redelivery
@@ -13,7 +13,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.control.liveness import is_connected
 from jmsql.store.receiving.receive import claim
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
-from jmsql.store.rows.message_key import MessageKey
+from jmsql.store.rows.message_key import MessageKey, key_of
 from jmsql.store.rows.message_rows import MessageRow
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from jmsql.store.statement import Query
 
 __all__ = ["ClaimedDelivery"]
+
+_Delivered: TypeAlias = tuple[PrefetchBuffer, int, MessageRow]
+"""A message, with where it came to and the queue that it is in."""
 
 _LAZY_ACKNOWLEDGEMENTS = 100
 
@@ -65,7 +68,7 @@ class ClaimedDelivery:
         self._announce = announce
         self._visibility_timeout: float | None = None
         self._buffers: set[PrefetchBuffer] = set()
-        self._delivered: list[tuple[PrefetchBuffer, MessageKey, MessageRow]] = []
+        self._delivered: list[_Delivered] = []
         self._extended: list[ExtendedClaim] = []
 
     def operation(
@@ -85,18 +88,18 @@ class ClaimedDelivery:
         if not self._claimant().is_certain:
             return None
         first = buffer.first
-        if first is not None and first.delivery_count and not self._redelivery.knows_no_rules(buffer):
+        if first is None or (first.delivery_count and not self._redelivery.knows_no_rules(buffer)):
             return None  # it may be exhausted
         row = buffer.next_fresh()
         if row is not None:
-            self._note(buffer, buffer.key(row), row)
+            self._note(buffer, row)
         return row
 
-    def _note(self, buffer: PrefetchBuffer, key: MessageKey, row: MessageRow) -> None:
+    def _note(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
         """Note that a message is delivered."""
-        self._delivered.append((buffer, key, row))
+        self._delivered.append((buffer, buffer.queue_id, row))
         if buffer.claimed_for is not None:
-            self._extended.append(ExtendedClaim(key, row.handle, buffer.claimed_for))
+            self._extended.append(ExtendedClaim(buffer.key(row), row.handle, buffer.claimed_for))
 
     def next(self, buffer: PrefetchBuffer, accept: Accept | None = None) -> MessageRow | None:
         while True:
@@ -121,7 +124,7 @@ class ClaimedDelivery:
             if rules is not None and rules.is_exhausted(key, row.delivery_count or 0):
                 self._give_up([Release(key, row.handle, dead_letter_queue_id=rules.dead_letter_queue_id)])
                 continue
-            self._note(buffer, key, row)
+            self._note(buffer, row)
             return row
         return None
 
@@ -186,9 +189,8 @@ class ClaimedDelivery:
         if not self._delivered:
             return
         delivered = list(self._delivered)
-        acknowledged = self._connection.run(
-            self._connection.recipient.acknowledge([(key, row.handle) for _, key, row in delivered])
-        )
+        claimed = [(key_of(queue_id, row), row.handle) for _, queue_id, row in delivered]
+        acknowledged = self._connection.run(self._connection.recipient.acknowledge(claimed))
         self._delivered.clear()
         self._extended.clear()
         count_outcome([(buffer, row) for buffer, _, row in delivered], "acknowledged")
@@ -214,24 +216,25 @@ class ClaimedDelivery:
         groups = {row.group_hash for _, _, row in delivered if row.group_hash is not None}
         held = [(buffer, row) for buffer in self._buffers for row in buffer.give_up_groups(groups)] if groups else []
         failed = [
-            FailedDelivery(buffer, key, row.handle, (row.delivery_count or 0) + 1) for buffer, key, row in delivered
+            FailedDelivery(buffer, key_of(queue_id, row), row.handle, (row.delivery_count or 0) + 1)
+            for buffer, queue_id, row in delivered
         ]
         self._give_up(
             self._redelivery.failures(failed, error) + [Release(buffer.key(row), row.handle) for buffer, row in held]
         )
         count_outcome([(buffer, row) for buffer, _, row in delivered], "rolled_back")
-        for buffer, key, _ in delivered:
-            buffer.returned(key)
-        return [key for _, key, _ in delivered]
+        for each in failed:
+            each.buffer.returned(each.key)
+        return [each.key for each in failed]
 
     def closed(self, buffer: PrefetchBuffer) -> list[MessageKey]:
         """End the deliveries to a prefetch buffer: release what it holds, and return that."""
         self._buffers.discard(buffer)
         return self._release_rows(buffer, buffer.give_up())
 
-    def _free_groups(self, acknowledged: Sequence[tuple[PrefetchBuffer, MessageKey, MessageRow]]) -> None:
+    def _free_groups(self, acknowledged: Sequence[_Delivered]) -> None:
         """Tell of the groups of acknowledged messages that the session does not hold any more."""
-        keys = [(buffer, key) for buffer, key, _ in acknowledged if key.group_hash is not None]
+        keys = [(buffer, key_of(queue_id, row)) for buffer, queue_id, row in acknowledged if row.group_hash is not None]
         if keys:
             held = set[int]().union(*(buffer.groups for buffer in self._buffers))
             free = [(buffer, key) for buffer, key in keys if key.group_hash not in held]

@@ -50,10 +50,10 @@ class LockedDelivery:
         self._database = database
         self._redelivery = redelivery
         self._buffers: list[PrefetchBuffer] = []
-        self._undeleted: list[MessageRow] = []
-        self._undeleted_from: set[int] = set()
+        self._undeleted: list[tuple[PrefetchBuffer, MessageRow]] = []
         self._recorded: list[MessageKey] = []
-        self._delivered: dict[MessageKey, tuple[PrefetchBuffer, MessageRow]] = {}
+        self._unlisted: list[tuple[PrefetchBuffer, MessageRow]] = []
+        self._listed: dict[MessageKey, tuple[PrefetchBuffer, MessageRow]] = {}
         self._savepoints: list[tuple[str | None, set[MessageKey]]] = []
         self._came_back: list[MessageKey] = []
         self._may_come_back = False
@@ -65,31 +65,38 @@ class LockedDelivery:
     @property
     def has_delivered(self) -> bool:
         """Whether the transaction has received anything."""
-        return bool(self._delivered)
+        return bool(self._unlisted or self._listed)
+
+    @property
+    def _delivered(self) -> dict[MessageKey, tuple[PrefetchBuffer, MessageRow]]:
+        """What the transaction has delivered, by its keys, which most transactions do not ask for."""
+        self._list()
+        return self._listed
+
+    def _list(self) -> None:
+        """Note the keys of what was delivered, as long as they are known by the buffers' queues."""
+        if self._unlisted:
+            self._listed.update([(delivered[0].key(delivered[1]), delivered) for delivered in self._unlisted])
+            self._unlisted.clear()
 
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        if self._database.is_lent or not (self._is_recorded(buffer) or self._redelivery.knows_no_rules(buffer)):
+        if self._database.is_lent or not (
+            (self._claims and self._is_recorded(buffer)) or self._redelivery.knows_no_rules(buffer)
+        ):
             return None
         row = buffer.next_fresh()
         if row is not None:
-            key = buffer.key(row)
-            if row.delivery_count is None and key in self._claims:
-                self._recorded.append(key)
-            self._note(buffer, key, row)
+            delivered = buffer, row
+            self._undeleted.append(delivered)
+            self._unlisted.append(delivered)
+            if row.delivery_count is not None or (self._claims and buffer.key(row) in self._claims):
+                self._recorded.append(buffer.key(row))
         return row
 
     def _is_recorded(self, buffer: PrefetchBuffer) -> bool:
         """Tell whether the next message is delivered for the first time, and that is recorded, with those before it."""
-        row = buffer.first if self._claims else None
+        row = buffer.first
         return row is not None and not row.delivery_count and buffer.key(row) in self._claims
-
-    def _note(self, buffer: PrefetchBuffer, key: MessageKey, row: MessageRow) -> None:
-        """Note that a message is delivered."""
-        self._undeleted.append(row)
-        self._undeleted_from.add(buffer.queue_id)
-        if row.delivery_count is not None:
-            self._recorded.append(key)
-        self._delivered[key] = buffer, row
 
     def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none."""
@@ -126,9 +133,10 @@ class LockedDelivery:
                     self._mark_exhausted(key, rules)
                     continue
                 self._record(buffer, row, rules)
-                if row.delivery_count is None:
-                    self._recorded.append(key)
-            self._note(buffer, key, row)
+            if rules is not None or row.delivery_count is not None:
+                self._recorded.append(key)
+            self._undeleted.append((buffer, row))
+            self._delivered[key] = buffer, row
             return row
         return None
 
@@ -150,6 +158,7 @@ class LockedDelivery:
         # A transaction's own locks do not make it skip a row. What it has delivered is deleted first; what other
         # prefetch buffers of the session hold is left out here.
         self.flush()
+        self._list()  # before the buffer may move to another queue
         others = [other for other in self._buffers if other is not buffer]
         held = {key for other in others for key in other.held}
         if buffer not in self._buffers:
@@ -168,12 +177,12 @@ class LockedDelivery:
     def flush(self) -> None:
         """Delete what was delivered, still in the open transaction."""
         if self._undeleted:
-            self._database.run(self._database.recipient.delete_locked(self._undeleted, self._undeleted_from))
-            self._forget_undeleted()
+            self._database.run(self._database.recipient.delete_locked(*self._to_delete()))
+            self._undeleted.clear()
 
-    def _forget_undeleted(self) -> None:
-        self._undeleted.clear()
-        self._undeleted_from.clear()
+    def _to_delete(self) -> tuple[list[MessageRow], set[int]]:
+        """Return what was delivered and is not deleted, and the queues that it is in."""
+        return [row for _, row in self._undeleted], {buffer.queue_id for buffer, _ in self._undeleted}
 
     def before_commit(self) -> Sequence[Query[object]]:
         """Delete what was delivered, and what is recorded of its deliveries.
@@ -186,7 +195,7 @@ class LockedDelivery:
         recipient = self._database.recipient
         if not self._database.is_lent:
             self._are_forgotten = bool(self._recorded)
-            return recipient.last_deletions(self._undeleted, self._undeleted_from, self._recorded)
+            return recipient.last_deletions(*self._to_delete(), self._recorded)
         self.flush()
         self._notice_what_came_back()
         if self._recorded:
@@ -200,12 +209,14 @@ class LockedDelivery:
         Returns:
             The rest, which is unlocked, and what was delivered of groups, which are free again.
         """
-        count_outcome(self._delivered.values(), "acknowledged")
+        count_outcome(self._listed.values(), "acknowledged")
+        count_outcome(self._unlisted, "acknowledged")
         if self._claims:
             for key in self._delivered:
                 self._claims.pop(key, None)
         # Its own consumers need not look at these groups: the transaction's hold did not make them pass over anything.
-        freed = [key for key in self._delivered if key.group_hash is not None]
+        freed = [key for key in self._listed if key.group_hash is not None]
+        freed += [buffer.key(row) for buffer, row in self._unlisted if row.group_hash is not None]
         return freed + self._ended()
 
     def _ended(self) -> list[MessageKey]:
@@ -214,8 +225,9 @@ class LockedDelivery:
         if self._has_exhausted:
             self._redelivery.bury()
         self._are_counted = self._are_forgotten = self._has_exhausted = False
-        self._delivered.clear()
-        self._forget_undeleted()
+        self._unlisted.clear()
+        self._listed.clear()
+        self._undeleted.clear()
         self._recorded.clear()
         self._savepoints.clear()
         self._may_come_back = False
@@ -239,7 +251,7 @@ class LockedDelivery:
         Args:
             error: Why they failed, if that is known.
         """
-        if self._delivered and not self._are_counted and not self._are_forgotten:
+        if self.has_delivered and not self._are_counted and not self._are_forgotten:
             self._count_failures(self._delivered, error)
             self._are_counted = True
 
@@ -271,7 +283,7 @@ class LockedDelivery:
 
     def rolled_back(self) -> list[MessageKey]:
         """Note that the transaction is undone, and return the messages that it had locked."""
-        if self._delivered and not self._are_counted:  # the transaction was in the way until now
+        if self.has_delivered and not self._are_counted:  # the transaction was in the way until now
             try:
                 self._count_failures(self._delivered)
             except JMSException as error:
@@ -298,7 +310,7 @@ class LockedDelivery:
         )
         if step.command is SavepointCommand.ROLLBACK:
             self._give_up()  # what was locked since
-            self._forget_undeleted()  # delivered after a statement had failed
+            self._undeleted.clear()  # delivered after a statement had failed
         if place is None:
             if step.command is SavepointCommand.ROLLBACK:
                 self._may_come_back = True
@@ -313,7 +325,7 @@ class LockedDelivery:
 
     def _notice_what_came_back(self) -> bool:
         """Look for delivered messages that a rollback to a savepoint has brought back; return whether there are any."""
-        if not (self._may_come_back and self._delivered):
+        if not (self._may_come_back and self.has_delivered):
             return False
         keys = self._database.run(present(list(self._delivered)))
         self._bring_back(keys)

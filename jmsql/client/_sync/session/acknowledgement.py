@@ -44,8 +44,8 @@ class Acknowledgement(ABC):
 
     def take_held(self, consumer: ConsumerState) -> Message | None:
         """Do what `next` does if the message was fetched before and nobody has to be asked about it, else nothing."""
-        row = self.delivery(consumer).take_held(consumer.buffer)
-        return None if row is None else self.message(consumer, row)
+        row = self.to_listeners.take_held(consumer.buffer)
+        return None if row is None else row.message(consumer.destination, self.acknowledge)
 
     def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
         """Return the consumer's next message as delivered, if there is one now.
@@ -178,6 +178,9 @@ class AutoAcknowledgement(OwnAcknowledgement):
 
     def delivery(self, consumer: ConsumerState | None) -> AcceptingDelivery:
         return self._immediate if consumer is None or consumer.listener is None else self._claimed
+
+    def take_held(self, consumer: ConsumerState) -> None:
+        """Return None: nothing is fetched before it is wanted."""
 
     def handled(self, error: str | None) -> None:
         super().handled(error)

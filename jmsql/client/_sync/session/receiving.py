@@ -122,6 +122,11 @@ class Receiving(ReceiveOperations):
 
     def receive(self, consumer: ConsumerState, timeout: float | None, check: MessageCheck | None) -> Message | None:
         state, client = self._state, self._client
+        if check is None and len(consumer.buffer):
+            with state.lock:
+                message = self._take_held(consumer)
+            if message is not None:
+                return message
         state.check_open()
         self._transaction.check_usable()
         state.check_no_message_listener()
@@ -136,10 +141,6 @@ class Receiving(ReceiveOperations):
                         return None
                     started = client.started
                     looks = started and self._transaction.is_usable
-                    if looks and check is None:
-                        message = self._acknowledgement.take_held(consumer)
-                        if message is not None:
-                            return message
                     if watch is None:
                         watch = Watch(state, consumer.buffer.poll, self._acknowledgement)
                     watch.begin(news, [consumer.buffer] if looks else [])
@@ -166,6 +167,15 @@ class Receiving(ReceiveOperations):
         finally:
             if watch is not None:
                 watch.close()
+
+    def _take_held(self, consumer: ConsumerState) -> Message | None:
+        """Return the next message if it was fetched before, and nothing is in the way of receiving it at once."""
+        state = self._state
+        if consumer.closed or state.closed or state.message_listener is not None:
+            return None
+        if not (self._client.started and self._transaction.is_usable):
+            return None
+        return self._acknowledgement.take_held(consumer)
 
     def set_listener(self, consumer: ConsumerState, listener: MessageListener | None) -> None:
         state, acknowledgement = self._state, self._acknowledgement
