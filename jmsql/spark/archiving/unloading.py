@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["Unloading"]
 
 _DOING = "archiving"
+
+_BATCHES_AHEAD = 5
+"""Batches of 16 MiB that are read before they are needed: as many as one row group has, while that is written."""
 
 
 @dataclass(frozen=True)
@@ -110,12 +114,12 @@ def _unload(
 
 
 def _ahead(batches: Iterator[pa.RecordBatch], connection: Connection) -> Generator[pa.RecordBatch]:
-    """Read each batch while the one before is written; when that ends early, cancel the statement."""
+    """Read the next batches while one is written; when that ends early, cancel the statement."""
     with ThreadPoolExecutor(1) as thread:
         try:
-            coming = thread.submit(next, batches, None)
-            while (batch := coming.result()) is not None:
-                coming = thread.submit(next, batches, None)
+            coming = deque(thread.submit(next, batches, None) for _ in range(_BATCHES_AHEAD))
+            while (batch := coming.popleft().result()) is not None:
+                coming.append(thread.submit(next, batches, None))
                 yield batch
         except (OSError, pa.ArrowException) as error:
             raise JMSException(f"PostgreSQL has failed while {_DOING}: {str(error).strip().splitlines()[0]}") from error

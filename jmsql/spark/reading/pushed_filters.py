@@ -26,8 +26,7 @@ from pyspark.sql.datasource import (
 
 from jmsql.spark.columns.expressions import ColumnComparison
 from jmsql.spark.columns.schema import COLUMNS, HISTORY_COLUMNS
-from jmsql.spark.reading.batch_reader import BatchReader
-from jmsql.spark.reading.history_reader import HistoryReader
+from jmsql.spark.reading.batch_reader import BatchReader, HistoryReader
 from jmsql.values.postgresql_text import to_postgresql
 
 __all__ = ["FilteringBatchReader", "FilteringHistoryReader", "comparison_of"]

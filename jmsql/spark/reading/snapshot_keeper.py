@@ -27,14 +27,13 @@ from jmsql.spark.reading.history import hold_history
 from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.statement import SqlFile, first_value, nothing, rows, value
 
-_INTERVAL = 0.25
-_SHORT_INTERVAL = 0.05
-"""Seconds from a look for tasks that ask to the next, usually, and while there may be some that wait."""
+_SHORTEST_INTERVAL, _LONGEST_INTERVAL = 0.05, 2.0
+"""Seconds from a look for tasks that ask, and for the driver, to the next: at least and at most."""
+
+_IDLENESS_PER_INTERVAL = 20
+"""A task that asks after a pause waits for up to a twentieth of it."""
 
 _INTERVAL_AFTER_FAILURE = 1.0
-
-_LIVELY = 5.0
-"""For how many seconds after a planning or an answer there may be."""
 
 _MOST_MOMENTS = 8
 """Beyond, those that no task uses are not kept any longer. Each takes a connection."""
@@ -196,7 +195,7 @@ class _Keeper:
         self._database = database
         self._reads: dict[int, _Read] = {}
         self._connection: psycopg.Connection[Any] | None = None
-        self._lively_until = 0.0
+        self._last_use = time.monotonic()
         self._has_failed = False
 
     @property
@@ -204,7 +203,8 @@ class _Keeper:
         """Seconds until the next look for tasks."""
         if self._has_failed:
             return _INTERVAL_AFTER_FAILURE
-        return _SHORT_INTERVAL if time.monotonic() < self._lively_until else _INTERVAL
+        idle = time.monotonic() - self._last_use
+        return min(max(idle / _IDLENESS_PER_INTERVAL, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
 
     def plan(self, read: int, timeout: float, history_of: str | None, *, shared: bool) -> None:
         """Note a read, and take its first moment if queries share it.
@@ -216,7 +216,7 @@ class _Keeper:
         if shared:
             planned.take(self._database)
         self._reads[read] = planned
-        self._lively_until = time.monotonic() + _LIVELY
+        self._last_use = time.monotonic()
 
     def answer(self) -> None:
         """Tell the tasks that ask; end what nobody uses."""
@@ -231,7 +231,7 @@ class _Keeper:
         self._has_failed = False
         for number, read in self._reads.items():
             if read.answer(self._database, asked.get(number, set()), answered.get(number, set())):
-                self._lively_until = time.monotonic() + _LIVELY
+                self._last_use = time.monotonic()
         kept = [(read, moment) for read in self._reads.values() for moment in read.moments]
         unused = sorted((each for each in kept if not each[1].answered), key=lambda each: each[1].last_use)
         for read, moment in unused[: max(len(kept) - _MOST_MOMENTS, 0)]:

@@ -16,9 +16,8 @@ import jmsql
 from jmsql.spark.columns.expressions import Condition
 from jmsql.spark.columns.schema import HISTORY_COLUMNS
 from jmsql.spark.options.options import Options
-from jmsql.spark.reading.batch_reader import BrowsePartition
+from jmsql.spark.reading.batch_reader import BrowsePartition, HistoryReader
 from jmsql.spark.reading.history import HistoryOrigin, HistorySpan, divide_history
-from jmsql.spark.reading.history_reader import HistoryReader
 from jmsql.store.runners._sync.runner import PsycopgRunner
 from tests.integration.client.server import Server, with_parameters
 from tests.integration.store.plans import Plan

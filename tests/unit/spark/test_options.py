@@ -150,7 +150,7 @@ def test_history_has_columns_of_its_own_and_needs_no_destination() -> None:
 
 
 def test_batch_read_of_the_history_from_its_end_on_is_refused() -> None:
-    from jmsql.spark.reading.history_reader import HistoryReader
+    from jmsql.spark.reading.batch_reader import HistoryReader
 
     with pytest.raises(JMSException, match="'startingOffsets': a batch read of the history from 'latest' on is empty"):
         HistoryReader(Options.read({"history": "true", "startingOffsets": "latest"}), StructType())
