@@ -92,10 +92,10 @@ class StoreCollector(Collector):
             if self._runner is None:
                 self._runner = open_runner(self._url, self._schema, statement_timeout=LONGEST_LOOK)
             metrics = [
-                *_of_destinations(self._runner.run(measurement.destinations())),
-                _of_dead_letters(self._runner.run(measurement.dead_letters())),
-                *_of_store(self._runner.run(measurement.store())),
-                *_of_tables(self._runner.run(measurement.tables())),
+                *_of_destinations(self._runner.run(measurement.destinations)),
+                _of_dead_letters(self._runner.run(measurement.dead_letters)),
+                *_of_store(self._runner.run(measurement.store)),
+                *_of_tables(self._runner.run(measurement.tables)),
             ]
         except JMSException as error:
             logger.warning("The store cannot be measured: %s", error)

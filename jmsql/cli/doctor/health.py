@@ -13,7 +13,7 @@ from jmsql.cli.doctor.message_health import (
     finishing_advice,
 )
 from jmsql.cli.terminal.output import counted
-from jmsql.store.administration import diagnosis, holders, inspection
+from jmsql.store.administration import diagnosis, inspection
 from jmsql.store.administration.diagnosis import MessageTable, ServerFacts, SnapshotHolder
 from jmsql.store.runners._sync.autocommit import AutocommitRunner
 from jmsql.store.schema.version import current_version, newest_version
@@ -34,7 +34,7 @@ def examine(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Findin
         runner: Asks for the facts.
         thresholds: How long things may take.
     """
-    server = runner.run(diagnosis.server())
+    server = runner.run(diagnosis.server)
     yield _server(server)
     yield _durability(server)
     yield examine_clock(runner)
@@ -47,13 +47,13 @@ def examine(runner: AutocommitRunner, thresholds: Thresholds) -> Iterator[Findin
     yield _pooler(runner.is_pooled)
     yield _notifications(runner)
     yield _autovacuum(server)
-    in_doubt = runner.run(holders.prepared_transactions()) if schema.health is not Health.problem else []
+    in_doubt = runner.run(diagnosis.prepared_transactions) if schema.health is not Health.problem else []
     finishing = {each.identifier: finishing_advice(each) for each in in_doubt}
     yield from _vacuum(runner, server, thresholds.oldest_snapshot, finishing)
     if schema.health is not Health.problem:
-        for table in runner.run(diagnosis.tables()):
+        for table in runner.run(diagnosis.tables):
             yield _table(table)
-        yield _plans(runner.run(diagnosis.tables_without_pages()))
+        yield _plans(runner.run(diagnosis.tables_without_pages))
 
 
 def _server(server: ServerFacts) -> Finding:
@@ -106,7 +106,7 @@ def _schema(runner: AutocommitRunner) -> Finding:
 
 
 def _clients(runner: AutocommitRunner) -> Finding:
-    clients = runner.run(inspection.clients())
+    clients = runner.run(inspection.clients)
     gone = [client for client in clients if not client.connected]
     alive = f"{len(clients) - len(gone)} connected"
     if not gone:
@@ -123,7 +123,7 @@ def _clients(runner: AutocommitRunner) -> Finding:
 
 
 def _maintenance(runner: AutocommitRunner) -> Finding:
-    maintenance = runner.run(diagnosis.maintenance())
+    maintenance = runner.run(diagnosis.maintenance)
     if maintenance.expired:
         return Finding(
             "maintenance",
@@ -149,7 +149,7 @@ def _pooler(is_pooled: bool) -> Finding:
 
 
 def _notifications(runner: AutocommitRunner) -> Finding:
-    usage = runner.run(diagnosis.notification_queue_usage())
+    usage = runner.run(diagnosis.notification_queue_usage)
     if usage > _FULL_NOTIFICATIONS:
         return Finding(
             "notifications",
@@ -194,7 +194,7 @@ def _vacuum(
             "this role does not see the sessions of others, which may hold vacuum back",
             "Grant it the role pg_read_all_stats.",
         )
-    holders = runner.run(diagnosis.snapshot_holders())
+    holders = runner.run(diagnosis.snapshot_holders)
     late = [holder for holder in holders if holder.seconds is None or holder.seconds > oldest_snapshot]
     for holder in late:
         yield Finding("vacuum", Health.problem, _held_back_by(holder), _release_advice(holder, finishing))

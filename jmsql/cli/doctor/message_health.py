@@ -1,4 +1,4 @@
-"""Judges the facts of `store.administration.holders`: whether messages move, and who keeps them from it."""
+"""Judges the facts of `store.administration.diagnosis`: whether messages move, and who keeps them from it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from jmsql.cli.doctor.finding import Finding, Health, shortened
 from jmsql.cli.terminal.output import counted
 from jmsql.selectors import Selector
 from jmsql.spark.diagnosis import waiting_streams, waiting_writes
-from jmsql.store.administration import holders
-from jmsql.store.administration.holders import PreparedTransaction
+from jmsql.store.administration import diagnosis
+from jmsql.store.administration.diagnosis import PreparedTransaction
 from jmsql.store.administration.selector_indexes import selector_indexes, serving
 from jmsql.store.runners._sync.runner import Runner
 
@@ -35,7 +35,7 @@ class Thresholds(NamedTuple):
 
 def examine_clock(runner: Runner) -> Finding:
     """Compare the clocks. Clients reckon with the server's where theirs is wrong."""
-    skew = runner.run(holders.clock_skew())
+    skew = runner.run(diagnosis.clock_skew())
     if abs(skew.seconds) <= _NOTED_SKEW + skew.uncertainty:
         return Finding("clock", Health.ok, f"this machine's and the server's agree within {_NOTED_SKEW:g} s")
     ahead, behind = ("the server's", "this machine's") if skew.seconds > 0 else ("this machine's", "the server's")
@@ -67,7 +67,7 @@ def examine_messages(runner: Runner, thresholds: Thresholds) -> Iterator[Finding
 
 
 def _transactions(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
-    transactions = runner.run(holders.transactions())
+    transactions = runner.run(diagnosis.transactions)
     late = [each for each in transactions if each.transaction_seconds > thresholds.longest_transaction]
     for each in late[:_SHOWN]:
         is_idle = each.state is not None and each.state.startswith("idle in transaction")
@@ -91,7 +91,7 @@ def _transactions(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _claims(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
-    claims = runner.run(holders.claims())
+    claims = runner.run(diagnosis.claims)
     late = [each for each in claims if each.seconds > thresholds.longest_claim]
     for each in late[:_SHOWN]:
         client = "" if each.client_id is None else f", client {each.client_id!r}"
@@ -109,7 +109,7 @@ def _claims(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _prepared(runner: Runner, thresholds: Thresholds) -> Iterator[Finding]:
-    prepared = runner.run(holders.prepared_transactions())
+    prepared = runner.run(diagnosis.prepared_transactions)
     late = [each for each in prepared if each.seconds > thresholds.longest_transaction]
     for each in late[:_SHOWN]:
         yield Finding(
@@ -178,7 +178,7 @@ def _selectors(runner: Runner) -> Iterator[Finding]:
                 f"the index {index.name} is not valid: its making broke off, and it costs each send something",
                 f"Make it again with `jmsql destination index`, or drop it: drop index concurrently {index.name}.",
             )
-    consumers = runner.run(holders.selective_consumers(_DEEP))
+    consumers = runner.run(diagnosis.selective_consumers(_DEEP))
     slow = []
     for each in consumers:
         selector = Selector.parse(each.selector)
@@ -203,7 +203,7 @@ def _selectors(runner: Runner) -> Iterator[Finding]:
 
 
 def _unattended(runner: Runner) -> Iterator[Finding]:
-    queues = runner.run(holders.unattended_queues())
+    queues = runner.run(diagnosis.unattended_queues)
     if not queues:
         yield Finding("consumers", Health.ok, "every queue with messages has one, or is for letters")
         return
@@ -219,7 +219,7 @@ def _unattended(runner: Runner) -> Iterator[Finding]:
 
 
 def _failing(runner: Runner) -> Iterator[Finding]:
-    destinations = runner.run(holders.failing())
+    destinations = runner.run(diagnosis.failing)
     if not destinations:
         yield Finding("redelivery", Health.ok, "no message has failed and waits to be delivered again")
         return
@@ -239,7 +239,7 @@ def _failing(runner: Runner) -> Iterator[Finding]:
 
 
 def _dead_letters(runner: Runner) -> Iterator[Finding]:
-    queues = runner.run(holders.dead_letters())
+    queues = runner.run(diagnosis.dead_letters)
     if not queues:
         yield Finding("dead letters", Health.ok, "there are none")
         return

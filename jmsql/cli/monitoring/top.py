@@ -116,7 +116,7 @@ class _View:
         """Yield after each look, and whenever there is something else to be shown; end with the key q."""
         while True:
             started = time.monotonic()
-            self._now = Look(self._runner.run(measurement.store()), self._runner.run(measurement.destinations()))
+            self._now = Look(self._runner.run(measurement.store), self._runner.run(measurement.destinations))
             self._rates.see(self._now)
             finished = time.monotonic()
             yield

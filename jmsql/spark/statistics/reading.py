@@ -187,7 +187,7 @@ def _death() -> list[Column]:
 def read_dead_letters(spark: SparkSession, schema: str) -> DataFrame | None:
     """Return what the dead letters say of themselves that still wait in their queues; None if there are none."""
     with DatabaseReference().connect("looking for dead letters") as connection:
-        queues = PsycopgRunner(connection, schema).run(dead_letter_queues())
+        queues = PsycopgRunner(connection, schema).run(dead_letter_queues)
     reader = spark.read.schema("message_id string, properties string").format("jmsql")
     reader = reader.options(selector="JMS_jmsql_DeadLetterReason IS NOT NULL", jmsqlSchema=schema)
     rows = [_read_properties(reader.option("queue", queue).load()) for queue in queues]

@@ -19,7 +19,8 @@ _sql = SqlFile("administration")
 _bind = _sql.statement("bind", "binding {name!r}", nothing)
 _unbind = _sql.statement("unbind", "unbinding {name!r}", row_count)
 _find = _sql.statement("find_binding", "looking up {name!r}", optional_value(dict[str, Any]))
-_all = _sql.statement("bindings", "looking at the bindings", _by_name)
+bindings = _sql.statement("bindings", "looking at the bindings", _by_name).bind()
+"""All that is kept, by name."""
 
 
 def bind(name: str, document: Mapping[str, Any]) -> Query[None]:
@@ -35,8 +36,3 @@ def unbind(name: str) -> Query[int]:
 def find_binding(name: str) -> Query[dict[str, Any] | None]:
     """Return what is kept under a name, or None."""
     return _find.bind(name=name)
-
-
-def bindings() -> Query[dict[str, dict[str, Any]]]:
-    """Return all that is kept, by name."""
-    return _all.bind()

@@ -7,7 +7,7 @@ from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import existing_queue
 from jmsql.store.rows.selection import and_chosen
-from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, fill, records, rows
+from jmsql.store.statement import SqlFile, Statement, Steps, column, fill, records, rows
 
 __all__ = ["DeadLetter", "Retry", "dead_letter_queues", "first_dead_letters", "retry"]
 
@@ -50,7 +50,8 @@ class Retry(NamedTuple):
 
 _sql = SqlFile("inspection")
 _parts = {"is_dead_letter": _sql["is_dead_letter"]}
-_queues = _sql.statement("dead_letter_queues", "looking for dead letters", column, _parts)
+dead_letter_queues = _sql.statement("dead_letter_queues", "looking for dead letters", column, _parts).bind()
+"""The names of the queues in which dead letters wait."""
 
 
 def first_dead_letters(queue: str | None, selector: Selector | None, limit: int) -> Steps[list[DeadLetter]]:
@@ -92,8 +93,3 @@ def retry(queue: str, selector: Selector | None, limit: int | None) -> Steps[Ret
     }
     total = next(int(count) for destination, _, count in found if destination is None)
     return Retry(returned, total - sum(returned.values()))
-
-
-def dead_letter_queues() -> Query[list[str]]:
-    """Return the names of the queues in which dead letters wait."""
-    return _queues.bind()

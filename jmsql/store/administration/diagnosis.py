@@ -1,4 +1,4 @@
-"""Facts that tell whether the store is well: its version, its clients, vacuum, and notifications.
+"""Facts that tell whether the store is well, and whether its messages move, for `jmsql doctor`.
 
 Each question is one statement, so that a doctor can ask them one by one. Judging the answers is the asker's.
 """
@@ -7,25 +7,45 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+import psycopg
 
 from jmsql.store.runners._sync.autocommit import AutocommitRunner
-from jmsql.store.statement import Query, SqlFile, Statement, column, nothing, records, value
+from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, column, nothing, records, value
 
 __all__ = [
+    "ClaimHolder",
+    "ClockSkew",
+    "FailingDestination",
     "MaintenanceFacts",
     "MessageTable",
+    "PreparedTransaction",
+    "SelectiveConsumer",
     "ServerFacts",
     "SnapshotHolder",
+    "TransactionHolder",
+    "WaitingQueue",
+    "claims",
+    "clock_skew",
+    "dead_letters",
+    "failing",
     "maintenance",
     "notification_delay",
     "notification_queue_usage",
+    "prepared_transactions",
+    "selective_consumers",
     "server",
     "snapshot_holders",
     "tables",
     "tables_without_pages",
+    "transactions",
+    "unattended_queues",
 ]
+
+T = TypeVar("T")
 
 
 class ServerFacts(NamedTuple):
@@ -82,47 +102,137 @@ class MaintenanceFacts(NamedTuple):
     expired: int
 
 
-_EXAMINING = "examining the server"
-_sql = SqlFile("diagnosis")
-_server = _sql.statement("server", _EXAMINING, lambda result: ServerFacts._make(result.rows[0]))
-_maintenance = _sql.statement("maintenance", _EXAMINING, lambda result: MaintenanceFacts._make(result.rows[0]))
-_snapshot_holders = _sql.statement("snapshot_holders", _EXAMINING, records(SnapshotHolder._make))
-_tables = _sql.statement("tables", _EXAMINING, records(MessageTable._make))
-_tables_without_pages = _sql.statement("tables_without_pages", _EXAMINING, column)
-_notification_queue_usage = _sql.statement("notification_queue_usage", _EXAMINING, value(float))
+class TransactionHolder(NamedTuple):
+    """An open transaction that has sent or received messages, which nobody else sees or gets until it ends."""
+
+    process_id: int
+    application_name: str
+    user_name: str | None
+    state: str | None
+    transaction_seconds: float
+    state_seconds: float
+    query: str | None
 
 
-def server() -> Query[ServerFacts]:
-    """Return what the server is, and its settings."""
-    return _server.bind()
+class ClaimHolder(NamedTuple):
+    """A client that lives and holds messages, with the queue of the one that it has held longest."""
+
+    connection_id: int
+    client_id: str | None
+    host: str
+    process_id: int
+    claimed: int
+    seconds: float
+    destination: str | None
 
 
-def maintenance() -> Query[MaintenanceFacts]:
-    """Return whether a client does the maintenance, and what waits for it."""
-    return _maintenance.bind()
+class PreparedTransaction(NamedTuple):
+    """A transaction that waits for the second phase of its commit, with all its locks."""
+
+    identifier: str
+    owner: str
+    seconds: float
+    holds_messages: bool
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a transaction manager has prepared it, by what its identifier looks like."""
+        return psycopg.Xid.from_string(self.identifier).format_id is not None
 
 
-def snapshot_holders() -> Query[list[SnapshotHolder]]:
-    """Return what keeps vacuum from removing dead rows of this database, the oldest first.
+class SelectiveConsumer(NamedTuple):
+    """A selector with which a queue is received from, and how many messages the queue has."""
 
-    Sessions of other roles are seen only with the rights of `pg_read_all_stats`.
+    queue: str
+    selector: str
+    consumers: int
+    depth: int
+
+
+class WaitingQueue(NamedTuple):
+    """A queue with messages that nobody receives, or with dead letters."""
+
+    queue: str
+    ready: int
+    oldest_seconds: float | None
+
+
+class FailingDestination(NamedTuple):
+    """A destination with messages that have failed with errors and are still there.
+
+    `most_errors` is how often the worst of them failed; `waiting` is how many wait for their next attempt, the last of
+    which is in `seconds`.
     """
-    return _snapshot_holders.bind()
+
+    destination: str
+    messages: int
+    most_errors: int
+    waiting: int
+    seconds: float | None
 
 
-def tables() -> Query[list[MessageTable]]:
-    """Return the tables through which messages pass, with their settings that differ from the server's."""
-    return _tables.bind()
+class ClockSkew(NamedTuple):
+    """How many seconds the server's clock is ahead of this machine's, and by how much that may be wrong."""
+
+    seconds: float
+    uncertainty: float
 
 
-def tables_without_pages() -> Query[list[str]]:
-    """Return the tables of messages with fewer pages than those that keep plans on their key."""
-    return _tables_without_pages.bind()
+_sql = SqlFile("diagnosis")
 
 
-def notification_queue_usage() -> Query[float]:
-    """Return the part of the server's queue of notifications that is in use; sends fail when it reaches 1."""
-    return _notification_queue_usage.bind()
+def _question(name: str, decode: Callable[[Result], T]) -> Query[T]:
+    return _sql.statement(name, "examining the server", decode).bind()
+
+
+server = _question("server", lambda result: ServerFacts._make(result.rows[0]))
+"""What the server is, and its settings."""
+maintenance = _question("maintenance", lambda result: MaintenanceFacts._make(result.rows[0]))
+"""Whether a client does the maintenance, and what waits for it."""
+snapshot_holders = _question("snapshot_holders", records(SnapshotHolder._make))
+"""What keeps vacuum from removing dead rows of this database, the oldest first.
+
+Sessions of other roles are seen only with the rights of `pg_read_all_stats`."""
+tables = _question("tables", records(MessageTable._make))
+"""The tables through which messages pass, with their settings that differ from the server's."""
+tables_without_pages = _question("tables_without_pages", column)
+"""The tables of messages with fewer pages than those that keep plans on their key."""
+notification_queue_usage = _question("notification_queue_usage", value(float))
+"""The part of the server's queue of notifications that is in use; sends fail when it reaches 1."""
+transactions = _question("transactions", records(TransactionHolder._make))
+"""The open transactions that have sent or received messages, the oldest first."""
+claims = _question("claims", records(ClaimHolder._make))
+"""The clients that live and hold messages, those that have held one for longest first."""
+prepared_transactions = _question("prepared_transactions", records(PreparedTransaction._make))
+"""The transactions of this database that wait for their second phase, the oldest first."""
+unattended_queues = _question("unattended_queues", records(WaitingQueue._make))
+"""The queues with messages and without consumers, but for those that letters are put into."""
+failing = _question("failing", records(FailingDestination._make))
+"""The destinations with messages whose deliveries have failed with errors, the most of them first."""
+dead_letters = _question("dead_letters", records(WaitingQueue._make))
+"""The queues that have dead letters, with their number."""
+
+_clock = _question("clock", value(float))
+_selective_consumers = _sql.statement("selective_consumers", "examining the server", records(SelectiveConsumer._make))
+
+_COUNTED = 100_000
+"""A queue is not counted further, unless more is asked for."""
+
+
+def clock_skew() -> Steps[ClockSkew]:
+    """Return how far the clocks are apart: the best of three looks."""
+    looks = []
+    for _ in range(3):
+        started = time.time()
+        server = yield from _clock
+        ended = time.time()
+        looks.append(ClockSkew(server - (started + ended) / 2, abs(ended - started) / 2))
+    return min(looks, key=lambda look: look.uncertainty)
+
+
+def selective_consumers(depth: int) -> Query[list[SelectiveConsumer]]:
+    """Return the selectors with which queues are received from that have at least so many messages."""
+    return _selective_consumers.bind(depth=depth, most=max(depth, _COUNTED))
 
 
 def notification_delay(runner: AutocommitRunner, timeout: float) -> float | None:

@@ -140,32 +140,22 @@ def _to_page(result: Result) -> list[tuple[MessageRow, DeliveryState]]:
     return [(MessageRow._make(row[:_WIDTH]), DeliveryState._make(row[_WIDTH:])) for row in result.rows]
 
 
-_queues = _sql.statement("queues", "looking at the queues", records(QueueSummary._make))
-_subscriptions = _sql.statement("subscriptions", "looking at the subscriptions", records(SubscriptionSummary._make))
-_clients = _sql.statement("clients", "looking at the clients", records(ClientSummary._make))
+queues = _sql.statement("queues", "looking at the queues", records(QueueSummary._make)).bind()
+"""All queues, by name, with the number of their messages."""
+subscriptions = _sql.statement(
+    "subscriptions", "looking at the subscriptions", records(SubscriptionSummary._make)
+).bind()
+"""All subscriptions, by topic and name, with the number of their messages."""
+clients = _sql.statement("clients", "looking at the clients", records(ClientSummary._make)).bind()
+"""The connections of clients, the oldest first."""
 _find_durable = _sql.statement("find_durable_subscription", "looking up the subscription {name!r}", rows)
 _find_message = _sql.statement("find_message", "looking for the message", records(_to_found), _parts)
-
-
-def queues() -> Query[list[QueueSummary]]:
-    """Return all queues, by name, with the number of their messages."""
-    return _queues.bind()
-
-
-def subscriptions() -> Query[list[SubscriptionSummary]]:
-    """Return all subscriptions, by topic and name, with the number of their messages."""
-    return _subscriptions.bind()
-
-
-def clients() -> Query[list[ClientSummary]]:
-    """Return the connections of clients, the oldest first."""
-    return _clients.bind()
 
 
 def subscription(name: str, client_id: str | None) -> Steps[SubscriptionSummary | None]:
     """Return a durable subscription, or None if there is none of the name for the client identifier."""
     wanted = to_postgresql(name), optional_to_postgresql(client_id)
-    durable = (each for each in (yield from subscriptions()) if each.durable)
+    durable = (each for each in (yield from subscriptions) if each.durable)
     return next((each for each in durable if (each.subscription, each.client_id) == wanted), None)
 
 

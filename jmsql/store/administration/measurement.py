@@ -84,27 +84,13 @@ class TableMeasurement(NamedTuple):
 
 
 _sql = SqlFile("measurement")
-_destinations = _sql.statement("destinations", "measuring the destinations", records(DestinationMeasurement._make))
-_store = _sql.statement("store", "measuring the store", lambda result: StoreMeasurement._make(result.rows[0]))
-_dead_letters = _sql.statement("dead_letters", "counting the dead letters", rows)
-_tables = _sql.statement("tables", "measuring the tables", records(TableMeasurement._make))
-
-
-def destinations() -> Query[list[DestinationMeasurement]]:
-    """Return all destinations that are not temporary, by kind and name."""
-    return _destinations.bind()
-
-
-def store() -> Query[StoreMeasurement]:
-    """Return what concerns the store as a whole."""
-    return _store.bind()
-
-
-def dead_letters() -> Query[list[tuple[str, int]]]:
-    """Return how many dead letters there are in each queue that has some, or is named for them."""
-    return _dead_letters.bind()
-
-
-def tables() -> Query[list[TableMeasurement]]:
-    """Return the tables through which messages pass."""
-    return _tables.bind()
+destinations = _sql.statement(
+    "destinations", "measuring the destinations", records(DestinationMeasurement._make)
+).bind()
+"""All destinations that are not temporary, by kind and name."""
+store = _sql.statement("store", "measuring the store", lambda result: StoreMeasurement._make(result.rows[0])).bind()
+"""What concerns the store as a whole."""
+dead_letters: Query[list[tuple[str, int]]] = _sql.statement("dead_letters", "counting the dead letters", rows).bind()
+"""How many dead letters there are in each queue that has some, or is named for them."""
+tables = _sql.statement("tables", "measuring the tables", records(TableMeasurement._make)).bind()
+"""The tables through which messages pass."""

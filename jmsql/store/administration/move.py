@@ -34,7 +34,7 @@ def move(source: str, target: str, selector: Selector | None, limit: int | None)
         JMSException: They are the same.
     """
     queues = {"source": (yield from existing_queue(source)), "target": (yield from existing_queue(target))}
-    newest = yield from last_sequence()
+    newest = yield from last_sequence
     remaining = limit
     for delayed in (False, True):
         step = _step(selector, delayed=delayed)

@@ -41,7 +41,7 @@ def purge(queue: str, selector: Selector | None) -> Items[int]:
     text = fill(_sql["purge"], history=_history, recorded=RECORDED, chosen=chosen)
     step = Statement("purge", text, "purging", rows, parameters)
     queue_id = yield from existing_queue(queue)
-    newest = yield from last_sequence()
+    newest = yield from last_sequence
     place = {"inverse_priority": -1, "sequence": 0}
     while found := (yield from step.bind(place, queue_id=queue_id, newest=newest, limit=_PURGED_AT_ONCE)):
         place["inverse_priority"], place["sequence"], deleted = found[0]

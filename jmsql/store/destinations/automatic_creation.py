@@ -9,13 +9,9 @@ from jmsql.values.destinations import Destination, Topic
 __all__ = ["automatic_creation", "refusal", "set_automatic_creation"]
 
 _sql = SqlFile("destinations")
-_find = _sql.statement("automatic_creation", "looking at the configuration", value(bool))
+automatic_creation = _sql.statement("automatic_creation", "looking at the configuration", value(bool)).bind()
+"""Whether the first use of a queue or topic makes it."""
 _set = _sql.statement("set_automatic_creation", "changing the configuration", nothing)
-
-
-def automatic_creation() -> Query[bool]:
-    """Return whether the first use of a queue or topic makes it."""
-    return _find.bind()
 
 
 def set_automatic_creation(*, enabled: bool) -> Query[None]:
@@ -31,7 +27,7 @@ def refusal(destination: Destination, *, by_client: bool) -> Steps[InvalidDestin
         by_client: Whether the client does not want it made.
     """
     kind = "topic" if isinstance(destination, Topic) else "queue"
-    if not by_client and (yield from automatic_creation()):
+    if not by_client and (yield from automatic_creation):
         return InvalidDestinationException(f"The {kind} {destination.name!r} was deleted as fast as it was created.")
     name = destination.uri if kind == "topic" else destination.name
     return InvalidDestinationException(

@@ -71,7 +71,8 @@ _create_queue = _sql.statement("create_queue", "making {destination}", value(boo
 _create_topic = _sql.statement("create_topic", "making {destination}", value(bool))
 _alter = _sql.statement("alter", "changing {destination}", nothing)
 _delete = _sql.statement("delete", "deleting {destination}", nothing)
-_find_all = _sql.statement("destinations", "looking at the destinations", records(DestinationSummary._make))
+destinations = _sql.statement("destinations", "looking at the destinations", records(DestinationSummary._make)).bind()
+"""All destinations, queues first, by name."""
 _find = _sql.statement("destination", "looking at {destination}", records(DestinationSummary._make))
 
 
@@ -94,11 +95,6 @@ def reset(destination: Destination, names: Sequence[str]) -> Query[None]:
 def delete(destination: Destination, *, force: bool) -> Query[None]:
     """Delete a destination, with its messages; also while somebody receives from it, if forced."""
     return _delete.bind(destination=destination, uri=destination.uri, force=force)
-
-
-def destinations() -> Query[list[DestinationSummary]]:
-    """Return all destinations, queues first, by name."""
-    return _find_all.bind()
 
 
 def destination_summary(destination: Destination) -> Steps[DestinationSummary]:

@@ -15,7 +15,8 @@ _find_queue = _sql.statement("find_queue", "looking up the queue {name!r}", opti
 _create_queue = _sql.statement("create_queue", "creating the queue {name!r}", nothing)
 _find_topic = _sql.statement("find_topic", "looking up the topic {name!r}", optional_value(int))
 _create_topic = _sql.statement("create_topic", "creating the topic {name!r}", nothing)
-_last_sequence = SqlFile("inspection").statement("last_sequence", "looking at the queue", value(int))
+last_sequence = SqlFile("inspection").statement("last_sequence", "looking at the queue", value(int)).bind()
+"""The sequence of the last message sent, to whatever queue: those sent from now on have higher ones."""
 _require_access = _sql.statement("require_access", "looking at the queue", value(bool))
 
 _ATTEMPTS = 3
@@ -52,11 +53,6 @@ def existing_queue(name: str) -> Steps[int]:
             f"There is no queue {name!r}. `jmsql destination list` lists those there are."
         )
     return found
-
-
-def last_sequence() -> Query[int]:
-    """Return the sequence of the last message sent, to whatever queue: those sent from now on have higher ones."""
-    return _last_sequence.bind()
 
 
 def find_topic(name: str) -> Query[int | None]:

@@ -384,7 +384,7 @@ def test_clocks_that_differ(
     jmsql: Command, monkeypatch: pytest.MonkeyPatch, seconds: float, health: str | None
 ) -> None:
     real = time.time
-    monkeypatch.setattr("jmsql.store.administration.holders.time.time", lambda: real() + seconds)
+    monkeypatch.setattr("jmsql.store.administration.diagnosis.time.time", lambda: real() + seconds)
     found = findings(jmsql("doctor", "--json"), "clock")
     assert [each["health"] for each in found] == ([] if health is None else [health])
     if seconds > 1:

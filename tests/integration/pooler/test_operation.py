@@ -31,7 +31,7 @@ def test_measurements_are_the_same_through_it(
     for factory in (jmsql_factory, direct_factory):
         assert factory.url is not None
         with open_runner(factory.url, factory.schema, statement_timeout=LONGEST_LOOK) as runner:
-            depths.append([(each.destination, each.ready) for each in runner.run(destinations())])
+            depths.append([(each.destination, each.ready) for each in runner.run(destinations)])
     assert depths[0] == depths[1] == [("orders", 2)]
     with open_runner(jmsql_factory.url or "", jmsql_factory.schema) as runner:
         timeout = runner.connection.execute("show statement_timeout").fetchone()

@@ -119,9 +119,9 @@ def test_messages_that_are_there_stay(database: psycopg.Connection[Any], jmsql_u
 
 def test_the_doctor_names_tables_without_pages(database: psycopg.Connection[Any], jmsql_url: str) -> None:
     with open_runner(jmsql_url, SCHEMA) as runner:
-        assert runner.run(tables_without_pages()) == []
+        assert runner.run(tables_without_pages) == []
         database.execute(f"vacuum full {SCHEMA}_internal.message")
-        assert runner.run(tables_without_pages()) == ["message"]
+        assert runner.run(tables_without_pages) == ["message"]
 
 
 def test_a_locked_table_holds_nobody_up(database: psycopg.Connection[Any], jmsql_url: str) -> None:

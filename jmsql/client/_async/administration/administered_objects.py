@@ -73,7 +73,7 @@ class AdministeredObjects:
 
     async def all(self) -> dict[str, AdministeredObject]:
         """Return all objects, by name."""
-        found = await self._runner.run(bindings.bindings())
+        found = await self._runner.run(bindings.bindings)
         return {name: _from_document(name, document) for name, document in found.items()}
 
 

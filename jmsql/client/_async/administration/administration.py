@@ -171,7 +171,7 @@ class Administration:
 
     async def automatic_creation(self) -> bool:
         """Return whether the first use of a queue or topic makes it, by all clients. It does by default."""
-        return await self._runner.run(automatic_creation())
+        return await self._runner.run(automatic_creation)
 
     async def set_automatic_creation(self, *, enabled: bool) -> None:
         """Say whether the first use of a queue or topic makes it, by all clients."""
@@ -179,7 +179,7 @@ class Administration:
 
     async def destinations(self) -> list[DestinationSummary]:
         """Return all destinations, with what is set for them: queues first, by name."""
-        return await self._runner.run(destination_settings.destinations())
+        return await self._runner.run(destination_settings.destinations)
 
     async def destination(self, destination: Destination | str) -> DestinationSummary:
         """Return a destination, with what is set for it.
@@ -193,15 +193,15 @@ class Administration:
 
     async def queues(self) -> list[QueueSummary]:
         """Return all queues, by name, with the number of their messages."""
-        return await self._runner.run(inspection.queues())
+        return await self._runner.run(inspection.queues)
 
     async def subscriptions(self) -> list[SubscriptionSummary]:
         """Return all subscriptions, by topic and name, with the number of their messages."""
-        return await self._runner.run(inspection.subscriptions())
+        return await self._runner.run(inspection.subscriptions)
 
     async def clients(self) -> list[ClientSummary]:
         """Return the connections of clients, the oldest first."""
-        return await self._runner.run(inspection.clients())
+        return await self._runner.run(inspection.clients)
 
     async def count(self, queue: Queue | str, selector: str | None = None) -> int:
         """Return how many messages a queue holds that match a selector, whatever their state.

@@ -74,7 +74,7 @@ class AdministeredObjects:
 
     def all(self) -> dict[str, AdministeredObject]:
         """Return all objects, by name."""
-        found = self._runner.run(bindings.bindings())
+        found = self._runner.run(bindings.bindings)
         return {name: _from_document(name, document) for name, document in found.items()}
 
 

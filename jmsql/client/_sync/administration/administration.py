@@ -170,7 +170,7 @@ class Administration:
 
     def automatic_creation(self) -> bool:
         """Return whether the first use of a queue or topic makes it, by all clients. It does by default."""
-        return self._runner.run(automatic_creation())
+        return self._runner.run(automatic_creation)
 
     def set_automatic_creation(self, *, enabled: bool) -> None:
         """Say whether the first use of a queue or topic makes it, by all clients."""
@@ -178,7 +178,7 @@ class Administration:
 
     def destinations(self) -> list[DestinationSummary]:
         """Return all destinations, with what is set for them: queues first, by name."""
-        return self._runner.run(destination_settings.destinations())
+        return self._runner.run(destination_settings.destinations)
 
     def destination(self, destination: Destination | str) -> DestinationSummary:
         """Return a destination, with what is set for it.
@@ -192,15 +192,15 @@ class Administration:
 
     def queues(self) -> list[QueueSummary]:
         """Return all queues, by name, with the number of their messages."""
-        return self._runner.run(inspection.queues())
+        return self._runner.run(inspection.queues)
 
     def subscriptions(self) -> list[SubscriptionSummary]:
         """Return all subscriptions, by topic and name, with the number of their messages."""
-        return self._runner.run(inspection.subscriptions())
+        return self._runner.run(inspection.subscriptions)
 
     def clients(self) -> list[ClientSummary]:
         """Return the connections of clients, the oldest first."""
-        return self._runner.run(inspection.clients())
+        return self._runner.run(inspection.clients)
 
     def count(self, queue: Queue | str, selector: str | None = None) -> int:
         """Return how many messages a queue holds that match a selector, whatever their state.
