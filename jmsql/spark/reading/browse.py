@@ -14,7 +14,7 @@ from jmsql.spark.options.options import Options
 from jmsql.store.destinations import lookup
 from jmsql.store.receiving.candidates import LAST_SEQUENCE, by_key, has_not_expired
 from jmsql.store.receiving.dequeue import PRIORITIES
-from jmsql.store.rows.message_rows import array_literal
+from jmsql.store.rows.arrays import array_literal
 from jmsql.store.rows.selection import and_chosen
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Result, SqlFile, Statement, Steps, fill, nothing, optional_value, rows

@@ -10,9 +10,9 @@ from jmsql.exceptions import JMSException
 from jmsql.store.control.counters import add_counters
 from jmsql.store.control.counts import Counts
 from jmsql.store.destinations.lookup import find_queue, find_topic
+from jmsql.store.rows.arrays import array_literal
 from jmsql.store.rows.columns import DELAYED_COLUMNS
-from jmsql.store.rows.message_rows import array_literal
-from jmsql.store.sending.send import notify_sent
+from jmsql.store.sending.notification import notify_sent
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, column, nothing, row_count, value
 from jmsql.values.destinations import Queue, Topic, parse_destination
 from jmsql.values.duration import as_setting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jmsql.store.rows.message_rows import array_literal
+from jmsql.store.rows.arrays import array_literal
 from jmsql.store.statement import Query, SqlFile, nothing
 from jmsql.values.postgresql_text import to_postgresql
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 
 from jmsql.store.control.counts import Counts, measure, meters
-from jmsql.store.rows.message_rows import array_literal
+from jmsql.store.rows.arrays import array_literal
 from jmsql.store.statement import Query, SqlFile, nothing
 from jmsql.values.destinations import Destination
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jmsql.store.receiving.candidates import LAST_SEQUENCE, by_key
-from jmsql.store.rows.message_rows import array_literal
+from jmsql.store.rows.arrays import array_literal
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Result, SqlFile, fill
 from jmsql.timings import Timings

@@ -13,8 +13,9 @@ from jmsql.store.receiving.candidates import by_key
 from jmsql.store.receiving.dequeue import GroupScan
 from jmsql.store.receiving.receive import ask_to_dequeue, dequeue_statement, next_messages
 from jmsql.store.receiving.redelivery import Release, release
+from jmsql.store.rows.arrays import array_literal, integers_literal
 from jmsql.store.rows.message_key import MessageKey, key_parameters
-from jmsql.store.rows.message_rows import MessageRow, array_literal, integers_literal
+from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, row_count, rows, value
 
 __all__ = ["Client", "Recipient", "missing_messages", "present"]

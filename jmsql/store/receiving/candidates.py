@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from jmsql.selectors import Selector, SelectorSQL
-from jmsql.store.rows.message_rows import array_literal
+from jmsql.store.rows.arrays import array_literal
 from jmsql.store.rows.selection import and_chosen
 from jmsql.store.statement import Query, Result, Statement
 

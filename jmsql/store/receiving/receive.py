@@ -19,8 +19,9 @@ from jmsql.store.receiving.candidates import (
     makes_wait,
 )
 from jmsql.store.receiving.dequeue import GroupScan
+from jmsql.store.rows.arrays import array_literal, integers_literal
 from jmsql.store.rows.columns import BODY_COLUMNS, message_columns, shared_body
-from jmsql.store.rows.message_rows import MessageRow, array_literal, as_message_rows, integers_literal
+from jmsql.store.rows.message_rows import MessageRow, as_message_rows
 from jmsql.store.rows.selection import and_chosen
 from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, records, rows, value
 

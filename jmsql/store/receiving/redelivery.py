@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.candidates import by_key
+from jmsql.store.rows.arrays import array_literal
 from jmsql.store.rows.message_key import MessageKey, key_parameters
-from jmsql.store.rows.message_rows import array_literal
 from jmsql.store.statement import (
     Query,
     Result,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from jmsql.store.rows.message_rows import MessageRow, integers_literal
+from jmsql.store.rows.arrays import integers_literal
+
+if TYPE_CHECKING:
+    from jmsql.store.rows.message_rows import MessageRow
 
 __all__ = ["GroupKey", "MessageKey", "key_of", "key_parameters"]
 

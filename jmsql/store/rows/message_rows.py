@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message, decode_message
+from jmsql.store.rows.arrays import array_literal
 from jmsql.store.rows.columns import DELAYED_COLUMNS
 from jmsql.values.destinations import Destination
 
@@ -16,9 +16,7 @@ __all__ = [
     "LARGEST_MESSAGE",
     "MessageRow",
     "OutgoingMessage",
-    "array_literal",
     "as_message_rows",
-    "integers_literal",
     "send_parameters",
     "single_send_parameters",
     "size_of",
@@ -153,35 +151,6 @@ as_message_rows = partial(map, partial(tuple.__new__, MessageRow))
 def size_of(rows: Sequence[MessageRow]) -> int:
     """Return about how many bytes the bodies of messages have together."""
     return sum([len(row.text_body or "") + len(row.json_body or "") + len(row.bytes_body or b"") for row in rows])
-
-
-_to_quote = re.compile(r'[\\"]').search
-
-
-def _text_element(value: str) -> str:
-    if _to_quote(value) is not None:
-        value = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{value}"'
-
-
-def _element(value: object) -> str:
-    if value is None:
-        return "NULL"
-    if isinstance(value, str):
-        return _text_element(value)
-    if isinstance(value, bytes):
-        return f'"\\\\x{value.hex()}"'
-    return str(value)
-
-
-def array_literal(values: Iterable[str | int | float | bytes | None]) -> str:
-    """Write a PostgreSQL array; measured at two fifths of the time that psycopg takes for a list."""
-    return "{" + ",".join(map(_element, values)) + "}"
-
-
-def integers_literal(values: Iterable[int]) -> str:
-    """Write a PostgreSQL array of integers, none of which is null; measured at a third of the time."""
-    return "{" + ",".join(map(str, values)) + "}"
 
 
 def single_send_parameters(message: OutgoingMessage) -> dict[str, object]:

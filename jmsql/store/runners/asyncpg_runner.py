@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from jmsql.concurrency.tasks import sleep
-from jmsql.store.rows.message_rows import array_literal
+from jmsql.store.rows.arrays import array_literal
 from jmsql.store.runners._async.runner import Runner
 from jmsql.store.statement import Result
 

@@ -6,13 +6,13 @@ Every role may notify on any channel. What does not look like one of jmsql's not
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, Self
 
 from jmsql.store.rows.message_key import GroupKey, MessageKey
-from jmsql.store.statement import Query, SqlFile, nothing
+from jmsql.store.statement import Query, SqlFile, Steps, nothing
 
-__all__ = ["DELAYED_CHANNEL", "Notification", "combine", "notify"]
+__all__ = ["DELAYED_CHANNEL", "Notification", "combine", "notify", "notify_sent"]
 
 DELAYED_CHANNEL = 0
 """Stands, in a notification, where the number of a queue or topic does: some message is delivered later."""
@@ -29,6 +29,9 @@ _MOST_GROUPS = 20
 
 
 _notify = SqlFile("control").statement("notify", "notifying", nothing)
+_destinations = SqlFile("destinations")
+_notify_queues = _destinations.statement("notify_queues", "notifying", nothing)
+_notify_topics = _destinations.statement("notify_topics", "notifying", nothing)
 
 
 class Notification(NamedTuple):
@@ -75,3 +78,19 @@ def combine(notifications: Iterable[Notification]) -> list[Notification]:
 def notify(payloads: Sequence[str]) -> Query[None]:
     """Notify all clients."""
     return _notify.bind(payloads=list(payloads))
+
+
+def notify_sent(queues: Collection[str], topics: Collection[str], *, delayed: bool) -> Steps[None]:
+    """Tell all clients, with the commit of the open transaction, that destinations have new messages.
+
+    Args:
+        queues: The names of the queues.
+        topics: The names of the topics.
+        delayed: Whether there are new messages that are delivered later.
+    """
+    if delayed:
+        yield from notify([str(DELAYED_CHANNEL)])
+    if queues:
+        yield from _notify_queues.bind(names=list(queues))
+    if topics:
+        yield from _notify_topics.bind(names=list(topics))

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException, JMSException
 from jmsql.selectors import Selector
 from jmsql.store.destinations.temporary_destinations import require_temporary
+from jmsql.store.rows.arrays import array_literal
 from jmsql.store.rows.columns import BODY_COLUMNS, DELAYED_COLUMNS, SEND_COLUMNS, outgoing_messages
 from jmsql.store.rows.copy_format import copied_rows
-from jmsql.store.rows.message_rows import OutgoingMessage, array_literal, send_parameters, single_send_parameters
-from jmsql.store.sending.notification import DELAYED_CHANNEL, notify
+from jmsql.store.rows.message_rows import OutgoingMessage, send_parameters, single_send_parameters
 from jmsql.store.statement import (
     CannotCopyError,
     Query,
@@ -37,7 +37,6 @@ __all__ = [
     "known_selectors",
     "last_insertion",
     "misses_queues",
-    "notify_sent",
     "publish",
     "publish_statement",
     "publish_with",
@@ -54,7 +53,6 @@ FEWEST_COPIED = 50
 """From how many messages on they are copied. Copying takes two round trips more, and less work for each message."""
 
 _sql = SqlFile("send")
-_destinations = SqlFile("destinations")
 
 
 def _insert(table: str, columns: tuple[tuple[str, str], ...], condition: str = "all_are_there") -> str:
@@ -101,8 +99,6 @@ _queues_to_copy_to = {
     delayed: _flushing("queues_to_copy_to", fill(_sql["queues_to_copy_to"], table=table), _ids_by_name)
     for delayed, table in _tables.items()
 }
-_notify_queues = _destinations.statement("notify_queues", "notifying", nothing)
-_notify_topics = _destinations.statement("notify_topics", "notifying", nothing)
 
 
 def send(messages: Sequence[OutgoingMessage], *, flush: bool = True) -> Steps[None]:
@@ -319,19 +315,3 @@ def publish_statement(
         chosen=f"array[{', '.join(conditions)}]::boolean[]",
     )
     return Statement("publish", text, "publishing", column, parameters)
-
-
-def notify_sent(queues: Collection[str], topics: Collection[str], *, delayed: bool) -> Steps[None]:
-    """Tell all clients, with the commit of the open transaction, that destinations have new messages.
-
-    Args:
-        queues: The names of the queues.
-        topics: The names of the topics.
-        delayed: Whether there are new messages that are delivered later.
-    """
-    if delayed:
-        yield from notify([str(DELAYED_CHANNEL)])
-    if queues:
-        yield from _notify_queues.bind(names=list(queues))
-    if topics:
-        yield from _notify_topics.bind(names=list(topics))

@@ -28,7 +28,8 @@ from jmsql.store.destinations.lookup import find_queue, queue_id, require_access
 from jmsql.store.errors import jms_errors
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.receive import browse, require_read_committed
-from jmsql.store.sending.send import Publisher, notify_sent, publish, send
+from jmsql.store.sending.notification import notify_sent
+from jmsql.store.sending.send import Publisher, publish, send
 from jmsql.timings import Timings
 from jmsql.values.destinations import Destination, Queue, TemporaryQueue, Topic, require_queue
 
