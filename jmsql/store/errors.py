@@ -84,8 +84,12 @@ def _is_lost_by_asyncpg(error: BaseException) -> bool:
 
 
 def is_driver_error(error: BaseException) -> bool:
-    """Tell whether `error` is one of psycopg, of asyncpg or of SQLAlchemy."""
-    return isinstance(error, psycopg.Error) or _is_of_sqlalchemy(error, "SQLAlchemyError") or _is_of_asyncpg(error)
+    """Tell whether `error` is one of psycopg, of asyncpg or of SQLAlchemy, or says that a text cannot be encoded."""
+    return (
+        isinstance(error, psycopg.Error | UnicodeEncodeError)
+        or _is_of_sqlalchemy(error, "SQLAlchemyError")
+        or _is_of_asyncpg(error)
+    )
 
 
 def _sqlstate(error: BaseException) -> str | None:
@@ -132,6 +136,12 @@ def translate(error: BaseException, doing: str) -> JMSException:
     text = str(origin).strip().splitlines()
     detail = text[0] if text else type(origin).__name__
     if code is None:
+        if isinstance(origin, UnicodeEncodeError):
+            return JMSException(
+                f"{doing}: the connection's client_encoding ({origin.encoding}) cannot hold the text; "
+                "`set client_encoding = 'UTF8'`.",
+                "22P05",
+            )
         if isinstance(origin, psycopg.OperationalError):
             return _without_code(detail, doing)
         if _is_of_sqlalchemy(origin, "TimeoutError"):

@@ -55,6 +55,9 @@ _OPTIONS: dict[str, Any] = {"hide_parameters": True, "isolation_level": "READ CO
 _POOL: dict[str, Any] = {"pool_size": 0, "pool_use_lifo": True}
 """How a client's engines keep their connections: without a limit of SQLAlchemy's."""
 
+_ENCODING: dict[str, Any] = {"client_encoding": "UTF8"}
+"""In which every message can be told, whatever database, role or URL have for others."""
+
 _TRUSTED = 1.0
 """For how many seconds a connection that says nothing is taken to be alive."""
 
@@ -218,7 +221,7 @@ def connect(url: str, *, autocommit: bool, timings: Timings = Timings()) -> psyc
         autocommit: Whether each statement is a transaction of its own.
         timings: Time-outs, where the URL says nothing of them.
     """
-    connection = psycopg.connect(url, autocommit=True)
+    connection = psycopg.connect(url, autocommit=True, **_ENCODING)
     try:
         make_fit(connection, timings)
         connection.autocommit = autocommit
@@ -366,8 +369,8 @@ def _given(url: DatabaseUrl) -> dict[str, Any]:
 def _beside(url: DatabaseUrl, timings: Timings) -> dict[str, Any]:
     """Return the arguments that connections need beside those in the URL."""
     is_named = "application_name" in url.query or "PGAPPNAME" in os.environ
-    arguments: dict[str, Any] = {} if is_named else {"application_name": "jmsql"}
-    arguments |= keepalive_parameters(url.query, timings)
+    name = {} if is_named else {"application_name": "jmsql"}
+    arguments: dict[str, Any] = {**name, **_ENCODING, **keepalive_parameters(url.query, timings)}
     if "sslpassword" in url.query:
         arguments["sslpassword"] = url.query["sslpassword"]
     return arguments

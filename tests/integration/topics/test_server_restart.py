@@ -18,6 +18,8 @@ from tests.texts import receive, send_texts, texts_of
 
 JOINED = "select count(*) from jmsql_internal.subscriber where jmsql_internal.is_connected(connection_id)"
 
+UNACKNOWLEDGED = "select count(*) from jmsql.messages"
+
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
@@ -50,7 +52,10 @@ def test_durable_subscription_loses_nothing_and_all_go_on(directory: Path, topic
             replies = session.create_temporary_queue()
             reply_consumer = session.create_consumer(replies)
             send_texts(publishing, topic, "before")
-            wait_for(lambda: texts_of(heard) == ["before"])
+            with psycopg.connect(url, autocommit=True) as administrator:
+                # Heard and acknowledged: else it would come again, as it does for the durable subscription.
+                wait_for(lambda: administrator.execute(UNACKNOWLEDGED).fetchall() == [(1,)])
+            assert texts_of(heard) == ["before"]
         with start_server(directory) as server, psycopg.connect(server.url, autocommit=True) as administrator:
             wait_for(lambda: administrator.execute(JOINED).fetchall() == [(2,)], timeout=20)
             wait_for(lambda: send_again(publishing, topic, "after"))

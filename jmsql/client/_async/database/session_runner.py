@@ -187,7 +187,7 @@ class SessionRunner(Runner):
             driver = self._driver_connection
             if driver is None:
                 return self._opening.is_left
-            if self.is_lent or self._is_in_use or self._running:
+            if self.is_lent or self._is_in_use or self._running or self._closed:
                 return False
             return driver.closed or (self.is_idle and driver.pgconn.pipeline_status == PipelineStatus.OFF)
 
@@ -471,9 +471,11 @@ class SessionRunner(Runner):
             await self.discard()
             return
         await self.rollback()
-        if self._connection is not None:
-            await finished(self._connection.close())
-        self._forget_connection()
+        try:
+            if self._connection is not None:
+                await finished(self._connection.close())
+        finally:
+            self._forget_connection()
 
     def _forget_connection(self) -> None:
         self._connection = self._runner = self._driver_connection = None

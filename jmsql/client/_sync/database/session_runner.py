@@ -403,9 +403,11 @@ class SessionRunner(Runner):
             self.discard()
             return
         self.rollback()
-        if self._connection is not None:
-            self._connection.close()
-        self._forget_connection()
+        try:
+            if self._connection is not None:
+                self._connection.close()
+        finally:
+            self._forget_connection()
 
     def _forget_connection(self) -> None:
         self._connection = self._runner = self._driver_connection = None
