@@ -83,8 +83,7 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         """A reader that consumes nothing: it browses, or reads the history."""
         from jmsql.spark.options.options import Use
-        from jmsql.spark.reading.batch_reader import BatchReader
-        from jmsql.spark.reading.history_reader import HistoryReader
+        from jmsql.spark.reading.batch_reader import BatchReader, HistoryReader
 
         self._prepare_read(schema, Use.BATCH_READ)
         if self.settings.push_filters:

@@ -12,7 +12,7 @@ from tests.zip_archive import write_archive
 PROGRAM = """
 import jmsql
 import pyspark_jmsql
-from jmsql.spark.reading import history_reader, snapshot
+from jmsql.spark.reading import batch_reader, snapshot
 from jmsql.spark.streaming import history_stream_reader, queue_stream_reader
 from jmsql.spark.writing import maintenance, writer
 from jmsql.store.schema.version import check_version, newest_version
