@@ -86,7 +86,7 @@ def _is_lost_by_asyncpg(error: BaseException) -> bool:
 def is_driver_error(error: BaseException) -> bool:
     """Tell whether `error` is one of psycopg, of asyncpg or of SQLAlchemy, or says that a text cannot be encoded."""
     return (
-        isinstance(error, psycopg.Error | UnicodeEncodeError)
+        isinstance(error, psycopg.Error | UnicodeError)
         or _is_of_sqlalchemy(error, "SQLAlchemyError")
         or _is_of_asyncpg(error)
     )
@@ -136,6 +136,8 @@ def translate(error: BaseException, doing: str) -> JMSException:
     text = str(origin).strip().splitlines()
     detail = text[0] if text else type(origin).__name__
     if code is None:
+        if isinstance(origin, UnicodeError) and "idna" in detail:
+            return _without_code(f"failed to resolve host: {detail}", doing)
         if isinstance(origin, UnicodeEncodeError):
             return JMSException(
                 f"{doing}: the connection's client_encoding ({origin.encoding}) cannot hold the text; "
@@ -178,6 +180,9 @@ def from_sqlstate(code: str | None, detail: str, doing: str) -> JMSException:
     return kind(f"{doing}: {advice} ({detail}).", code)
 
 
+_UNREACHABLE = ("connection failed", "connection to server", "connection timeout", "failed to resolve host")
+
+
 def _without_code(detail: str, doing: str) -> JMSException:
     """Judge a failure that the server gave no SQLSTATE for: libpq reports it while connecting, or after a cut."""
     if "authentication failed" in detail or "no password supplied" in detail or "pg_hba.conf" in detail:
@@ -190,7 +195,9 @@ def _without_code(detail: str, doing: str) -> JMSException:
         return JMSSecurityException(f"{doing}: PostgreSQL does not know the user ({detail}).", "28000")
     if any(words in detail for words in ("too many clients", "too many connections", "remaining connection slots")):
         return ResourceAllocationException(f"{doing}: the server has no connection left ({detail}).", "53300")
-    if "connection failed" in detail or "connection to server" in detail or "connection timeout" in detail:
+    if detail.startswith("connection is bad: invalid "):
+        return JMSException(f"{doing}: libpq does not accept a parameter of the URL, or of the environment ({detail}).")
+    if any(words in detail for words in _UNREACHABLE):
         return ResourceAllocationException(
             f"{doing}: the server cannot be reached; is it running, and are host and port right? ({detail})", "08001"
         )

@@ -57,6 +57,20 @@ def test_server_that_is_down(connect: Connect, url: str) -> None:
     refused(lambda: jmsql.migrate(url), ResourceAllocationException, "08001", "cannot be reached; is it running")
 
 
+@pytest.mark.parametrize("host", ["256.256.256.256", "no..name"])  # for which no server of names is asked
+def test_host_that_is_unknown(host: str) -> None:
+    factory = ConnectionFactory(f"postgresql://postgres@{host}/postgres")
+    with pytest.raises(ResourceAllocationException, match=r"cannot be reached.*failed to resolve") as raised:
+        factory.create_connection()
+    assert raised.value.error_code == "08001"
+
+
+def test_parameter_that_libpq_refuses() -> None:
+    factory = ConnectionFactory("postgresql://postgres@localhost:1/postgres?sslmode=never")
+    with pytest.raises(JMSException, match=r"does not accept a parameter of the URL.*sslmode"):
+        factory.create_connection()
+
+
 @CONNECT
 def test_control_connection_to_a_server_that_is_down(jmsql_clean_url: str, connect: Connect) -> None:
     factory = ConnectionFactory(jmsql_clean_url, control_url="postgresql://postgres@localhost:1/postgres")
