@@ -25,8 +25,8 @@ from jmsql import (
 from jmsql.embedded import start_server
 from jmsql.testing import drain
 from tests.background import Background
+from tests.integration.client.failures.refusal import refused
 from tests.integration.client.locked_tables import LIMITS, lock
-from tests.integration.client.refusal import refused
 from tests.integration.client.server import with_parameters
 from tests.prepared_data import prepare_data
 from tests.texts import receive, receive_texts, send_texts, texts_of

@@ -13,8 +13,8 @@ import pytest
 from jmsql import AcknowledgeMode, Connection, JMSException, Queue, Session
 from jmsql.testing import wait_for
 from tests.background import Background
+from tests.integration.client.delivery.test_notifications import jmsql_timings  # noqa: F401 - a fixture
 from tests.integration.client.server import CONTROL, Server
-from tests.integration.client.test_notifications import jmsql_timings  # noqa: F401 - a fixture
 from tests.texts import receive_texts, send_texts, texts_of
 
 OWN_ROW = "select connection_id from jmsql_internal.connection order by connection_id"

@@ -13,8 +13,8 @@ from sqlalchemy import orm
 import jmsql
 from jmsql import JMSException, Queue, Session, TransactionRolledBackException
 from jmsql.testing import drain
+from tests.integration.client.failures.refusal import refused
 from tests.integration.client.locked_tables import LIMITS, lock
-from tests.integration.client.refusal import refused
 from tests.integration.client.server import Server, with_parameters
 from tests.texts import texts_of
 

@@ -21,8 +21,8 @@ from jmsql import (
 from jmsql.testing import drain, wait_for
 from tests.compliance.held_listener import HeldListener
 from tests.forked import ForkedProcess
+from tests.integration.client.connections.server_session_pools import LISTENING, MODES, Heard, OneSession, listening
 from tests.integration.client.server import SESSIONS, Server
-from tests.integration.client.server_session_pools import LISTENING, MODES, Heard, OneSession, listening
 from tests.texts import receive, receive_texts, send_texts, texts_of
 
 

@@ -20,8 +20,8 @@ from jmsql import (
 from jmsql.admin import Administration
 from jmsql.testing import drain, wait_for
 from tests.background import Background
+from tests.integration.client.connections.server_session_pools import Heard, listening
 from tests.integration.client.server import Server
-from tests.integration.client.server_session_pools import Heard, listening
 from tests.texts import receive_texts, send_texts, texts_of
 
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))

@@ -8,7 +8,7 @@ import pytest
 
 from jmsql import Connection, IllegalStateException, Message, Queue, Session
 from jmsql.testing import wait_for
-from tests.integration.client.server_session_pools import MODES, listening
+from tests.integration.client.connections.server_session_pools import MODES, listening
 from tests.texts import receive_texts, send_texts, texts_of
 
 pytestmark = pytest.mark.usefixtures("maintenance_suspended")

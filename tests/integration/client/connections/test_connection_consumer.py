@@ -27,8 +27,8 @@ from jmsql.connection_consumers import ThreadServerSessionPool
 from jmsql.testing import drain, wait_for
 from tests.background import Background
 from tests.compliance.held_listener import HeldListener
+from tests.integration.client.connections.server_session_pools import MODES, Heard, listening
 from tests.integration.client.server import Server
-from tests.integration.client.server_session_pools import MODES, Heard, listening
 from tests.texts import receive_texts, send_texts, texts_left, texts_of
 
 pytestmark = pytest.mark.usefixtures("shared_connection", "other_shared_connection")

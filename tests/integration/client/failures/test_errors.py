@@ -25,7 +25,7 @@ from jmsql import (
 )
 from jmsql.embedded import start_server
 from jmsql.testing import drain
-from tests.integration.client.refusal import SECRET, refused
+from tests.integration.client.failures.refusal import SECRET, refused
 from tests.integration.client.server import Server, with_parameters
 from tests.prepared_data import prepare_data
 

@@ -12,7 +12,7 @@ import sqlalchemy
 import jmsql
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, JMSException, Message, Queue
 from jmsql.testing import wait_for
-from tests.integration.client.refusal import SECRET
+from tests.integration.client.failures.refusal import SECRET
 from tests.integration.client.server import CONTROL, SESSIONS, Server, with_parameters
 from tests.texts import receive, receive_texts, send_texts
 
