@@ -51,4 +51,4 @@ async def nothing_left(server: Server) -> AsyncIterator[None]:
     async with asyncio.timeout(10):
         while running := asyncio.all_tasks() - tasks - {asyncio.current_task()}:
             await asyncio.wait(running)
-    await asyncio.to_thread(wait_for, lambda: not left())
+    await asyncio.to_thread(wait_for, lambda: not left(), 20)

@@ -356,7 +356,7 @@ def test_a_statement_of_a_role_that_began_before_the_upgrade_ends_after_it(datab
     ):
         gate.execute("select pg_advisory_lock(1)")
         sending = Background(lambda: role.execute(in_schema(insertion, "upgraded").encode()))
-        waiting = "select from pg_locks where locktype = 'advisory' and not granted"
+        waiting = "select from pg_stat_activity where datname = current_database() and wait_event = 'advisory'"
         wait_for(lambda: gate.execute(waiting).fetchall())
         assert jmsql.migrate(jmsql_url, "upgraded") == BEFORE
         gate.execute("select pg_advisory_unlock(1)")
