@@ -5,7 +5,7 @@ from __future__ import annotations
 from jmsql.exceptions import JMSException, JMSSecurityException
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.schema.version import check_version
-from jmsql.store.statement import Query, SqlFile, first_value, nothing, rows
+from jmsql.store.statement import SqlFile, first_value, nothing, rows
 
 __all__ = ["allow_idleness", "check_database", "check_rights"]
 
@@ -13,7 +13,9 @@ _UNDEFINED_TABLE = "42P01"
 
 _sql = SqlFile("database", "jmsql.spark")
 _version = _sql.statement("version", "looking at the schema", first_value)
-_unlimited_idleness = _sql.statement("unlimited_idleness", "keeping a transaction open", nothing)
+allow_idleness = _sql.statement("unlimited_idleness", "keeping a transaction open", nothing).bind()
+"""Lets the transaction wait for as long as it likes, and last as long."""
+
 _rights = _sql.statement("rights", "looking at the rights of the role", rows)
 
 
@@ -58,8 +60,3 @@ def check_rights(runner: Runner) -> None:
             "so has the role jmsql_admin of `jmsql roles create`.",
             "42501",
         )
-
-
-def allow_idleness() -> Query[None]:
-    """Let the transaction wait for as long as it likes, and last as long."""
-    return _unlimited_idleness.bind()

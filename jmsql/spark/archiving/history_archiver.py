@@ -75,8 +75,8 @@ class HistoryArchiver:
             self._begin()
         with self._settings.database.connect(_DOING, autocommit=True) as connection:
             runner = PsycopgRunner(connection, self._settings.schema)
-            end = runner.run(end_of_history())
-            rare = runner.run(rare_columns_of_history())
+            end = runner.run(end_of_history)
+            rare = runner.run(rare_columns_of_history)
             for progress, options in zip(self._manifest.progress, self._settings.origins(), strict=True):
                 stream = _open(runner, progress, HistoryOrigin(options.destination))
                 first = HistoryPosition(progress.transaction, progress.sequence)

@@ -79,7 +79,7 @@ def write_live(
 def _statement(connection: psycopg.Connection[Any], options: Options, columns: Sequence[str]) -> str:
     runner = PsycopgRunner(connection, options.schema)
     queue_id = find_queue(runner, options)
-    rare = runner.run(rare_columns_of_messages())
+    rare = runner.run(rare_columns_of_messages)
     subscription = {
         "subscription": optional_to_postgresql(options.subscription),
         "client_id": optional_to_postgresql(options.client_id),

@@ -32,7 +32,7 @@ class ArchiveLock:
     def acquire(self) -> bool:
         """Take the lock until the transaction ends, and tell whether it was free."""
         self._runner.run(_begin.bind())
-        self._runner.run(allow_idleness())
+        self._runner.run(allow_idleness)
         return self._runner.run(_lock.bind(name=self._name))
 
     def check(self) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from jmsql.store.identifier import quote_identifier
 from jmsql.store.rows.columns import body_columns
-from jmsql.store.statement import Query, Result, SqlFile
+from jmsql.store.statement import Result, SqlFile
 
 __all__ = [
     "BYTES",
@@ -118,20 +118,11 @@ def _rare(result: Result) -> frozenset[str]:
 
 
 _sql = SqlFile("columns", "jmsql.spark")
-_of_messages, _of_history = (
-    _sql.statement("empty", "looking at statistics", _rare, {"tables": _sql[tables]})
+rare_columns_of_messages, rare_columns_of_history = (
+    _sql.statement("empty", "looking at statistics", _rare, {"tables": _sql[tables]}).bind()
     for tables in ("message_tables", "history_tables")
 )
-
-
-def rare_columns_of_messages() -> Query[frozenset[str]]:
-    """Return the columns that no message in a queue fills, as far as PostgreSQL's statistics tell."""
-    return _of_messages.bind()
-
-
-def rare_columns_of_history() -> Query[frozenset[str]]:
-    """Return the columns that no row of the history fills, likewise."""
-    return _of_history.bind()
+"""The columns that no message in a queue fills, and no row of the history, as far as PostgreSQL's statistics tell."""
 
 
 def select_list(expressions: Mapping[str, str], columns: Sequence[str], rare: Collection[str] = ()) -> str:

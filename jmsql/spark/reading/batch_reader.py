@@ -77,7 +77,7 @@ class BatchReader(DataSourceReader):
         options = self._options
         planning = PsycopgRunner(connection, options.schema)
         queue_id = find_queue(planning, options)
-        rare = planning.run(rare_columns_of_messages())
+        rare = planning.run(rare_columns_of_messages)
         read = read_queue(shaper(self._schema, self._options).columns, options.selector, self.filters, rare)
         parameters = {"queue_id": queue_id, "destination": source_of(options).uri}
         return [
@@ -123,7 +123,7 @@ class HistoryReader(BatchReader):
         origin = find_origin(planning, options)
         span = HistorySpan(read_timestamp(options.starting_offsets), read_timestamp(options.ending_offsets))
         columns = shaper(self._schema, self._options).columns
-        rare = planning.run(rare_columns_of_history())
+        rare = planning.run(rare_columns_of_history)
 
         def text(part: Condition) -> str:
             read = read_history(columns, origin, options.selector, part, self.filters, rare)

@@ -34,7 +34,9 @@ _MESSAGES_IN_BLOCK = 16
 """How many messages a block is taken to have: some of half a kilobyte."""
 
 _sql = SqlFile("history", "jmsql.spark")
-_hold = _sql.statement("hold", "keeping the history", nothing)
+hold_history = _sql.statement("hold", "keeping the history", nothing).bind()
+"""Keeps the days of the history from being dropped, until the transaction ends."""
+
 _days = _sql.statement("days", "looking at the history", rows)
 
 
@@ -112,11 +114,6 @@ def find_origin(runner: Runner, options: Options) -> HistoryOrigin:
                 f"Option '{option}': there is no {option} {name!r}, and nothing of it in the history."
             )
     return origin
-
-
-def hold_history() -> Query[None]:
-    """Keep the days of the history from being dropped, until the transaction ends."""
-    return _hold.bind()
 
 
 def read_history(

@@ -86,8 +86,8 @@ class _Moment:
         try:
             runner.run(_begin.bind())
             if history_of is not None:
-                runner.run(hold_history())
-            runner.run(allow_idleness())
+                runner.run(hold_history)
+            runner.run(allow_idleness)
             if exports:
                 runner.run(_export.bind())
         except BaseException:

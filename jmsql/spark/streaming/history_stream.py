@@ -93,9 +93,14 @@ def _place(result: Result) -> HistoryPosition | None:
 
 
 _sql = SqlFile("history_stream", "jmsql.spark")
-_end = _sql.statement(
+end_of_history = _sql.statement(
     "end", "looking for the end of the history", lambda result: HistoryPosition(int(result.rows[0][0]))
-)
+).bind()
+"""The place that all transactions have passed: nothing will be added before it.
+
+A transaction that is open, or prepared, holds it back, on whatever database of the server.
+"""
+
 _forget_unused = _sql.statement("forget_unused", "beginning a stream", nothing)
 _create = _sql.statement("create", "beginning a stream", value(str))
 _adopt = _sql.statement("adopt", "starting a stream again", nothing)
@@ -108,14 +113,6 @@ _give_out = _sql.statement("give_out", "finding a batch", nothing)
 _note_all_passed = _sql.statement("note_all_passed", "finding a batch", nothing)
 _clock: Statement[dt.datetime] = _sql.statement("clock", "finding a batch", first_value)
 _days = _sql.statement("days", "looking at the history", rows)
-
-
-def end_of_history() -> Query[HistoryPosition]:
-    """Return the place that all transactions have passed: nothing will be added before it.
-
-    A transaction that is open, or prepared, holds it back, on whatever database of the server.
-    """
-    return _end.bind()
 
 
 def create_cursor(
@@ -299,7 +296,7 @@ class HistoryStream:
     ) -> Steps[HistoryBatch | None]:
         yield from self._pass(start)
         now = yield from _clock.bind()
-        end = yield from end_of_history()
+        end = yield from end_of_history
         if bound is not None:
             end = min(end, bound)
         yield from self._leave_days_behind(start)

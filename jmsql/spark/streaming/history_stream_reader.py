@@ -117,7 +117,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take nothing that comes after now."""
         with self._options.database.connect("looking for the end of the history") as connection:
-            self._bound = PsycopgRunner(connection, self._options.schema).run(end_of_history())
+            self._bound = PsycopgRunner(connection, self._options.schema).run(end_of_history)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Note what is done, and find the next batch."""
@@ -173,7 +173,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
         return self._backlog
 
     def _first_place(self, driver: Runner) -> HistoryPosition:
-        return driver.run(end_of_history()) if self._options.starting_offsets == "latest" else HistoryPosition(0)
+        return driver.run(end_of_history) if self._options.starting_offsets == "latest" else HistoryPosition(0)
 
     def _check(self, offset: Offset) -> HistoryPosition:
         """Return where to go on after an offset: there, or elsewhere if the history was restored and that may be."""

@@ -47,7 +47,8 @@ _delay = _sql.statement("delay", "writing messages", nothing, _parts)
 _send: Statement[list[str]] = _sql.statement("send", "writing messages", column)
 _abandon = _sql.statement("abandon", "discarding messages", nothing)
 _remove_abandoned = _sql.statement("remove_abandoned", "discarding messages", value(bool), _parts)
-_forget_writes = _sql.statement("forget_writes", "forgetting writes", nothing)
+forget_writes = _sql.statement("forget_writes", "forgetting writes", nothing).bind()
+"""Forgets the writes that were done so long ago that they do not come again."""
 
 
 class Attempt(NamedTuple):
@@ -139,11 +140,6 @@ def abandon(attempts: Sequence[Attempt], write_id: str | None = None) -> Query[N
 def remove_abandoned(limit: int) -> Query[bool]:
     """Delete up to so many messages that are never sent, of one transaction; return whether there was one."""
     return _remove_abandoned.bind(limit=limit)
-
-
-def forget_writes() -> Query[None]:
-    """Forget the writes that were done so long ago that they do not come again."""
-    return _forget_writes.bind()
 
 
 def _send_all(attempts: Sequence[Attempt]) -> Steps[None]:

@@ -20,7 +20,7 @@ def attempts_task(_schema: str) -> MaintenanceTask:
     """Remove what no driver has sent in a day, or has given up, and forget the writes that do not come again."""
 
     def run(runner: Runner) -> bool:
-        runner.run(forget_writes())
+        runner.run(forget_writes)
         return runner.run(remove_abandoned(_LIMIT))
 
     return MaintenanceTask(_ATTEMPTS, run, _INTERVAL)

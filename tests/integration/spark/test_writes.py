@@ -492,5 +492,5 @@ def test_maintenance_deletes_what_no_driver_has_sent_in_a_day_and_forgets_old_wr
     with jmsql_factory.create_connection():
         wait_for(lambda: server.rows("select write_id from jmsql_internal.pending_transaction") == [("fresh",)])
     assert server.rows("select write_id from jmsql_internal.spark_write order by 1") == [("kept for ever",), ("w",)]
-    PsycopgRunner(connection, "jmsql").run(forget_writes())
+    PsycopgRunner(connection, "jmsql").run(forget_writes)
     assert server.rows(STORED) == [(20,)]
