@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -32,6 +33,10 @@ __all__ = ["ConsumerPolicy", "PrefetchBuffer"]
 
 _MOST_GROUPS = 1000
 """The most groups of which it is noted that they are free. Others are found by sweeps."""
+
+_REST = 0.001
+_LONGEST_REST = 0.064
+"""Seconds for which a consumer that looked in vain heeds no news: twice as long each time others were faster."""
 
 
 @dataclass
@@ -109,6 +114,9 @@ class PrefetchBuffer:
         self._returned: dict[int, int] = {}
         self._freed: set[int] = set()
         self._has_news = False
+        self._misled = 0
+        self._rests_until = 0.0
+        self._expects_more = True
         self.looks_again = False
         """Whether its consumer, if it finds nothing now, waits for news and looks again."""
         self._has_fetched = False
@@ -176,7 +184,43 @@ class PrefetchBuffer:
         rows = yield from self._reader.read(limit, own_claims, may_have_changed=has_news or not self.looks_again)
         self.prefetch.fetched(len(rows), size_of(rows))
         self._has_fetched |= bool(rows)
+        self._expects_more = len(rows) >= limit
+        self._learn(has_found=bool(rows), has_news=has_news)
         return rows
+
+    def _learn(self, *, has_found: bool, has_news: bool) -> None:
+        """Learn what news is worth: nothing, if others have taken what it was about."""
+        if has_found:
+            self._misled = 0
+            self._rests_until = 0.0
+        elif has_news:
+            self._misled += 1
+            self._rests_until = time.monotonic() + min(_REST * 2 ** min(self._misled, 10), _LONGEST_REST)
+
+    @property
+    def rest(self) -> float:
+        """For how many seconds its consumer heeds no news, since others were faster after the last news."""
+        return self._rests_until - time.monotonic() if self._misled else 0.0
+
+    @property
+    def is_likely_empty(self) -> bool:
+        """Whether a fetch would probably find nothing: the last one has found all, and there is no news since.
+
+        Nor is news worth much if others were faster the last time.
+        """
+        if self._expects_more or (self._has_news and not self._misled):
+            return False
+        has_moved = self._moved_to is not None or self.is_removed or self._changes_seen != self._changes.count
+        return not (has_moved or self._returned or self._freed)
+
+    def look(self) -> Steps[bool]:
+        """Return whether a fetch may find something, which takes less time than to fetch in vain."""
+        has_news, self._has_news = self._has_news, False
+        if (yield from self._reader.look()):
+            return True
+        self.prefetch.fetched(0, 0)
+        self._learn(has_found=False, has_news=has_news)
+        return False
 
     def fetch_again(self, limit: int) -> Steps[list[MessageRow]]:
         """Fetch from the front of the queue if something was fetched before, which may be there again.

@@ -103,7 +103,12 @@ def _is_unlocked(alias: str) -> str:
 
 
 def candidates(
-    selector: Selector | None, condition: str = "", columns: str = "m.*", *, is_single: bool = False
+    selector: Selector | None,
+    condition: str = "",
+    columns: str = "m.*",
+    *,
+    is_single: bool = False,
+    locks: bool = True,
 ) -> SelectorSQL:
     """Compose the relation `found`, in the order of delivery from the consumer's bounds on.
 
@@ -118,6 +123,7 @@ def candidates(
         condition: What else is asked of a message `m`.
         columns: What is found of it, beside its address.
         is_single: Whether mostly one message is asked for, whose state is then looked for at once.
+        locks: Whether to lock what is found.
     """
     is_wanted, parameters = wanted(selector, condition)
     delivery = by_key("jmsql_internal", "delivery", "d", "m", "" if is_single else _HAS_DELIVERIES)
@@ -135,7 +141,7 @@ def candidates(
                   and {_is_unlocked("m")} and {is_wanted}
                 order by m.queue_id, m.inverse_priority, m.sequence
                 limit %(limit)s
-                for update of m skip locked) found
+                {"for update of m skip locked" if locks else ""}) found
             where not (select exists (select from jmsql_internal.grouped_queue g where g.queue_id = %(queue_id)s))
             limit %(limit)s)""",
         parameters,

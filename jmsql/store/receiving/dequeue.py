@@ -148,16 +148,27 @@ _MOST_BYTES = 16 * 1024 * 1024
 class Prefetch:
     """How many messages a consumer takes at once.
 
-    It starts with one and doubles, or takes what is left of as many as the last transaction used. It never takes more
-    than the consumer handles in a certain time, so that a slow consumer leaves messages to others, nor more than 16 MiB
-    by the size of those seen lately.
+    It starts with one and doubles, or takes what is left of as many as the last transaction used. A transaction that
+    found no more would have used more: it lowers no expectations, so that consumers that compete take whole batches. It
+    never takes more than the consumer handles in a certain time, so that a slow consumer leaves messages to others, nor
+    more than 16 MiB by the size of those seen lately.
 
     Args:
         duration: That time, in seconds.
         clock: A monotonic clock, in seconds.
     """
 
-    __slots__ = ("_clock", "_duration", "_expected", "_fetched_at", "_message_bytes", "_previous", "used")
+    __slots__ = (
+        "_clock",
+        "_duration",
+        "_expected",
+        "_fetched_at",
+        "_message_bytes",
+        "_previous",
+        "_ran_out",
+        "_seconds",
+        "used",
+    )
 
     def __init__(self, duration: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._duration = duration
@@ -166,6 +177,8 @@ class Prefetch:
         self._fetched_at = 0.0
         self._message_bytes = 0.0
         self._expected = 0
+        self._ran_out = False
+        self._seconds = 1e-6
         self.used = 0
         """How many messages the transaction was given so far; who gives one to it counts it here."""
 
@@ -175,20 +188,22 @@ class Prefetch:
         if self._message_bytes:
             limit = min(limit, int(_MOST_BYTES / self._message_bytes))
         if self._previous:
-            seconds = max(self._clock() - self._fetched_at, 1e-6)
-            limit = min(limit, int(self._duration * self._previous / seconds))
+            if not self._ran_out:  # else the consumer has waited, not worked
+                self._seconds = max(self._clock() - self._fetched_at, 1e-6)
+            limit = min(limit, int(self._duration * self._previous / self._seconds))
         remaining = self._expected - self.used
         return max(1, min(limit, remaining if remaining > 0 else 2 * self._previous))
 
     def fetched(self, messages: int, size: int) -> None:
-        """Note that a fetch brought so many messages, of `size` bytes together."""
+        """Note that a fetch brought so many messages, of `size` bytes together. Without any the consumer is idle."""
         self._fetched_at = self._clock()
+        self._ran_out = not messages
         if messages:
             self._previous = messages
             self._message_bytes = size / messages
 
     def transaction_ended(self) -> None:
-        """Expect the next transaction to use as many messages as this one."""
+        """Expect the next transaction to use as many messages as this one, or more if it has found no more."""
         if self.used:
-            self._expected = self.used
+            self._expected = max(self.used, self._expected) if self._ran_out else self.used
         self.used = 0

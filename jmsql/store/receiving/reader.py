@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from jmsql.selectors import Selector
 from jmsql.store.receiving.candidates import first_of_groups
 from jmsql.store.receiving.dequeue import PRIORITIES, FreedGroups, GroupScan, ScanBounds
-from jmsql.store.receiving.receive import Fetch, has_groups, highest_sequences
+from jmsql.store.receiving.receive import Fetch, has_groups, highest_sequences, look
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Steps
 
@@ -76,6 +76,20 @@ class QueueReader:
         if not rows and look_everywhere and self._bounds.sweep_due(idle=True):
             rows = yield from self._sweep(limit, own_claims)
         return rows
+
+    def look(self) -> Steps[bool]:
+        """Return whether `read` may find something, which takes less time than to read in vain."""
+        if self._selector is not None or self._has_groups:
+            return True
+        sweeps = self._bounds.sweep_due(idle=True)
+        started = time.monotonic()
+        lowest = [0] * PRIORITIES if sweeps else self._bounds.lowest
+        has_found, self._may_have_groups = yield from look(self.queue_id, lowest)
+        if has_found or self._may_have_groups:
+            return True
+        if sweeps:
+            self._bounds.swept(time.monotonic() - started)
+        return False
 
     def returned(self, inverse_priority: int, sequence: int) -> None:
         """Look again from a message that was released."""

@@ -38,6 +38,8 @@ __all__ = [
     "highest_sequences",
     "lock",
     "lock_statement",
+    "look",
+    "look_statement",
     "next_messages",
     "require_read_committed",
 ]
@@ -63,6 +65,11 @@ def _ordered_rows(result: Result) -> list[MessageRow]:
     return list(as_message_rows(sorted(result.rows)))
 
 
+def _pair(result: Result) -> tuple[bool, bool]:
+    [(first, second)] = result.rows
+    return first, second
+
+
 class Fetch(Protocol):
     """A way to hand out messages: lock, dequeue or claim them."""
 
@@ -86,6 +93,14 @@ def highest_sequences(queue_id: int) -> Query[list[int]]:
 def has_groups(queue_id: int) -> Query[bool]:
     """Return whether the queue has, or had, messages of groups."""
     return _has_groups.bind(queue_id=queue_id)
+
+
+def look(queue_id: int, lowest: Sequence[int]) -> Query[tuple[bool, bool]]:
+    """Return whether the queue has a message for `lock` from the bounds on, and whether it has, or had, groups.
+
+    It tells of no message if the queue has, or had, messages of groups.
+    """
+    return look_statement().bind(queue_id=queue_id, lowest=integers_literal(lowest), limit=1)
 
 
 def require_read_committed() -> Steps[None]:
@@ -242,6 +257,19 @@ def lock_statement(selector: Selector | None, *, grouped: bool = False) -> State
             from free m {_SHARED_BODY}""",
         "receiving",
         _ordered_rows,
+        parameters,
+    )
+
+
+@lru_cache(maxsize=1)
+def look_statement() -> Statement[tuple[bool, bool]]:
+    """Tell whether `lock` would find something, which takes a third of the time that it takes to find nothing."""
+    found, parameters = candidates(None, _NOT_OWN, "m.sequence", is_single=True, locks=False)
+    return Statement(
+        "look",
+        f"with {found} select exists (select from found), ({_sql['has_groups']})",
+        "receiving",
+        _pair,
         parameters,
     )
 

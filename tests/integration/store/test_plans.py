@@ -34,6 +34,7 @@ from jmsql.store.receiving.receive import (
     dequeue_statement,
     highest_sequences,
     lock_statement,
+    look_statement,
 )
 from jmsql.store.receiving.redelivery import (
     ExtendedClaim,
@@ -184,6 +185,7 @@ CASES = {
     # The first to call a function, which then reads the catalogs.
     "lock a batch": Case(text(lock_statement(None)), {**NEXT, "limit": BATCH}, 1000),
     "lock one": Case(text(lock_statement(None)), {**NEXT, "limit": 1}, 70, 10),
+    "look": Case(text(look_statement()), {**NEXT, "limit": 1}, 70, 10),
     "lock by a selector": Case(
         text(SELECTED),
         {"queue_id": 1, "lowest": [LONG - BATCH + 1] * 10, "limit": BATCH, **SELECTED.parameters},

@@ -7,9 +7,10 @@ import pytest
 from jmsql.selectors import Selector
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.reader import QueueReader
+from jmsql.store.receiving.receive import lock
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
-from tests.integration.store.conftest import Client, OpenClient, bodies, send
+from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, send
 
 
 @pytest.fixture
@@ -60,6 +61,46 @@ def test_a_consumer_with_a_selector_does_not_look_twice_at_what_does_not_match(c
 
     (highest,) = client.rows("select max(sequence) from jmsql_internal.message")
     assert reader._bounds.lowest[5] == highest[0] + 1
+
+
+def test_a_look_tells_whether_a_read_may_find_something(
+    reader: QueueReader, client: Client, open_client: OpenClient, queue_id: int
+) -> None:
+    assert not client.run(reader.look())
+    send(client, "late", "early")
+    assert client.run(reader.look())
+    other = open_client(transactions=True)
+    assert len(other.run(lock(queue_id, None, FROM_THE_FRONT, 2))) == 2
+    reader._bounds.swept(0.0)
+    assert not client.run(reader.look()), "another one has locked them"
+    other.connection.rollback()
+    assert client.run(reader.look())
+    assert bodies(client.run(reader.read(2))) == ["late", "early"]
+    assert not client.run(reader.look())
+
+
+def test_a_look_finds_what_was_committed_late(reader: QueueReader, client: Client, open_client: OpenClient) -> None:
+    late = open_client(transactions=True)
+    send(late, "sent first, committed last")
+    send(client, "sent last, committed first")
+    assert bodies(client.run(reader.read(1))) == ["sent last, committed first"]
+    assert not client.run(reader.look())
+
+    late.connection.commit()
+
+    wait_for(lambda: client.run(reader.look()))
+    assert bodies(wait_for(lambda: client.run(reader.read(1)))) == ["sent first, committed last"]
+
+
+def test_a_look_leaves_groups_to_a_read(reader: QueueReader, client: Client, queue_id: int) -> None:
+    assert not client.run(reader.look())
+    client.rows(
+        "insert into jmsql_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type, properties) "
+        f"select {queue_id}, 5, 2, 'Message', '{{\"JMSXGroupID\": \"a\"}}' returning 1"
+    )
+    assert client.run(reader.look())
+    assert len(client.run(reader.read(1, may_have_changed=False))) == 1
+    assert client.run(reader.look())
 
 
 def test_first_group_of_a_queue_is_found_at_once(reader: QueueReader, client: Client, queue_id: int) -> None:

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from jmsql.exceptions import JMSException
-from jmsql.store.runners._sync.transaction_runner import TransactionRunner
+from jmsql.store.runners._sync.transaction_runner import LookingRunner, TransactionRunner
 from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Statement, column, row_count, value
 
@@ -65,6 +65,30 @@ def test_a_transaction_takes_an_exchange_to_begin_and_one_to_end(
     runner.commit()
     runner.rollback()
     assert connection.exchanges == before
+
+
+def test_a_look_leaves_no_transaction_open(connection: CountingConnection, runner: TransactionRunner) -> None:
+    looking = LookingRunner(runner)
+    for _ in range(2):
+        before = connection.exchanges
+        assert looking.run(LEVEL.bind()) == "read committed"
+        assert runner.is_idle
+        assert connection.exchanges - before == 1
+    with pytest.raises(JMSException, match="division by zero"):
+        looking.run(Statement("failing", "select 1 / 0", "asking", value(int)).bind())
+    assert looking.run(LEVEL.bind()) == "read committed", "nothing is left of the failure"
+
+
+def test_a_look_goes_on_if_its_statement_was_forgotten(
+    connection: CountingConnection, make: Callable[[], TransactionRunner]
+) -> None:
+    runner = make()
+    runner.run(NUMBER.bind(number=1))
+    runner.commit()
+    connection.execute("deallocate all", prepare=False)
+    connection.commit()
+    assert LookingRunner(runner).run(NUMBER.bind(number=2)) == 2
+    assert runner.is_idle
 
 
 def test_what_is_rolled_back_is_undone(runner: TransactionRunner) -> None:

@@ -130,6 +130,28 @@ class TestPrefetch:
 
         assert prefetch.size() == 63
 
+    def test_a_transaction_that_found_no_more_lowers_no_expectations(self, clock: Clock) -> None:
+        prefetch = Prefetch(0.25, clock)
+        for _ in range(6):
+            self.fetch(prefetch, clock, seconds=0.001)  # 63 messages
+        prefetch.transaction_ended()
+        prefetch.fetched(2, 200)
+        prefetch.used += 2
+        prefetch.fetched(0, 0)
+        prefetch.transaction_ended()
+
+        assert prefetch.size() == 63
+
+    def test_who_waits_is_not_slow(self, clock: Clock) -> None:
+        prefetch = Prefetch(0.25, clock)
+        for _ in range(9):
+            self.fetch(prefetch, clock, seconds=0.001)
+        prefetch.size()
+        prefetch.fetched(0, 0)
+        clock.now += 10.0
+
+        assert prefetch.size() == 100
+
     def test_a_transaction_that_used_nothing_says_nothing(self, clock: Clock) -> None:
         prefetch = Prefetch(0.25, clock)
         for _ in range(3):

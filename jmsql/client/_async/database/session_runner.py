@@ -24,7 +24,7 @@ from jmsql.store.receiving.acknowledge import Client, Recipient
 from jmsql.store.runners._async.implicit_transaction import ImplicitTransaction
 from jmsql.store.runners._async.prepared_runner import PreparedRunner
 from jmsql.store.runners._async.runner import PsycopgRunner, Runner
-from jmsql.store.runners._async.transaction_runner import TransactionRunner
+from jmsql.store.runners._async.transaction_runner import LookingRunner, TransactionRunner
 from jmsql.store.runners.savepoints import SavepointStep
 from jmsql.store.statement import Query, Result, Statement, Steps, nothing
 
@@ -234,6 +234,20 @@ class SessionRunner(Runner):
         self._has_worked = True
         assert self._runner is not None
         return self._runner
+
+    async def look(self, work: Steps[T]) -> T:
+        """Run statements that change nothing. If no transaction is open, none is afterwards."""
+        await self.begin()
+        if self.has_begun or not isinstance(self._runner, TransactionRunner):
+            return await self.run(work)
+        if ASYNC:
+            self._running += 1
+        try:
+            return await finished(LookingRunner(self._runner).run(work))
+        finally:
+            if ASYNC:
+                self._running -= 1
+            self._ended()
 
     async def lend(self, before_statement: StatementListener) -> AsyncConnection:
         """Return the connection for the application to use in the transaction.

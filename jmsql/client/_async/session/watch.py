@@ -28,8 +28,8 @@ def _channels(buffers: Sequence[PrefetchBuffer]) -> tuple[int, ...]:
 class Watch:
     """The waits of a session between its looks for messages.
 
-    A wait ends when there is news, and now and then for a look of its own, ever more seldom. Then the control
-    connection looks for all consumers together, as long as it can.
+    A wait ends when there is news, a little later if others were faster the last times, and now and then for a look of
+    its own, ever more seldom. Then the control connection looks for all consumers together, as long as it can.
 
     Args:
         state: The session's.
@@ -87,6 +87,9 @@ class Watch:
             return  # the look has found another queue of the name, whose news so far nobody has heard
         notifications = self._state.notifications
         deadline = None if most is None else time.monotonic() + most
+        rest = min((buffer.rest for buffer in self._buffers), default=0.0)
+        if rest > 0:
+            await notifications.wait(self._news, rest if most is None else min(rest, most))
         competition = self._competition()
         if self._control.is_attentive:
             self._poll.stretch(self._wake_ups.waited_for)

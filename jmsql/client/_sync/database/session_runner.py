@@ -24,9 +24,9 @@ from jmsql.store.receiving.acknowledge import Client, Recipient
 from jmsql.store.runners._sync.implicit_transaction import ImplicitTransaction
 from jmsql.store.runners._sync.prepared_runner import PreparedRunner
 from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
-from jmsql.store.runners._sync.transaction_runner import TransactionRunner
+from jmsql.store.runners._sync.transaction_runner import LookingRunner, TransactionRunner
 from jmsql.store.runners.savepoints import SavepointStep
-from jmsql.store.statement import Query, Result, Statement, nothing
+from jmsql.store.statement import Query, Result, Statement, Steps, nothing
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -174,6 +174,16 @@ class SessionRunner(Runner):
         self._has_worked = True
         assert self._runner is not None
         return self._runner
+
+    def look(self, work: Steps[T]) -> T:
+        """Run statements that change nothing. If no transaction is open, none is afterwards."""
+        self.begin()
+        if self.has_begun or not isinstance(self._runner, TransactionRunner):
+            return self.run(work)
+        try:
+            return LookingRunner(self._runner).run(work)
+        finally:
+            self._ended()
 
     def lend(self, before_statement: StatementListener) -> Connection:
         """Return the connection for the application to use in the transaction.

@@ -12,11 +12,11 @@ from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, Transacti
 from psycopg.pq.abc import PGresult
 
 from jmsql.store.runners._async.prepared_runner import OUTDATED, Bound, PreparingRunner, bound
-from jmsql.store.runners._async.runner import copy
+from jmsql.store.runners._async.runner import Runner, copy
 from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Query, Result
 
-__all__ = ["TransactionRunner"]
+__all__ = ["LookingRunner", "TransactionRunner"]
 
 _BEGIN = b"begin isolation level read committed"
 
@@ -53,20 +53,29 @@ class TransactionRunner(PreparingRunner):
             self._pgconn.consume_input()  # the server's last words
             self._pgconn.consume_input()
 
-    async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+    async def execute(self, statement: bytes, parameters: Mapping[str, Any], end: bytes | None = None) -> Result:
         begins = self.is_idle
         call = bound(self._connection, statement, parameters)
         try:
             try:
-                [result] = await self._connection.wait(self._communicate([call]))
+                [result] = await self._connection.wait(self._communicate([call], end))
             except OUTDATED:
                 if not await self._can_begin_again(begins=begins):
                     raise
-                [result] = await self._connection.wait(self._communicate([call]))
+                [result] = await self._connection.wait(self._communicate([call], end))
         except BaseException:
             self._give_up()
             raise
         return result
+
+    async def look(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        """Run SQL that changes nothing in a transaction of its own, while none is open."""
+        try:
+            return await self.execute(statement, parameters, b"commit")
+        except psycopg.Error:
+            with contextlib.suppress(psycopg.Error):
+                await self.rollback()
+            raise
 
     async def copy(self, statement: bytes, data: bytes) -> Result:
         return await copy(self._connection, statement, data)
@@ -201,3 +210,27 @@ class TransactionRunner(PreparingRunner):
             return name, 1
         self._send_close(outdated)
         return name, 2
+
+
+class LookingRunner(Runner):
+    """Runs statements that change nothing, each in a transaction of its own, which takes one exchange with the server.
+
+    Args:
+        transactions: Runs other statements on the same connection; no transaction is open.
+    """
+
+    __slots__ = ("_transactions",)
+
+    def __init__(self, transactions: TransactionRunner) -> None:
+        super().__init__(transactions.schema)
+        self._transactions = transactions
+
+    @property
+    def is_idle(self) -> bool:
+        return self._transactions.is_idle
+
+    async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        return await self._transactions.look(statement, parameters)
+
+    async def sleep(self, seconds: float) -> None:
+        await self._transactions.sleep(seconds)

@@ -13,11 +13,11 @@ from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, Transacti
 from psycopg.pq.abc import PGresult
 
 from jmsql.store.runners._sync.prepared_runner import OUTDATED, Bound, PreparingRunner, bound
-from jmsql.store.runners._sync.runner import copy
+from jmsql.store.runners._sync.runner import Runner, copy
 from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Query, Result
 
-__all__ = ["TransactionRunner"]
+__all__ = ["LookingRunner", "TransactionRunner"]
 
 _BEGIN = b"begin isolation level read committed"
 
@@ -52,20 +52,29 @@ class TransactionRunner(PreparingRunner):
             self._pgconn.consume_input()  # the server's last words
             self._pgconn.consume_input()
 
-    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+    def execute(self, statement: bytes, parameters: Mapping[str, Any], end: bytes | None = None) -> Result:
         begins = self.is_idle
         call = bound(self._connection, statement, parameters)
         try:
             try:
-                [result] = self._connection.wait(self._communicate([call]))
+                [result] = self._connection.wait(self._communicate([call], end))
             except OUTDATED:
                 if not self._can_begin_again(begins=begins):
                     raise
-                [result] = self._connection.wait(self._communicate([call]))
+                [result] = self._connection.wait(self._communicate([call], end))
         except BaseException:
             self._give_up()
             raise
         return result
+
+    def look(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        """Run SQL that changes nothing in a transaction of its own, while none is open."""
+        try:
+            return self.execute(statement, parameters, b"commit")
+        except psycopg.Error:
+            with contextlib.suppress(psycopg.Error):
+                self.rollback()
+            raise
 
     def copy(self, statement: bytes, data: bytes) -> Result:
         return copy(self._connection, statement, data)
@@ -200,3 +209,27 @@ class TransactionRunner(PreparingRunner):
             return name, 1
         self._send_close(outdated)
         return name, 2
+
+
+class LookingRunner(Runner):
+    """Runs statements that change nothing, each in a transaction of its own, which takes one exchange with the server.
+
+    Args:
+        transactions: Runs other statements on the same connection; no transaction is open.
+    """
+
+    __slots__ = ("_transactions",)
+
+    def __init__(self, transactions: TransactionRunner) -> None:
+        super().__init__(transactions.schema)
+        self._transactions = transactions
+
+    @property
+    def is_idle(self) -> bool:
+        return self._transactions.is_idle
+
+    def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        return self._transactions.look(statement, parameters)
+
+    def sleep(self, seconds: float) -> None:
+        self._transactions.sleep(seconds)

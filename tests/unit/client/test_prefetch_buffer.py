@@ -1,0 +1,80 @@
+"""When a consumer doubts that there is a message, and for how long it heeds no news."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jmsql import Queue
+from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+from jmsql.store.control.server_clock import ServerClock
+from jmsql.store.receiving.acknowledge import Recipient
+from jmsql.store.rows.message_rows import MessageRow
+from jmsql.store.statement import Steps
+from jmsql.timings import Timings
+
+EMPTY = {"take": [], "look": (False, False), "has_groups": False}
+ROW = MessageRow._make({**dict.fromkeys(MessageRow._fields), "inverse_priority": 5, "sequence": 1}.values())
+
+
+def buffer() -> PrefetchBuffer:
+    timings = Timings()
+    return PrefetchBuffer(1, None, Recipient().dequeue, Queue("orders"), clock=ServerClock(timings), timings=timings)
+
+
+def answer(steps: Steps[Any], answers: dict[str, Any]) -> Any:
+    """Give the statements of a decision their results."""
+    try:
+        query = next(steps)
+        while True:
+            query = steps.send(answers[query.statement.name])
+    except StopIteration as end:
+        return end.value
+
+
+def test_who_has_found_all_doubts_until_there_is_news() -> None:
+    messages = buffer()
+    doubts = [messages.is_likely_empty]
+    answer(messages.fetch(1), EMPTY | {"take": [ROW]})
+    doubts.append(messages.is_likely_empty)  # it got what it asked for
+    answer(messages.fetch(2), EMPTY | {"take": [ROW]})
+    doubts.append(messages.is_likely_empty)
+    messages.notify(None)
+    doubts.append(messages.is_likely_empty)
+    assert doubts == [False, False, True, False]
+    assert messages.rest <= 0
+
+
+def test_who_was_misled_rests_longer_each_time_until_it_finds_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jmsql.client.receiving.prefetch_buffer.time", SimpleNamespace(monotonic=lambda: 1.0))
+    messages = buffer()
+    rests = []
+    for _ in range(20):
+        messages.notify(None)
+        assert not answer(messages.look(), EMPTY)
+        rests.append(round(messages.rest, 3))
+    assert rests[:7] == [0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.064]
+    assert max(rests) == 0.064
+    messages.notify(None)
+    assert answer(messages.look(), EMPTY | {"look": (True, False)})
+    answer(messages.fetch(1), EMPTY | {"take": [ROW]})
+    assert messages.rest <= 0.0
+
+
+def test_who_looks_without_news_goes_on_heeding_it() -> None:
+    messages = buffer()
+    answer(messages.fetch(1), EMPTY)
+    answer(messages.look(), EMPTY)
+    assert messages.rest <= 0.0
+    assert messages.is_likely_empty
+
+
+def test_a_message_that_was_released_is_looked_for_without_doubts() -> None:
+    messages = buffer()
+    answer(messages.fetch(1), EMPTY)
+    doubts = [messages.is_likely_empty]
+    messages.notify(messages.key(ROW))
+    doubts.append(messages.is_likely_empty)
+    assert doubts == [True, False]
