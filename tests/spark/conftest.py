@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,16 +66,34 @@ def services(spark_directory: Path) -> Path:
     return spark_directory / "services.conf"
 
 
+def _shared_classes(config: pytest.Config) -> Path:
+    assert config.cache is not None
+    return archive_in(config.cache.mkdir("spark"))
+
+
+@cache
+def _try_to_share_classes(config: pytest.Config) -> None:
+    with suppress(Exception):  # which the fixture will raise
+        _shared_classes(config)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Make the archive before the time begins that a test may take: on a busy machine it takes more than that."""
+    if Path(__file__).parent in item.path.parents:
+        _try_to_share_classes(item.config)
+    return (yield)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def quick_start(pytestconfig: pytest.Config) -> Iterator[None]:
     """Let each JVM of the tests start quickly: there are many, and most live for a few seconds.
 
     All processes that run tests share the archive of classes, and those of the next run.
     """
-    assert pytestconfig.cache is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_LAUNCHER_OPTS", QUICK_START)
-        archive = archive_in(pytestconfig.cache.mkdir("spark"))
+        archive = _shared_classes(pytestconfig)
         patch.setenv("SPARK_SUBMIT_OPTS", using(archive))
         patch.setenv("SPARK_DAEMON_JAVA_OPTS", using(archive))
         yield
