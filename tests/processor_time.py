@@ -25,7 +25,7 @@ class ProcessorTime:
     def __init__(self) -> None:
         self._mark = f"{_MARK}={os.getpid()}".encode()
         self._tick = os.sysconf("SC_CLK_TCK")
-        self._is_ours: dict[tuple[int, str], bool] = {}
+        self._is_ours: dict[tuple[int, bytes], bool] = {}
         self._living: dict[int, _Process] = {}
         self._ended = 0.0
         os.environ[_MARK] = str(os.getpid())
@@ -45,15 +45,16 @@ class ProcessorTime:
     def _others(self) -> dict[int, _Process]:
         found = {}
         is_ours = {}
-        for directory in _PROCESSES.glob("[0-9]*"):
+        for name in [directory.name for directory in _PROCESSES.glob("[0-9]*")]:
+            process = int(name)
+            if process == os.getpid():
+                continue
             try:
-                fields = (directory / "stat").read_bytes().rpartition(b")")[2].split()
-                process, started = int(directory.name), fields[19].decode()
-                if process == os.getpid():
-                    continue
+                fields = _read(f"{_PROCESSES}/{name}/stat").rpartition(b")")[2].split()
+                started = fields[19]
                 known = self._is_ours.get((process, started))
                 if known is None:
-                    known = self._mark in (directory / "environ").read_bytes().split(b"\0")
+                    known = self._mark in _read(f"{_PROCESSES}/{name}/environ").split(b"\0")
             except (OSError, IndexError):
                 continue  # it has ended
             is_ours[process, started] = known
@@ -62,3 +63,9 @@ class ProcessorTime:
                 found[process] = _Process(int(fields[1]), ticks / self._tick)
         self._is_ours = is_ours
         return found
+
+
+def _read(path: str) -> bytes:
+    """Read a file of /proc as cheaply as can be: there is one for each process of the machine."""
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path costs as much as to read the file
+        return file.read()
