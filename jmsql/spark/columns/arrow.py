@@ -53,7 +53,7 @@ class Shaper:
 
     def __init__(self, schema: pa.Schema, destination: str | None = None) -> None:
         self._schema = schema
-        self._destination = None if destination is None else pa.scalar(destination)
+        self._destination = destination
         # A row has one column at the least.
         names = [name for name in schema.names if destination is None or name != "destination"] or schema.names
         has_maps = any(field.name == "properties" and pa.types.is_map(field.type) for field in self._schema)
