@@ -33,6 +33,7 @@ class QueueReader:
         self._freed = FreedGroups()
         self._has_groups = False
         self._may_have_groups = True
+        self._was_full = False
 
     def read(
         self,
@@ -60,8 +61,9 @@ class QueueReader:
     def _read(self, limit: int, own_claims: Collection[int], *, look_everywhere: bool) -> Steps[list[MessageRow]]:
         if self._bounds.sweep_due(idle=False):
             return (yield from self._sweep(limit, own_claims))
-        # Read before the scan, so that what is committed in between is above it.
-        highest = yield from self._highest()
+        # Read before the scan, so that what is committed in between is above it. Not where the last scan has found all
+        # that was wanted, which this one will most likely do, too.
+        highest = [] if self._was_full and self._selector is None else (yield from self._highest())
         lowest = self._bounds.lowest
         groups = yield from self._group_scan(lowest, limit, own_claims)
         rows = yield from self.fetch(self.queue_id, self._selector, lowest, limit, groups)
@@ -142,5 +144,6 @@ class QueueReader:
                 if row.group_hash is not None and row.sequence < lowest[row.inverse_priority]:
                     self._freed.add(row.group_hash)  # the scan will not come to what follows
         self._bounds.passed({row[0]: row[1] for row in rows}.items())  # the last of each priority, which come in order
-        if len(rows) < limit:
+        self._was_full = len(rows) >= limit
+        if not self._was_full:
             self._bounds.passed(enumerate(highest))

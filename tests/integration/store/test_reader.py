@@ -143,6 +143,37 @@ def test_who_has_just_found_something_and_heard_nothing_does_not_ask_for_groups(
     assert asked[-3:] == ["take", "take", "has_groups"]
 
 
+def test_the_end_of_a_queue_with_groups_is_looked_up_only_after_a_batch_that_was_not_full(
+    client: Client, queue_id: int
+) -> None:
+    asked: list[str] = []
+    reader = QueueReader(queue_id, None, lock, Timings().sweep_interval)
+
+    def read(limit: int) -> int:
+        steps = iter(reader.read(limit))
+        try:
+            query = next(steps)
+            while True:
+                asked.append(query.statement.name)
+                query = steps.send(client.run(query))
+        except StopIteration as end:
+            return len(end.value)
+
+    client.rows(
+        "insert into jmsql_internal.message (queue_id, inverse_priority, jms_delivery_mode, message_type, properties) "
+        f"select {queue_id}, 5, 2, 'Message', '{{\"JMSXGroupID\": \"a\"}}' from generate_series(1, 3) returning 1"
+    )
+    assert read(1) == 1  # it finds out that there are groups, and sweeps
+    reader._bounds.swept(60.0)
+    asked.clear()
+    assert read(1) == 1
+    assert "highest_sequences" not in asked
+    assert read(5) < 5
+    assert "highest_sequences" not in asked
+    read(5)
+    assert asked.count("highest_sequences") == 1
+
+
 def test_groups_that_are_free_again_do_not_keep_the_scan_from_what_it_has_not_come_to(
     client: Client, queue_id: int
 ) -> None:
