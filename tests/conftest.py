@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import signal
 from collections.abc import Callable, Iterator
 
@@ -46,6 +47,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if only is not None or is_marked:
         routes = list(Route) if only is None else [only]
         metafunc.parametrize("route", routes, ids=lambda route: route.value, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """What a command that runs in the tests' process makes of the log ends with the test.
+
+    Its handlers write to the command's own output; whatever is logged later would fail, or stand in another's output.
+    """
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    for handler in set(root.handlers).difference(handlers):
+        root.removeHandler(handler)
 
 
 @pytest.fixture

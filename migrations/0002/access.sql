@@ -128,7 +128,7 @@ begin
     if not exists (select from pg_roles r where r.rolname = role) then
         raise exception 'There is no role "%".', role using errcode = 'JMS03', hint = 'CREATE ROLE makes one.';
     end if;
-    -- Before anything is changed: whoever gives or takes privileges waits here, and so does a migration.
+    -- Before anything is changed: others that give or take privileges wait here, and so does a migration.
     lock table jmsql_internal.permission in share row exclusive mode;
     foreach protected in array array[
         'jmsql_internal.message'::regclass, 'jmsql_internal.delayed_message'::regclass,

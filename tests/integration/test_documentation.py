@@ -276,7 +276,7 @@ def test_the_page_of_the_command_lists_every_subcommand() -> None:
 def test_the_page_of_the_command_lists_what_the_doctor_examines(url: str) -> None:
     with jmsql.ConnectionFactory(url).create_connection():
         ran = CliRunner().invoke(app, ["doctor", "--json"], catch_exceptions=False)
-    checks = [finding["check"] for finding in json.loads(ran.output)["findings"]]
+    checks = [finding["check"] for finding in json.loads(ran.stdout)["findings"]]
     [shown] = [shown for words, shown in outputs("docs/command.md") if words == ["jmsql", "doctor"]]
     sample = [line[:15].strip() for line in shown[1:-1] if not line.startswith(" ")]
     assert sample == checks
