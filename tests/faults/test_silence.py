@@ -96,9 +96,9 @@ def test_both_sides_of_each_connection_look_whether_the_other_is_there(listening
         assert isinstance(driver_connection, psycopg.Connection)
         assert sides(driver_connection) == (DEFAULTS, DEFAULTS)
         with psycopg.connect(url) as other:
-            control = other.execute("select server_process_id from jmsql_internal.connection").fetchone()
-        assert control is not None
-        assert connection._control._connection.info.backend_pid == control[0]
+            clients = other.execute("select server_process_id from jmsql_internal.connection").fetchall()
+        # The client of an earlier test, whose network was cut, may not have been missed yet.
+        assert (connection._control._connection.info.backend_pid,) in clients
     control_like, _ = Endpoint(parse_url(url)).connect()
     with control_like:
         assert sides(control_like) == (DEFAULTS, DEFAULTS)
