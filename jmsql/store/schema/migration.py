@@ -21,6 +21,7 @@ from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.schema.version import (
     DEFAULT_SCHEMA,
     VERSION_TABLE,
+    check_name,
     check_version,
     current_version,
     migrate_command,
@@ -45,9 +46,6 @@ _MADE_BY_ANOTHER = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateSche
 """What a run fails with that has waited for another to make the same schema."""
 _one_run = threading.Lock()
 """Held while a thread migrates: Alembic keeps what it works on in its module."""
-_LONGEST_NAME = 63 - len(internal_schema(""))
-"""How many bytes the name of a schema may have, so that PostgreSQL keeps all of that of its internals."""
-_UNFIT = set("'$%{}")
 _RIGHTS = sqlalchemy.text(
     """
     select current_user::text, current_database()::text,
@@ -98,15 +96,6 @@ def refuse_downgrade() -> None:
     )
 
 
-def _check_name(schema: str) -> None:
-    """Refuse a name that the migrations cannot write into functions, where it stands in literals too."""
-    if not 0 < len(schema.encode()) <= _LONGEST_NAME or _UNFIT & set(schema):
-        raise JMSException(
-            f"The schema cannot be named {schema!r}: choose a name of 1 to {_LONGEST_NAME} bytes without any of "
-            f"{' '.join(sorted(_UNFIT))}"
-        )
-
-
 @set_module("jmsql")
 def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> str | None:
     """Make the schema, or bring it to the newest version.
@@ -128,7 +117,7 @@ def migrate(url: str, schema: str = DEFAULT_SCHEMA) -> str | None:
             its locks; then nothing has changed. Or the name has a character that cannot be in it, or the schema is of a
             release after the next one.
     """
-    _check_name(schema)
+    check_name(schema)
     engine = open_engine(url)
     try:
         with _one_run, jms_errors(f"migrating the schema {schema!r}"), _sufficient_rights(engine, schema):

@@ -9,12 +9,13 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from jmsql.exceptions import JMSException
-from jmsql.store.identifier import quote_identifier
+from jmsql.store.identifier import internal_schema, quote_identifier
 from jmsql.store.statement import SqlFile, Steps, first_value, optional_value
 
 __all__ = [
     "DEFAULT_SCHEMA",
     "VERSION_TABLE",
+    "check_name",
     "check_schema",
     "check_version",
     "current_version",
@@ -25,6 +26,11 @@ __all__ = [
 
 DEFAULT_SCHEMA = "jmsql"
 VERSION_TABLE = "schema_version"
+
+_LONGEST_NAME = 63 - len(internal_schema(""))
+"""How many bytes the name of a schema may have, so that PostgreSQL keeps all of that of its internals."""
+_UNFIT = set("'$%{}")
+"""Migrations write the name into functions, where it stands in literals too."""
 
 _sql = SqlFile("schema_version")
 _has_schema = _sql.statement("has_schema", "looking at the schema", first_value)
@@ -43,6 +49,20 @@ def newest_version() -> str:
     """Return the version of the schema that this release works with: the number of its newest migration."""
     names = (path.name for path in migrations_directory().joinpath("versions").iterdir())
     return max((name.partition("_")[0] for name in names if name[0].isdigit()), key=int)
+
+
+def check_name(schema: str) -> None:
+    """Make sure that a schema of jmsql's can have a name.
+
+    Raises:
+        JMSException: It cannot; the message says which names are possible.
+    """
+    given: object = schema
+    if not (isinstance(given, str) and 0 < len(given.encode()) <= _LONGEST_NAME) or (_UNFIT | {"\0"}) & set(given):
+        raise JMSException(
+            f"The schema cannot be named {given!r}: choose a name of 1 to {_LONGEST_NAME} bytes without any of "
+            f"{' '.join(sorted(_UNFIT))}"
+        )
 
 
 def current_version(schema: str = DEFAULT_SCHEMA) -> Steps[str | None]:

@@ -94,10 +94,10 @@ async def lookup(
     """
     timings = Timings()
     if isinstance(database, ConnectionFactory):
-        schema = schema or database.schema
+        schema = database.schema if schema is None else schema
         timings = database.timings
         database = database.url
-    schema = schema or DEFAULT_SCHEMA
+    schema = DEFAULT_SCHEMA if schema is None else schema
     if database is None:
         database = await in_thread(default_url, schema)
     async with await open_runner(database, schema, timings, requires_schema=False) as runner:

@@ -50,6 +50,7 @@ class SessionState:
         self.completion: object = None
         """The thread or task in which its completion listeners are called, if it has sent anything asynchronously."""
         self.closed = False
+        self.why_closed = "The session is closed."
         self.is_closed_by_listener = False
 
     @property
@@ -75,7 +76,7 @@ class SessionState:
     def check_open(self) -> None:
         """Raise IllegalStateException if the session is closed, and the caller is no listener that has its use."""
         if self.closed and not self.is_used_by_listener:
-            raise IllegalStateException("The session is closed.")
+            raise IllegalStateException(self.why_closed)
 
     def check_no_completion(self, method: str) -> None:
         """Refuse to a completion listener of the session's what would wait for it."""

@@ -95,10 +95,10 @@ def lookup(
     """
     timings = Timings()
     if isinstance(database, ConnectionFactory):
-        schema = schema or database.schema
+        schema = database.schema if schema is None else schema
         timings = database.timings
         database = database.url
-    schema = schema or DEFAULT_SCHEMA
+    schema = DEFAULT_SCHEMA if schema is None else schema
     if database is None:
         database = in_thread(default_url, schema)
     with open_runner(database, schema, timings, requires_schema=False) as runner:

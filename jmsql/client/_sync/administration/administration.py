@@ -31,7 +31,7 @@ from jmsql.store.destinations.automatic_creation import automatic_creation, set_
 from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
 from jmsql.store.runners._sync.autocommit import AutocommitRunner
-from jmsql.store.schema.version import DEFAULT_SCHEMA
+from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
 from jmsql.store.statement import in_transaction
 from jmsql.timings import Timings
 from jmsql.values.destinations import Destination, Queue, Topic, named_destination, require_topic
@@ -60,7 +60,7 @@ class Administration:
         schema: The PostgreSQL schema of jmsql's tables; None: the factory's, else ``jmsql``.
 
     Raises:
-        JMSException: The URL cannot be read.
+        JMSException: The URL cannot be read, or there can be no schema of that name.
     """
 
     def __init__(self, database: str | ConnectionFactory | Engine | None = None, *, schema: str | None = None) -> None:
@@ -70,11 +70,12 @@ class Administration:
 
             if isinstance(database, ConnectionFactory):
                 timings = database.timings
-                schema = schema or database.schema
+                schema = database.schema if schema is None else schema
                 database = database.url
         self._where = _shown(database)
         self._database = database
-        self._schema = schema or DEFAULT_SCHEMA
+        self._schema = DEFAULT_SCHEMA if schema is None else schema
+        check_name(self._schema)
         self._timings = timings
         self._runner = LazyRunner(self._open_runner, self._schema)
 

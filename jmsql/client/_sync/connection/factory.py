@@ -15,6 +15,7 @@ from jmsql.client.default_url import default_url
 from jmsql.concurrency.threads import opened_in_thread
 from jmsql.public_names import set_module
 from jmsql.store.connections.engine import endpoint
+from jmsql.store.schema.version import check_name
 from jmsql.timings import Timings
 
 __all__ = ["ConnectionFactory"]
@@ -59,7 +60,7 @@ class ConnectionFactory:
             JMSSecurityException: PostgreSQL refused the user or the password.
             ResourceAllocationException: The server cannot be reached, or has no connection left.
             InvalidClientIDException: Another connection has the factory's client identifier.
-            JMSException: The schema is missing or of another version, or the URL is none.
+            JMSException: The schema is missing or of another version, or its name or the URL is none.
         """
         return self._connect(Connection, user, password)
 
@@ -88,6 +89,7 @@ class ConnectionFactory:
             raise
 
     def _connect(self, kind: type[AnyConnection], user: str | None, password: str | None) -> AnyConnection:
+        check_name(self.schema)
         url = self.url
         if url is None:
             # The embedded server, which it may start, is nobody's to stop.

@@ -14,7 +14,7 @@ from jmsql.store.connections.engine import POOLED, Endpoint
 from jmsql.store.errors import jms_errors
 from jmsql.store.runners._sync.autocommit import AutocommitRunner
 from jmsql.store.runners._sync.runner import Runner
-from jmsql.store.schema.version import check_schema
+from jmsql.store.schema.version import check_name, check_schema
 from jmsql.store.statement import Query, Result, SqlFile, Steps, nothing
 from jmsql.timings import Timings
 
@@ -106,8 +106,9 @@ def open_runner(
 
     Raises:
         JMSException: The database cannot be reached, is no URL and no engine of the right kind, the engine does not use
-            psycopg, or the schema is missing or of another version.
+            psycopg, or the schema is missing or of another version, or there can be none of that name.
     """
+    check_name(schema)
     if isinstance(database, str):
         database = Endpoint(parse_url(database), timings)
     runner = _directly(database, schema) if isinstance(database, Endpoint) else _of_engine(database, schema)

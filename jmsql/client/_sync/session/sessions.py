@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
+from weakref import WeakSet
 
 from jmsql.client._sync.session.session_state import SessionState
 from jmsql.concurrency.threads import current
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from jmsql.values.destinations import Destination
 
 __all__ = ["Sessions"]
+
+_FORKED = "The connection belongs to the process that this one was forked from; make a connection in each process."
 
 
 class OpenSession(Protocol):
@@ -42,9 +46,11 @@ class Sessions:
         self._client = client
         self._on_removed = on_removed
         self._lock = threading.RLock()
+        self._why_closed = "The connection is closed."
         self._open: dict[OpenSession, Dispatcher] = {}
         self.waits: dict[object, Collection[SessionState]] = {}
         """The sessions for whose listeners listeners wait, by what tells those that wait."""
+        _living.add(self)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -72,7 +78,7 @@ class Sessions:
     def check_open(self) -> None:
         """Raise IllegalStateException if the connection is closed, and the caller is no listener that has its use."""
         if self._client.closed and not any(state.is_used_by_listener for state in self._states()):
-            raise IllegalStateException("The connection is closed.")
+            raise IllegalStateException(self._why_closed)
 
     def check_no_completion(self, method: str) -> None:
         """Refuse to a completion listener of one of the sessions what would wait for it."""
@@ -121,6 +127,15 @@ class Sessions:
         while open_sessions := [session for session, each in self._snapshot() if not each.state.closed]:
             for session in open_sessions:
                 session.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: have all closed here, and say nothing to the server, which goes on with the parent."""
+        self._client.closed = True
+        self._client.started = False
+        self._why_closed = _FORKED
+        for dispatcher in self._open.values():  # without the lock: one of the parent's threads may have had it
+            dispatcher.state.closed = True
+            dispatcher.state.why_closed = _FORKED
 
     @contextmanager
     def waiting_for_listeners(self, method: str, session: SessionState | None = None) -> Iterator[None]:
@@ -173,3 +188,14 @@ class Sessions:
 
     def _consumers(self) -> list[ConsumerState]:
         return [consumer for state in self._states() for consumer in list(state.consumers)]
+
+
+_living: WeakSet[Sessions] = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    for sessions in list(_living):
+        sessions.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -21,7 +21,9 @@ _BEGIN = """
     select process_id <> {process_id},
            case when process_id = {process_id}
                 then pg_catalog.set_config('default_transaction_isolation', 'read committed', false)
-                else pg_catalog.current_setting('default_transaction_isolation') end{settings}
+                else pg_catalog.current_setting('default_transaction_isolation') end,
+           case when process_id = {process_id}
+                then pg_catalog.set_config('array_nulls', 'on', false) end{settings}
     from pg_catalog.pg_backend_pid() as process_id"""
 _AT_MOST = """,
            case when process_id = {process_id} then pg_catalog.set_config('{name}',

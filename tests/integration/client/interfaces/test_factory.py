@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 from jmsql import ConnectionFactory, InvalidDestinationException, JMSException, Queue, Topic
+from jmsql.admin import Administration
 from tests.background import Background
 from tests.texts import receive_texts, send_texts
 
@@ -72,6 +73,15 @@ def test_what_is_no_url_of_postgresql_is_refused(url: str, monkeypatch: pytest.M
     monkeypatch.setenv("JMSQL_URL", "neither is this")
     with pytest.raises(JMSException, match="postgresql://"):
         ConnectionFactory(url).create_connection()
+
+
+@pytest.mark.parametrize("schema", ["", 5, "x" * 55, "x\0y", "o'neil"])
+def test_impossible_schema_is_refused_in_a_sentence(factory: ConnectionFactory, schema: str) -> None:
+    with pytest.raises(JMSException, match=r"The schema cannot be named .*: choose a name of 1 to 54 bytes"):
+        dataclasses.replace(factory, schema=schema).create_connection()
+    assert factory.url is not None
+    with pytest.raises(JMSException, match=r"The schema cannot be named .*: choose a name of 1 to 54 bytes"):
+        Administration(factory.url, schema=schema)
 
 
 def test_environment_names_the_database_where_the_factory_does_not(

@@ -1,0 +1,66 @@
+"""Processes that are forked while a connection is open: the server goes on with the parent, the child makes its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing import connection as pipes
+
+from jmsql import Connection, ConnectionFactory, IllegalStateException, JMSException, Queue, Session
+from tests.texts import receive_texts, send_texts
+
+_FORKS = multiprocessing.get_context("fork")
+
+
+def in_child(call: Callable[[], object]) -> object:
+    """Call in a forked process; return what it returns, or the exception that it raises."""
+    own, other = _FORKS.Pipe(duplex=False)
+    child = _FORKS.Process(target=_tell, args=(other, call))
+    child.start()
+    result = own.recv()
+    child.join()
+    return result
+
+
+def _tell(parent: pipes.Connection, call: Callable[[], object]) -> None:
+    try:
+        parent.send(call())
+    except JMSException as error:
+        parent.send(error)
+
+
+def assert_refused(result: object) -> None:
+    assert isinstance(result, IllegalStateException)
+    assert "make a connection in each process" in str(result)
+
+
+def test_child_does_not_use_what_belongs_to_the_parent(connection: Connection, session: Session, queue: Queue) -> None:
+    consumer, producer = session.create_consumer(queue), session.create_producer(queue)
+    assert_refused(in_child(connection.create_session))
+    assert_refused(in_child(lambda: producer.send(session.create_text_message("child's"))))
+    assert_refused(in_child(lambda: consumer.receive(timeout=0.1)))
+    assert_refused(in_child(session.create_temporary_queue))
+    send_texts(session, queue, "parent's")
+    assert receive_texts(consumer, 1) == ["parent's"]
+
+
+def test_parent_goes_on_when_the_child_closes_its_copy(connection: Connection, session: Session, queue: Queue) -> None:
+    transacted = connection.create_session(transacted=True)
+    send_texts(transacted, queue, "not yet committed")
+
+    def close() -> None:
+        session.close()
+        connection.close()
+
+    assert in_child(close) is None
+    transacted.commit()
+    assert receive_texts(session.create_consumer(queue), 1) == ["not yet committed"]
+
+
+def test_child_connects_by_the_same_factory(connection: Connection, factory: ConnectionFactory, queue: Queue) -> None:
+    def send() -> None:
+        with factory.create_context() as context:
+            context.create_producer().send(queue, "child's")
+
+    assert in_child(send) is None
+    assert receive_texts(connection.create_session().create_consumer(queue), 1) == ["child's"]
