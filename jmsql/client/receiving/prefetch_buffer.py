@@ -120,6 +120,7 @@ class PrefetchBuffer:
         self.looks_again = False
         """Whether its consumer, if it finds nothing now, waits for news and looks again."""
         self._has_fetched = False
+        self._has_returned = False
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -181,6 +182,7 @@ class PrefetchBuffer:
             for group in freed:
                 self._reader.freed(group)
         has_news, self._has_news = self._has_news, False
+        self._has_returned = False
         rows = yield from self._reader.read(limit, own_claims, may_have_changed=has_news or not self.looks_again)
         self.prefetch.fetched(len(rows), size_of(rows))
         self._has_fetched |= bool(rows)
@@ -210,8 +212,13 @@ class PrefetchBuffer:
         """
         if self._expects_more or (self._has_news and not self._misled):
             return False
+        return self.is_unchanged
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether it holds nothing, and knows of nothing that its own next fetch alone would heed."""
         has_moved = self._moved_to is not None or self.is_removed or self._changes_seen != self._changes.count
-        return not (has_moved or self._returned or self._freed)
+        return not (self._rows or has_moved or self._returned or self._freed or self._has_returned)
 
     def look(self) -> Steps[bool]:
         """Return whether a fetch may find something, which takes less time than to fetch in vain."""
@@ -316,6 +323,7 @@ class PrefetchBuffer:
 
     def returned(self, key: MessageKey | GroupKey) -> None:
         """Look again from a message that was released, or at a group that nobody holds any more."""
+        self._has_returned = True
         if key.group_hash is not None:
             self._reader.freed(key.group_hash)
         elif isinstance(key, MessageKey):

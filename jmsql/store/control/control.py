@@ -334,7 +334,7 @@ class ControlConnection:
                 except BaseException as error:  # noqa: BLE001 - the client needs this thread for as long as it lives
                     self._is_lost = True
                     self._connection.close()
-                    self._wake_all()  # who waits looks for itself meanwhile
+                    self.wake_ups.wake_all()  # who waits looks for itself meanwhile
                     if self._closed:
                         break
                     self._fail(error)
@@ -539,6 +539,8 @@ class ControlConnection:
         with self._lock:
             first = not self._announced
             self._announced |= notifications
+        for notification in notifications:
+            self.wake_ups.told(notification.channel)
         if first and notifications:
             self._wake()
 
@@ -560,11 +562,7 @@ class ControlConnection:
                 handler(MessageKey(queue_id, 0, 0))
             except Exception:  # the connection is there, and consumers look for themselves before long
                 logger.exception("A consumer could not be told that the control connection is there again.")
-        self._wake_all()
-
-    def _wake_all(self) -> None:
-        for channel in self.wake_ups.channels():
-            self.wake_ups.wake(channel, everyone=True)
+        self.wake_ups.wake_all()
 
 
 def open_control(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Hashable, Iterable
 from itertools import islice
 from types import TracebackType
 from typing import NamedTuple, Self
 
-__all__ = ["Competition", "Wait", "WakeUps"]
+__all__ = ["Competition", "Look", "Wait", "WakeUps"]
 
 _COUNTERS = 4096
 """Channels share the counters of news, so that those of temporary queues leave nothing behind."""
-
-_MORE = 2
-"""How many consumers one that was woken, and has found a message, wakes in turn: soon all work if there are many."""
 
 
 class Competition(NamedTuple):
@@ -27,6 +25,22 @@ class Competition(NamedTuple):
 
     queue_id: int
     selector: str | None
+
+
+class Look(NamedTuple):
+    """A consumer's look for messages.
+
+    Args:
+        competition: What it looks for.
+        channels: Where there is news of that.
+        news: How much there had been before, with what the client itself has told.
+        began: When it began, by the monotonic clock.
+    """
+
+    competition: Competition
+    channels: tuple[int, ...]
+    news: int
+    began: float
 
 
 class Wait:
@@ -87,11 +101,46 @@ class WakeUps:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts = [0] * _COUNTERS
+        self._told = [0] * _COUNTERS
+        self._gaps = 0
+        self._in_vain: dict[int, Look] = {}
         self._waiting: dict[int, dict[Hashable, dict[Wait, None]]] = {}
 
     def count(self, channels: Iterable[int]) -> int:
         """Return how much news there has been of something, to be compared later."""
-        return sum(self._counts[channel % _COUNTERS] for channel in channels)
+        return self._gaps + sum(self._counts[channel % _COUNTERS] for channel in channels)
+
+    def look(self, competition: Competition, channels: tuple[int, ...]) -> Look:
+        """Return what a look is that begins now."""
+        told = sum(self._told[channel % _COUNTERS] for channel in channels)
+        return Look(competition, channels, self.count(channels) + told, time.monotonic())
+
+    def told(self, channel: int) -> None:
+        """Note that the client is about to tell all of news; who does not wait yet need not hear of it first."""
+        self._told[channel % _COUNTERS] += 1
+
+    def found_nothing(self, look: Look) -> None:
+        """Note that a look has found nothing."""
+        self._in_vain[hash(look.competition) % _COUNTERS] = look
+
+    def is_in_vain(self, look: Look, most: float) -> bool:
+        """Tell whether a look would find nothing, since another one has found nothing and there is no news since.
+
+        Args:
+            look: The look.
+            most: How many seconds ago the other one may have begun.
+        """
+        other = self._in_vain.get(hash(look.competition) % _COUNTERS)
+        return other is not None and other[:-1] == look[:-1] and look.began - other.began <= most
+
+    def wake_all(self) -> None:
+        """Have everyone look: there may have been news that nobody heard."""
+        with self._lock:
+            self._gaps += 1
+            waiting = {wait for competing in self._waiting.values() for waits in competing.values() for wait in waits}
+            chosen = [self._choose(wait) for wait in waiting]
+        for wait in chosen:
+            wait.wake()
 
     @property
     def waited_for(self) -> int:
@@ -118,8 +167,8 @@ class WakeUps:
         for wait in chosen:
             wait.wake()
 
-    def wake_more(self, competition: Competition, most: int = _MORE) -> None:
-        """Wake some of those that wait for the same messages."""
+    def wake_more(self, competition: Competition, most: int = 1) -> None:
+        """Wake so many of those that wait for the same messages."""
         with self._lock:
             waits = self._waiting.get(competition.queue_id, {}).get(competition, {})
             chosen = [self._choose(wait) for wait in [*islice(waits, most)]]

@@ -83,12 +83,54 @@ def test_news_since_the_last_look_ends_a_wait_at_once(waits: Waits) -> None:
     assert waits.woken == ["late"]
 
 
-def test_one_that_has_found_a_message_wakes_two_more(waits: Waits) -> None:
+def test_one_that_has_found_a_message_wakes_another_one(waits: Waits) -> None:
     for name in ("a", "b", "c", "d"):
         waits.begin(name)
     waits.wake_ups.wake(QUEUE)
     waits.wake_ups.wake_more(ORDERS)
-    assert waits.woken == ["a", "b", "c"]
+    assert waits.woken == ["a", "b"]
+
+
+def test_a_look_in_vain_spares_those_that_compete_theirs_until_there_is_news(waits: Waits) -> None:
+    wake_ups = waits.wake_ups
+    wake_ups.found_nothing(wake_ups.look(ORDERS, (QUEUE,)))
+    assert wake_ups.is_in_vain(wake_ups.look(ORDERS, (QUEUE,)), 60.0)
+    assert not wake_ups.is_in_vain(wake_ups.look(CHOSEN, (QUEUE,)), 60.0)
+    assert not wake_ups.is_in_vain(wake_ups.look(ORDERS, (QUEUE, TOPIC)), 60.0)
+    wake_ups.wake(QUEUE)
+    assert not wake_ups.is_in_vain(wake_ups.look(ORDERS, (QUEUE,)), 60.0)
+
+
+def test_a_look_in_vain_spares_nobody_one_after_news_that_came_meanwhile(waits: Waits) -> None:
+    wake_ups = waits.wake_ups
+    begun = wake_ups.look(ORDERS, (QUEUE,))
+    wake_ups.wake(QUEUE)
+    wake_ups.found_nothing(begun)
+    assert not wake_ups.is_in_vain(wake_ups.look(ORDERS, (QUEUE,)), 60.0)
+
+
+def test_a_look_in_vain_spares_nobody_one_for_what_the_client_sends_itself(waits: Waits) -> None:
+    wake_ups = waits.wake_ups
+    wake_ups.found_nothing(wake_ups.look(ORDERS, (QUEUE,)))
+    wake_ups.told(QUEUE)
+    assert not wake_ups.is_in_vain(wake_ups.look(ORDERS, (QUEUE,)), 60.0)
+
+
+def test_a_look_in_vain_spares_others_theirs_for_a_while_only(waits: Waits) -> None:
+    before = waits.wake_ups.look(ORDERS, (QUEUE,))
+    waits.wake_ups.found_nothing(before)
+    assert waits.wake_ups.is_in_vain(before._replace(began=before.began + 0.5), 1.0)
+    assert not waits.wake_ups.is_in_vain(before._replace(began=before.began + 1.5), 1.0)
+
+
+def test_all_look_when_news_may_have_been_missed(waits: Waits) -> None:
+    wake_ups = waits.wake_ups
+    wake_ups.found_nothing(wake_ups.look(ORDERS, (QUEUE,)))
+    waits.begin("queue")
+    waits.begin("topic", channels=(QUEUE, TOPIC))
+    wake_ups.wake_all()
+    assert sorted(waits.woken) == ["queue", "topic"]
+    assert not wake_ups.is_in_vain(wake_ups.look(ORDERS, (QUEUE,)), 60.0)
 
 
 def test_one_that_does_not_look_has_another_one_look(waits: Waits) -> None:

@@ -151,7 +151,9 @@ class Receiving(ReceiveOperations):
                     if watch is None:
                         watch = Watch(state, consumer.buffer.poll, self._acknowledgement)
                     watch.begin(news, [consumer.buffer] if looks else [])
-                    if looks:
+                    if looks and consumer.buffer.looks_again and watch.is_in_vain:
+                        watch.spared()
+                    elif looks:
                         turn = state.database.turn
                         if turn is not None:
                             await turn.acquire()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jmsql.client.receiving.polling import PollInterval
 from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
-from jmsql.store.control.wake_ups import Competition, Wait
+from jmsql.store.control.wake_ups import Competition, Look, Wait
 from jmsql.timings import jitter
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Watch:
         self._channels: tuple[int, ...] = ()
         self._news = self._count = 0
         self._chosen: Wait | None = None
+        self._look: Look | None = None
         if not self._control.is_attentive:  # nobody looks for it: the pauses begin short
             poll.reset()
 
@@ -63,6 +64,8 @@ class Watch:
         self._channels = _channels(buffers)
         self._count = self._wake_ups.count(self._channels)
         self._news = news
+        competition = self._competition()
+        self._look = None if competition is None else self._wake_ups.look(competition, self._channels)
 
     def looked(self, *, found: bool) -> None:
         """Note the end of a look.
@@ -71,10 +74,25 @@ class Watch:
             found: Whether there was a message. Then there may be more, for others.
         """
         chosen, self._chosen = self._chosen, None
-        if found:
+        if not found:
+            if self._look is not None:
+                self._wake_ups.found_nothing(self._look)
+        else:
             self._poll.reset()
             if chosen is not None and chosen.competition is not None:
                 self._wake_ups.wake_more(chosen.competition)
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether a look would find nothing: just before, one that competes has found nothing, and there is no news."""
+        look = self._look
+        if look is None or not self._control.is_attentive or not self._buffers[0].is_unchanged:
+            return False
+        return self._wake_ups.is_in_vain(look, self._timings.minimum_poll_interval / 2)
+
+    def spared(self) -> None:
+        """Note that a look is left out, since it would find nothing."""
+        self._chosen = None
 
     async def wait(self, most: float | None = None) -> None:
         """Wait until it is time to look.

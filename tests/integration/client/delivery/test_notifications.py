@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -129,3 +131,39 @@ def test_sender_wakes_others_after_its_control_connection_was_lost(
     receiving = wait_for_texts(consumer)
     send_texts(sender, queue, "second")
     assert receiving.result() == ["second"]
+
+
+def test_a_consumer_closed_as_it_is_woken_leaves_its_message_to_another_one(
+    connection: Connection, others: Session, queue: Queue
+) -> None:
+    waiting: deque[tuple[MessageConsumer, Background[Message | None]]] = deque()
+    producer = others.create_producer(queue)
+    for number in range(40):
+        while len(waiting) < 3:
+            consumer = connection.create_session().create_consumer(queue)
+            waiting.append((consumer, Background(consumer.receive)))
+            waiting[-1][1].wait_until_it_waits()
+        first, received = waiting.popleft()  # the one that has waited for longest is woken
+        sending = Background(partial(producer.send, others.create_text_message(str(number))))
+        first.close()
+        sending.result()
+        message = received.result()
+        if message is None:
+            wait_for(lambda: not all(each.is_running for _, each in waiting))
+            ended = next(pair for pair in waiting if not pair[1].is_running)
+            waiting.remove(ended)
+            message = ended[1].result()
+        assert message is not None
+        assert message.get_body(str) == str(number)
+
+
+def test_a_consumer_receives_at_once_what_its_own_rollback_has_released(
+    connection: Connection, others: Session, queue: Queue
+) -> None:
+    session = connection.create_session(transacted=True)
+    consumer = session.create_consumer(queue)
+    send_texts(others, queue, "a")
+    assert receive_texts(consumer, 1) == ["a"]
+    assert others.create_consumer(queue).receive(0) is None
+    session.rollback()
+    assert receive_texts(consumer, 1) == ["a"]
