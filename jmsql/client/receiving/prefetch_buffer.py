@@ -108,6 +108,8 @@ class PrefetchBuffer:
         self._changes = QueueChanges()
         self._changes_seen = 0
         self._rows: deque[MessageRow] = deque()
+        self.recorded = 0
+        """How many of the next messages are delivered for the first time, which is recorded already."""
         # Noted from any thread, for the next fetch: the lowest sequence that was released, by inverse priority, the
         # groups that are free, and whether there was news at all.
         self._lock = threading.Lock()
@@ -276,6 +278,11 @@ class PrefetchBuffer:
         if not self._rows:
             return None
         self.prefetch.used += 1
+        return self._pop()
+
+    def _pop(self) -> MessageRow:
+        if self.recorded:
+            self.recorded -= 1
         return self._rows.popleft()
 
     @property
@@ -289,6 +296,8 @@ class PrefetchBuffer:
         if not rows or rows[0].jms_expiration is not None or self._changes_seen != self._changes.count:
             return None
         self.prefetch.used += 1
+        if self.recorded:
+            self.recorded -= 1
         return rows.popleft()
 
     def drop_stale(self) -> list[MessageRow]:
@@ -304,13 +313,14 @@ class PrefetchBuffer:
             expiration = self._rows[0].jms_expiration
             if expiration is None or expiration > self._clock.milliseconds():
                 break
-            expired.append(self._rows.popleft())
+            expired.append(self._pop())
         return expired
 
     def give_up(self) -> list[MessageRow]:
         """Hold no more messages, and look for those that were held next time; return them."""
         rows = list(self._rows)
         self._rows.clear()
+        self.recorded = 0
         for row in rows:
             self.returned(self.key(row))
         return rows
@@ -318,6 +328,7 @@ class PrefetchBuffer:
     def give_up_groups(self, groups: Collection[int]) -> list[MessageRow]:
         """Hold no more messages of some groups, and return them."""
         rows = [row for row in self._rows if row.group_hash in groups]
+        self.recorded = 0
         self._rows = deque(row for row in self._rows if row.group_hash not in groups)
         return rows
 

@@ -21,8 +21,12 @@ from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, row
 __all__ = ["Client", "Recipient", "missing_messages", "present"]
 
 _sql = SqlFile("acknowledge")
+_SPARSEST = 4
+"""How many times as long as the number of its messages a range may be that is read for them."""
+
 _parts = {
     "forget_deliveries": _sql["forget_deliveries"],
+    "forget_claimed": _sql["forget_claimed"],
     "message_of_k": by_key("jmsql_internal", "message", "m", "k"),
     "message_of_a": by_key("jmsql_internal", "message", "m", "a"),
     "delivery_of_k": by_key("jmsql_internal", "delivery", "d", "k"),
@@ -61,6 +65,7 @@ def _last(more: str = "", condition: str = "") -> Statement[None]:
 
 delete_last = _last()
 delete_last_and_forget = _last("forgotten as ({forget_deliveries}),")
+delete_last_and_forget_claimed = _last("forgotten as ({forget_claimed}),")
 delete_last_with_history = _last(f"{_history_of_locked},", "and {recorded}")
 _ask_to_delete_locked = _acknowledging("ask_to_delete_locked")
 acknowledge = _acknowledging("acknowledge", claimed=True)
@@ -69,6 +74,20 @@ _ask_to_acknowledge = _acknowledging("ask_to_acknowledge", claimed=True)
 _present = _sql.statement("present", "acknowledging", rows, _parts)
 forget_deliveries = _sql.statement("forget_deliveries", "acknowledging", nothing, _parts)
 _ask_to_forget_deliveries = _sql.statement("ask_to_forget_deliveries", "acknowledging", nothing, _parts)
+
+
+def _range(keys: Sequence[MessageKey]) -> dict[str, int] | None:
+    """Return the range that messages of one queue and priority lie in, if there is not much else in it."""
+    queue_ids, inverse_priorities, sequences, _ = zip(*keys, strict=True)
+    first, last = min(sequences), max(sequences)
+    if last - first > _SPARSEST * len(keys) or len({*queue_ids}) > 1 or len({*inverse_priorities}) > 1:
+        return None
+    return {
+        "queue_id": queue_ids[0],
+        "inverse_priority": inverse_priorities[0],
+        "first_sequence": first,
+        "last_sequence": last,
+    }
 
 
 def present(keys: Sequence[MessageKey]) -> Steps[list[MessageKey]]:
@@ -192,7 +211,11 @@ class Recipient:
         }
 
     def last_deletions(
-        self, rows: Sequence[MessageRow], queue_ids: Collection[int], recorded: Sequence[MessageKey]
+        self,
+        rows: Sequence[MessageRow],
+        queue_ids: Collection[int],
+        recorded: Sequence[MessageKey],
+        claim_ids: Collection[int] = (),
     ) -> list[Query[Any]]:
         """Delete the last messages that a transaction has locked, and forget deliveries of all that it has deleted.
 
@@ -200,6 +223,7 @@ class Recipient:
             rows: The messages.
             queue_ids: The queues that they are in.
             recorded: The messages of whose deliveries something is recorded.
+            claim_ids: The claims that hold all of these, and nothing else that is to be kept; none: some have no claim.
 
         Returns:
             Statements of which one fails if some of the messages are not there any more: see `missing_messages`.
@@ -212,7 +236,12 @@ class Recipient:
         elif self._records(queue_ids):
             last = delete_last_with_history.bind(self._recording(rows, queue_ids))
         elif recorded:
-            return [delete_last_and_forget.bind(key_parameters(recorded), addresses=_addresses(rows))]
+            found = _range(recorded) if claim_ids else None
+            if found is not None:
+                forget, forgotten = delete_last_and_forget_claimed, {**found, "claim_ids": integers_literal(claim_ids)}
+            else:
+                forget, forgotten = delete_last_and_forget, {**key_parameters(recorded)}
+            return [forget.bind(forgotten, addresses=_addresses(rows))]
         else:
             last = delete_last.bind(addresses=_addresses(rows))
         return [last, self.forget_deliveries(recorded)] if recorded else [last]

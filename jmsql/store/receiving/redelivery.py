@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.candidates import by_key
-from jmsql.store.rows.arrays import array_literal
+from jmsql.store.rows.arrays import array_literal, integers_literal
 from jmsql.store.rows.message_key import MessageKey, key_parameters
 from jmsql.store.statement import (
     Query,
@@ -211,12 +211,12 @@ def policy(queue_id: int) -> Query[QueuePolicy]:
 
 
 def record_first_deliveries(keys: Sequence[MessageKey], connection_id: int) -> Steps[int]:
-    """Do what `record_deliveries` does for messages of which nothing was recorded when they were locked.
+    """Do what `record_deliveries` does for messages of a queue of which nothing was recorded when they were locked.
 
     Something may be by now: who has rolled back may count only then what it had delivered.
     """
     try:
-        return (yield from _record_first_deliveries.bind(_recorded(keys), connection_id=connection_id))
+        return (yield from _record_first_deliveries.bind(_recorded_first(keys), connection_id=connection_id))
     except JMSException as error:
         if error.error_code != _UNIQUE_VIOLATION:
             raise
@@ -229,6 +229,16 @@ def record_deliveries(keys: Sequence[MessageKey], connection_id: int) -> Query[i
     If the connection dies, the deliveries count.
     """
     return _record_deliveries.bind(_recorded(keys), connection_id=connection_id)
+
+
+def _recorded_first(keys: Sequence[MessageKey]) -> dict[str, object]:
+    queue_ids, inverse_priorities, sequences, group_hashes = zip(*keys, strict=True)
+    return {
+        "queue_id": queue_ids[0],
+        "inverse_priorities": integers_literal(inverse_priorities),
+        "sequences": integers_literal(sequences),
+        "group_hashes": None if group_hashes.count(None) == len(keys) else array_literal(group_hashes),
+    }
 
 
 def _recorded(keys: Sequence[MessageKey]) -> dict[str, str]:

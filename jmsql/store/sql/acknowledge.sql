@@ -37,6 +37,13 @@ delete from jmsql_internal.delivery where ctid = any(array(
         as k (queue_id, inverse_priority, sequence)
     cross join {delivery_of_k}));
 
+-- name: forget_claimed
+-- The claims hold what was delivered, which lies close together: one scan finds what the other looks up one by one.
+delete from jmsql_internal.delivery
+where queue_id = %(queue_id)s::integer and inverse_priority = %(inverse_priority)s::smallint
+  and sequence between %(first_sequence)s::bigint and %(last_sequence)s::bigint
+  and claim_id = any(%(claim_ids)s::bigint[]);
+
 -- name: ask_to_forget_deliveries
 insert into jmsql_internal.removal (deliveries)
 select array_agg(d.address)

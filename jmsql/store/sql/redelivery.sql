@@ -17,14 +17,16 @@ select {policy} from jmsql_internal.queue q where q.queue_id = %(queue_id)s;
 -- Of messages about whose deliveries nothing was known when the caller's open transaction locked them: a plain insertion
 -- takes half the time of one that looks for what is there. The commit need not reach the disk, as that of any claim.
 with claim as materialized (
-    select set_config('synchronous_commit', 'off', true), nextval('jmsql_internal.claim_sequence'::regclass) as claim_id),
+    select set_config('synchronous_commit', 'off', true), nextval('jmsql_internal.claim_sequence'::regclass) as claim_id,
+           clock_timestamp() as claimed_at),
 recorded as (
     insert into jmsql_internal.delivery
         (queue_id, inverse_priority, sequence, group_hash, claim_id, connection_id, claimed_at)
-    select k.queue_id, k.inverse_priority, k.sequence, k.group_hash, claim.claim_id, %(connection_id)s, clock_timestamp()
+    select %(queue_id)s::integer, k.inverse_priority, k.sequence, k.group_hash, claim.claim_id, %(connection_id)s::bigint,
+           claim.claimed_at
     from claim
-    cross join unnest(%(queue_ids)s::integer[], %(inverse_priorities)s::smallint[], %(sequences)s::bigint[],
-                      %(group_hashes)s::bigint[]) as k (queue_id, inverse_priority, sequence, group_hash))
+    cross join unnest(%(inverse_priorities)s::smallint[], %(sequences)s::bigint[], %(group_hashes)s::bigint[])
+        as k (inverse_priority, sequence, group_hash))
 select claim_id from claim;
 
 -- name: record_deliveries

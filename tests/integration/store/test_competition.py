@@ -166,6 +166,26 @@ def test_deliveries_that_another_counts_late_are_counted_beside_what_is_recorded
     assert [row.delivery_count for row in claim(client, queue_id)] == [1, 2]
 
 
+@pytest.mark.parametrize("strangers", [0, 10], ids=["close together", "far apart"])
+def test_a_commit_forgets_the_deliveries_of_its_own_claims_alone(
+    strangers: int, client: Client, open_client: OpenClient, queue_id: int
+) -> None:
+    send(client, "first", *["between"] * (strangers + 1), "last")
+    mine = open_client(transactions=True)
+    fetched = mine.run(receive.lock(queue_id, None, FROM_THE_FRONT, strangers + 3))
+    keys = [key(queue_id, row) for row in fetched]
+    client.run(record_first_deliveries(keys[1:-1], CONNECTION + 1))
+    own = [keys[0], keys[-1]]
+    claim_id = client.run(record_first_deliveries(own, CONNECTION))
+
+    for query in RECIPIENT.last_deletions([fetched[0], fetched[-1]], {queue_id}, own, {claim_id}):
+        mine.run(query)
+    mine.connection.commit()
+
+    found = client.connection.execute("select sequence from jmsql_internal.delivery order by sequence").fetchall()
+    assert [sequence for (sequence,) in found] == [each.sequence for each in keys[1:-1]]
+
+
 @pytest.mark.parametrize("fetch", [lock, dequeue])  # claims are made outside of transactions
 def test_a_transaction_does_not_receive_what_it_has_sent(fetch: Fetch, open_client: OpenClient, queue_id: int) -> None:
     sender = open_client(transactions=True)

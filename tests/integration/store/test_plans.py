@@ -24,6 +24,7 @@ from jmsql.store.receiving.acknowledge import (
     acknowledge,
     delete_last,
     delete_last_and_forget,
+    delete_last_and_forget_claimed,
     delete_locked,
     forget_deliveries,
 )
@@ -136,6 +137,12 @@ KEYS: dict[str, object] = {
     "inverse_priorities": [PRIORITY] * BATCH,
     "sequences": list(range(1, BATCH + 1)),
 }
+RANGE: dict[str, object] = {
+    "queue_id": 1,
+    "inverse_priority": PRIORITY,
+    "first_sequence": 1,
+    "last_sequence": BATCH,
+}
 FREE_KEYS = KEYS | {"sequences": list(range(LONG // 2 + 1, LONG // 2 + BATCH + 1))}
 CLAIMS = KEYS | {"claim_ids": [7] * BATCH}
 OUTCOMES = {
@@ -225,7 +232,7 @@ CASES = {
     ),
     "record first deliveries": Case(
         text(next(record_first_deliveries([KEY], 1))),
-        FREE_KEYS | {"group_hashes": [None] * BATCH, "connection_id": 1},
+        FREE_KEYS | {"queue_id": 1, "group_hashes": None, "connection_id": 1},
         1000,
     ),
     "extend claims": Case(
@@ -233,6 +240,11 @@ CASES = {
     ),
     "look up the policy": Case(text(find_policy), {"queue_id": 1}, 10, 1),
     "delete what is locked, and forget deliveries": Case(
+        text(delete_last_and_forget_claimed),
+        RANGE | {"claim_ids": [7], "addresses": [f"({page},1)" for page in range(200, 200 + BATCH)]},
+        1300,
+    ),
+    "delete what is locked, and forget deliveries one by one": Case(
         text(delete_last_and_forget),
         KEYS | {"addresses": [f"({page},1)" for page in range(200, 200 + BATCH)]},
         1300,

@@ -51,7 +51,7 @@ class LockedDelivery:
         self._redelivery = redelivery
         self._buffers: list[PrefetchBuffer] = []
         self._undeleted: list[tuple[PrefetchBuffer, MessageRow]] = []
-        self._recorded: list[MessageKey] = []
+        self._redelivered: list[MessageKey] = []
         self._unlisted: list[tuple[PrefetchBuffer, MessageRow]] = []
         self._listed: dict[MessageKey, tuple[PrefetchBuffer, MessageRow]] = {}
         self._savepoints: list[tuple[str | None, set[MessageKey]]] = []
@@ -80,23 +80,16 @@ class LockedDelivery:
             self._unlisted.clear()
 
     def take_held(self, buffer: PrefetchBuffer) -> MessageRow | None:
-        if self._database.is_lent or not (
-            (self._claims and self._is_recorded(buffer)) or self._redelivery.knows_no_rules(buffer)
-        ):
+        if self._database.is_lent or not (buffer.recorded or self._redelivery.knows_no_rules(buffer)):
             return None
         row = buffer.next_fresh()
         if row is not None:
             delivered = buffer, row
             self._undeleted.append(delivered)
             self._unlisted.append(delivered)
-            if row.delivery_count is not None or (self._claims and buffer.key(row) in self._claims):
-                self._recorded.append(buffer.key(row))
+            if row.delivery_count is not None:
+                self._redelivered.append(buffer.key(row))
         return row
-
-    def _is_recorded(self, buffer: PrefetchBuffer) -> bool:
-        """Tell whether the next message is delivered for the first time, and that is recorded, with those before it."""
-        row = buffer.first
-        return row is not None and not row.delivery_count and buffer.key(row) in self._claims
 
     def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
         """Return the next message, now delivered, or None if there is none."""
@@ -133,8 +126,8 @@ class LockedDelivery:
                     self._mark_exhausted(key, rules)
                     continue
                 self._record(buffer, row, rules)
-            if rules is not None or row.delivery_count is not None:
-                self._recorded.append(key)
+            if row.delivery_count is not None:
+                self._redelivered.append(key)
             self._undeleted.append((buffer, row))
             self._delivered[key] = buffer, row
             return row
@@ -152,6 +145,7 @@ class LockedDelivery:
         if not row.delivery_count and rules.policy.maximum_deliveries != 1:
             keys += buffer.held_for_the_first_time
         claim_id = self._redelivery.record(keys, is_new=row.delivery_count is None)
+        buffer.recorded = len(keys) - 1
         self._claims.update(dict.fromkeys(keys, claim_id))
 
     def fetch(self, buffer: PrefetchBuffer, limit: int) -> bool:
@@ -196,14 +190,28 @@ class LockedDelivery:
         """
         recipient = self._database.recipient
         if not self._database.is_lent:
-            self._are_forgotten = bool(self._recorded)
-            return recipient.last_deletions(*self._to_delete(), self._recorded)
+            recorded, claim_ids = self._recorded()
+            self._are_forgotten = bool(recorded)
+            return recipient.last_deletions(*self._to_delete(), recorded, claim_ids)
         self.flush()
         self._notice_what_came_back()
-        if self._recorded:
+        recorded, _ = self._recorded()
+        if recorded:
             self._are_forgotten = True
-            self._database.run(recipient.forget_deliveries(self._recorded))
+            self._database.run(recipient.forget_deliveries(recorded))
         return []
+
+    def _recorded(self) -> tuple[Sequence[MessageKey], set[int]]:
+        """Return those of the delivered messages of whose deliveries something may be recorded.
+
+        Returns:
+            The messages, and the claims that hold all of them, if they are all claimed.
+        """
+        if not self._claims:
+            return self._redelivered, set()
+        delivered = self._delivered
+        claims = [self._claims[key] for key in delivered if key in self._claims]
+        return list(delivered), {*claims} if len(claims) == len(delivered) else set()
 
     def committed(self) -> list[MessageKey]:
         """Note that the transaction is over: what was delivered is gone.
@@ -230,7 +238,7 @@ class LockedDelivery:
         self._unlisted.clear()
         self._listed.clear()
         self._undeleted.clear()
-        self._recorded.clear()
+        self._redelivered.clear()
         self._savepoints.clear()
         self._may_come_back = False
         unlocked, self._came_back = self._came_back, []
@@ -345,7 +353,7 @@ class LockedDelivery:
         count_outcome(delivered, "rolled_back")
         for key, (buffer, _) in zip(keys, delivered, strict=True):
             buffer.returned(key)
-        self._recorded = [key for key in self._recorded if key not in keys]
+        self._redelivered = [key for key in self._redelivered if key not in keys]
         self._came_back += keys
 
     def closed(self, buffer: PrefetchBuffer) -> list[MessageKey]:  # noqa: ARG002 - it is the other strategy's concern
