@@ -74,7 +74,7 @@ class QueueReader:
             wanted = groups.candidates(limit)
             found = {(row.inverse_priority, row.sequence) for row in rows}
             self._freed.looked(groups.places, found, full=len(rows) >= wanted)
-        self._passed(rows, highest, wanted)
+        self._passed(rows, highest, wanted, groups)
         if not rows and look_everywhere and self._bounds.sweep_due(idle=True):
             rows = yield from self._sweep(limit, own_claims)
         return rows
@@ -137,13 +137,20 @@ class QueueReader:
             return []
         return (yield from highest_sequences(self.queue_id))
 
-    def _passed(self, rows: Sequence[MessageRow], highest: Sequence[int], limit: int) -> None:
+    def _passed(
+        self, rows: Sequence[MessageRow], highest: Sequence[int], limit: int, groups: GroupScan | None = None
+    ) -> None:
         if self._has_groups:
             lowest = self._bounds.lowest
             for row in rows:
                 if row.group_hash is not None and row.sequence < lowest[row.inverse_priority]:
                     self._freed.add(row.group_hash)  # the scan will not come to what follows
-        self._bounds.passed({row[0]: row[1] for row in rows}.items())  # the last of each priority, which come in order
+        reached = rows
+        if groups is not None and groups.limit > 1:
+            # What follows in the groups of places may lie beyond the end of the scan.
+            first = {row.group_hash: row for row in reversed(rows)}
+            reached = [row for row in rows if row.group_hash is None or first[row.group_hash] is row]
+        self._bounds.passed({row[0]: row[1] for row in reached}.items())  # the last of each priority: they are in order
         self._was_full = len(rows) >= limit
         if not self._was_full:
             self._bounds.passed(enumerate(highest))

@@ -8,9 +8,10 @@ from jmsql.selectors import Selector
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.reader import QueueReader
 from jmsql.store.receiving.receive import lock
+from jmsql.store.sending.send import send as store_send
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
-from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, send
+from tests.integration.store.conftest import FROM_THE_FRONT, Client, OpenClient, bodies, send, text_message
 
 
 @pytest.fixture
@@ -197,3 +198,22 @@ def test_groups_that_are_free_again_do_not_keep_the_scan_from_what_it_has_not_co
     while rows := client.run(reader.read(100, look_everywhere=False)):
         found += len(rows)
     assert found == 220
+
+
+def test_what_follows_in_a_group_that_is_free_again_does_not_hide_what_lies_before_it(
+    client: Client, open_client: OpenClient, queue_id: int
+) -> None:
+    for text, group in [("a1", "a"), ("b1", "b"), ("c1", "c"), ("d1", "d"), ("e1", "e"), ("a2", "a")]:
+        client.run(store_send([text_message(text)._replace(properties=f'{{"JMSXGroupID": "{group}"}}')]))
+    reader = QueueReader(queue_id, None, lock, sweep_interval=3600.0)
+    consumer = open_client(transactions=True)
+    first = consumer.run(reader.read(2))
+    assert bodies(first) == ["a1", "b1"]
+    consumer.connection.rollback()
+    assert first[0].group_hash is not None
+    reader.freed(first[0].group_hash)
+    rows = consumer.run(reader.read(4))
+    assert bodies(rows) == ["a1", "c1", "d1", "a2"]
+    consumer.run(Recipient().delete_locked(rows, {queue_id}))
+
+    assert bodies(consumer.run(reader.read(1, look_everywhere=False))) == ["e1"]
