@@ -158,7 +158,10 @@ class SparkStorm:
                 self._report.drivers += 1
                 with (self._directory / "driver.log").open("ab") as log, self._lock:
                     self._process = start_module(
-                        "tests.spark.pipeline_driver", str(self._directory), environment=environment(url), log=log
+                        "tests.spark.programs.pipeline_driver",
+                        str(self._directory),
+                        environment=environment(url),
+                        log=log,
                     )
                 self._process.wait()
 

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 import jmsql
 from jmsql.spark.java import stop_with_java
 from tests.integration.client.server import Server
-from tests.spark.python_server import python_server
+from tests.spark.programs.python_server import python_server
 from tests.spark.shared_classes import QUICK_START, archive_in, using
 from tests.spark.subprocesses import SETTINGS, environment
 

@@ -14,7 +14,7 @@ __all__ = ["SETTINGS", "children_of", "environment", "start_module"]
 SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
-    "spark.python.daemon.module": "tests.spark.preloaded_daemon",
+    "spark.python.daemon.module": "tests.spark.programs.preloaded_daemon",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",

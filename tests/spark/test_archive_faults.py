@@ -136,7 +136,7 @@ def test_archive_and_merging_that_are_killed_at_any_step_have_each_message_once(
     targets, errors = tmp_path / "targets", tmp_path / "errors"
     with errors.open("w") as log:
         surroundings = environment(jmsql_clean_url)
-        process = start_module("tests.spark.archive_driver", str(targets), environment=surroundings, log=log)
+        process = start_module("tests.spark.programs.archive_driver", str(targets), environment=surroundings, log=log)
         assert process.wait() == 0, errors.read_text()
     found = [*targets.iterdir()]
     assert len(found) > 20

@@ -19,7 +19,7 @@ def test_all_of_it_works_by_spark_connect(secret_url: str, server: Server, tmp_p
     log = tmp_path / "program.log"
     with log.open("w") as output:
         process = start_module(
-            "tests.spark.connect_program", str(tmp_path), environment=environment(secret_url), log=output
+            "tests.spark.programs.connect_program", str(tmp_path), environment=environment(secret_url), log=output
         )
     try:
         assert process.wait(380) == 0, log.read_text()[-4000:]

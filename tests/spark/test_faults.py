@@ -72,7 +72,9 @@ def driver(
     held.unlink(missing_ok=True)
     with (directory / "driver.log").open("w") as log:
         settings = {**environment(url), VARIABLE: f"{step}:{directory}"}
-        process = start_module("tests.spark.faulty_driver", str(directory), sink, environment=settings, log=log)
+        process = start_module(
+            "tests.spark.programs.faulty_driver", str(directory), sink, environment=settings, log=log
+        )
     try:
         wait_for(lambda: (is_there or held.exists)() or process.poll() is not None, timeout=300)
         assert process.poll() is None, (directory / "driver.log").read_text()[-4000:]
@@ -185,7 +187,7 @@ def test_executors_are_killed_and_slow_ones_are_overtaken(
     with cluster(tmp_path, url) as master, (tmp_path / "driver.log").open("w") as log:
         arguments = (master, str(tmp_path))
         settings = {**environment(url), VARIABLE: f":{tmp_path}"}
-        process = start_module("tests.spark.cluster_driver", *arguments, environment=settings, log=log)
+        process = start_module("tests.spark.programs.cluster_driver", *arguments, environment=settings, log=log)
         try:
             wait_for(lambda: (tmp_path / "struck").exists() or process.poll() is not None, timeout=300)
             taken = compete(jmsql_factory)
