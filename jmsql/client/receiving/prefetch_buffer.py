@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from jmsql.client.receiving.expectation import Expectation
 from jmsql.client.receiving.polling import PollInterval
 from jmsql.store.control.wake_ups import Competition
 from jmsql.store.destinations.lookup import find_queue
@@ -33,10 +34,6 @@ __all__ = ["ConsumerPolicy", "PrefetchBuffer"]
 
 _MOST_GROUPS = 1000
 """The most groups of which it is noted that they are free. Others are found by sweeps."""
-
-_REST = 0.001
-_LONGEST_REST = 0.064
-"""Seconds for which a consumer that looked in vain heeds no news: twice as long each time others were faster."""
 
 
 @dataclass
@@ -116,9 +113,8 @@ class PrefetchBuffer:
         self._returned: dict[int, int] = {}
         self._freed: set[int] = set()
         self._has_news = False
-        self._misled = 0
-        self._rests_until = 0.0
-        self._expects_more = True
+        self.expectation = Expectation()
+        """What its consumer has learned from what it has found."""
         self.looks_again = False
         """Whether its consumer, if it finds nothing now, waits for news and looks again."""
         self._has_fetched = False
@@ -185,26 +181,20 @@ class PrefetchBuffer:
                 self._reader.freed(group)
         has_news, self._has_news = self._has_news, False
         self._has_returned = False
+        asks, started = self.asks_for_end, time.monotonic()
         rows = yield from self._reader.read(limit, own_claims, may_have_changed=has_news or not self.looks_again)
         self.prefetch.fetched(len(rows), size_of(rows))
         self._has_fetched |= bool(rows)
-        self._expects_more = len(rows) >= limit
-        self._learn(has_found=bool(rows), has_news=has_news)
+        is_end = not rows or rows[-1].handle is False
+        if asks:
+            self.expectation.asked(time.monotonic() - started)
+        self.expectation.fetched(found=bool(rows), was_full=len(rows) >= limit, has_seen_end=is_end, has_news=has_news)
         return rows
 
-    def _learn(self, *, has_found: bool, has_news: bool) -> None:
-        """Learn what news is worth: nothing, if others have taken what it was about."""
-        if has_found:
-            self._misled = 0
-            self._rests_until = 0.0
-        elif has_news:
-            self._misled += 1
-            self._rests_until = time.monotonic() + min(_REST * 2 ** min(self._misled, 10), _LONGEST_REST)
-
     @property
-    def rest(self) -> float:
-        """For how many seconds its consumer heeds no news, since others were faster after the last news."""
-        return self._rests_until - time.monotonic() if self._misled else 0.0
+    def asks_for_end(self) -> bool:
+        """Whether its consumer wants to know if another message follows the next: it would wait for it."""
+        return self.looks_again and self.expectation.asks
 
     @property
     def is_likely_empty(self) -> bool:
@@ -212,7 +202,7 @@ class PrefetchBuffer:
 
         Nor is news worth much if others were faster the last time.
         """
-        if self._expects_more or (self._has_news and not self._misled):
+        if self.expectation.expects_more or (self._has_news and not self.expectation.is_misled):
             return False
         return self.is_unchanged
 
@@ -228,7 +218,7 @@ class PrefetchBuffer:
         if (yield from self._reader.look()):
             return True
         self.prefetch.fetched(0, 0)
-        self._learn(has_found=False, has_news=has_news)
+        self.expectation.looked(found=False, has_news=has_news)
         return False
 
     def fetch_again(self, limit: int) -> Steps[list[MessageRow]]:

@@ -34,13 +34,13 @@ class Look(NamedTuple):
         competition: What it looks for.
         channels: Where there is news of that.
         news: How much there had been before, with what the client itself has told.
-        began: When it began, by the monotonic clock.
+        seconds: When it begins or has ended, by the monotonic clock.
     """
 
     competition: Competition
     channels: tuple[int, ...]
     news: int
-    began: float
+    seconds: float
 
 
 class Wait:
@@ -103,7 +103,7 @@ class WakeUps:
         self._counts = [0] * _COUNTERS
         self._told = [0] * _COUNTERS
         self._gaps = 0
-        self._in_vain: dict[int, Look] = {}
+        self._ends: dict[int, Look] = {}
         self._waiting: dict[int, dict[Hashable, dict[Wait, None]]] = {}
 
     def count(self, channels: Iterable[int]) -> int:
@@ -119,19 +119,19 @@ class WakeUps:
         """Note that the client is about to tell all of news; who does not wait yet need not hear of it first."""
         self._told[channel % _COUNTERS] += 1
 
-    def found_nothing(self, look: Look) -> None:
-        """Note that a look has found nothing."""
-        self._in_vain[hash(look.competition) % _COUNTERS] = look
+    def found_end(self, look: Look) -> None:
+        """Note that there is nothing beyond what a look has found, if it has found anything."""
+        self._ends[hash(look.competition) % _COUNTERS] = look._replace(seconds=time.monotonic())
 
     def is_in_vain(self, look: Look, most: float) -> bool:
-        """Tell whether a look would find nothing, since another one has found nothing and there is no news since.
+        """Tell whether a look would find nothing, since another one has found the end and there is no news since.
 
         Args:
             look: The look.
-            most: How many seconds ago the other one may have begun.
+            most: How many seconds ago the other one may have ended.
         """
-        other = self._in_vain.get(hash(look.competition) % _COUNTERS)
-        return other is not None and other[:-1] == look[:-1] and look.began - other.began <= most
+        other = self._ends.get(hash(look.competition) % _COUNTERS)
+        return other is not None and other[:-1] == look[:-1] and look.seconds - other.seconds <= most
 
     def wake_all(self) -> None:
         """Have everyone look: there may have been news that nobody heard."""

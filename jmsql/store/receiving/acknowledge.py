@@ -159,8 +159,10 @@ class Recipient:
         lowest: Sequence[int],
         limit: int,
         groups: GroupScan | None = None,
+        *,
+        asks: bool = False,
     ) -> Query[list[MessageRow]]:
-        """Dequeue the next messages, with the arguments of `lock`."""
+        """Dequeue the next messages, with the arguments of `lock`, and find out if others follow where it `asks`."""
         if (
             self._restricted
             and self._client is not None
@@ -175,6 +177,7 @@ class Recipient:
             grouped=groups is not None,
             record=not self._restricted and self._records((queue_id,)),
             restricted=self._restricted,
+            asks=asks and groups is None and not self._restricted,
         )
         return next_messages(statement, queue_id, lowest, limit, groups, connection_id=self._connection_id)
 

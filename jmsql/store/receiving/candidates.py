@@ -20,6 +20,7 @@ __all__ = [
     "candidates",
     "first_of_groups",
     "first_of_groups_statement",
+    "following",
     "grouped_candidates",
     "has_not_expired",
     "makes_wait",
@@ -144,6 +145,32 @@ def candidates(
                 {"for update of m skip locked" if locks else ""}) found
             where not (select exists (select from jmsql_internal.grouped_queue g where g.queue_id = %(queue_id)s))
             limit %(limit)s)""",
+        parameters,
+    )
+
+
+def following(selector: Selector | None, condition: str = "") -> SelectorSQL:
+    """Compose the condition that the queue has a candidate beside the message `found`, by the statement's snapshot.
+
+    It looks from the front, as a sweep does.
+
+    Args:
+        selector: Which messages are wanted; None: all.
+        condition: What else is asked of a message `m`.
+    """
+    is_wanted, parameters = wanted(selector, condition)
+    return SelectorSQL(
+        f"""exists (
+                select from found f
+                cross join unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[]) as b (inverse_priority)
+                cross join lateral (
+                    select from jmsql_internal.message m
+                    left join {by_key("jmsql_internal", "delivery", "d", "m")} on true
+                    where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
+                      and m.sequence between 0 and {LAST_SEQUENCE} and m.sequence <> f.sequence
+                      and {_is_unlocked("m")} and {is_wanted}
+                    order by m.queue_id, m.inverse_priority, m.sequence
+                    limit 1) next)""",
         parameters,
     )
 

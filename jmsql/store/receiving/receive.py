@@ -14,6 +14,7 @@ from jmsql.store.receiving.candidates import (
     NO_CLAIMS,
     by_key,
     candidates,
+    following,
     grouped_candidates,
     has_not_expired,
     makes_wait,
@@ -276,7 +277,12 @@ def look_statement() -> Statement[tuple[bool, bool]]:
 
 @lru_cache(maxsize=1024)
 def dequeue_statement(
-    selector: Selector | None, *, grouped: bool = False, record: bool = False, restricted: bool = False
+    selector: Selector | None,
+    *,
+    grouped: bool = False,
+    record: bool = False,
+    restricted: bool = False,
+    asks: bool = False,
 ) -> Statement[list[MessageRow]]:
     """Dequeue the next messages, as for `lock`.
 
@@ -286,7 +292,9 @@ def dequeue_statement(
         record: Whether to look whether the queue keeps history, and copy the messages there.
         restricted: Whether the role may not delete, since it could then lock the tables. It asks for a removal instead,
             which keeps history where there is one.
+        asks: Whether to tell of a single message, as its handle, if another one follows. Not with groups.
     """
+    follows = following(selector, _NOT_OWN).condition if asks else "null"
     found, parameters = _found(
         selector, grouped=grouped, condition=_NOT_OWN, is_read_again=not restricted, is_single=True
     )
@@ -334,7 +342,7 @@ def dequeue_statement(
                     where f.delivery_count is not null)))
             delete from jmsql_internal.message m using free f
             where m.ctid = f.address and f.delivery_count is not null {recorded}
-            returning {_DELETED_COLUMNS}, m.group_hash, f.delivery_count, null""",
+            returning {_DELETED_COLUMNS}, m.group_hash, f.delivery_count, {follows}""",
         "receiving",
         _message_rows,
         parameters,

@@ -189,6 +189,8 @@ CASES = {
     ),
     "find the queue of a batch": Case(text(queues_to_copy_to(["groups"])), {"names": ["groups"]}, 10, 10),
     "dequeue one": Case(text(dequeue_statement(None)), {**NEXT, "limit": 1}, 70, 10),
+    # From the front, where others have claimed half of the queue.
+    "dequeue one and ask": Case(text(dequeue_statement(None, asks=True)), {**NEXT, "limit": 1}, 31_000, LONG // 2 + 10),
     # The first to call a function, which then reads the catalogs.
     "lock a batch": Case(text(lock_statement(None)), {**NEXT, "limit": BATCH}, 1000),
     "lock one": Case(text(lock_statement(None)), {**NEXT, "limit": 1}, 70, 10),

@@ -7,7 +7,7 @@ import pytest
 from jmsql.selectors import Selector
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.receiving.reader import QueueReader
-from jmsql.store.receiving.receive import lock
+from jmsql.store.receiving.receive import highest_sequences, lock
 from jmsql.store.sending.send import send as store_send
 from jmsql.testing import wait_for
 from jmsql.timings import Timings
@@ -217,3 +217,28 @@ def test_what_follows_in_a_group_that_is_free_again_does_not_hide_what_lies_befo
     consumer.run(Recipient().delete_locked(rows, {queue_id}))
 
     assert bodies(consumer.run(reader.read(1, look_everywhere=False))) == ["e1"]
+
+
+@pytest.mark.parametrize("selector", [None, "color is null"])
+def test_who_dequeues_one_is_told_whether_another_one_follows(
+    client: Client, open_client: OpenClient, queue_id: int, selector: str | None
+) -> None:
+    chosen = None if selector is None else Selector.parse(selector)
+
+    def dequeue(lowest: list[int] = FROM_THE_FRONT) -> tuple[list[str | None], object]:
+        rows = client.run(Recipient().dequeue(queue_id, chosen, lowest, 1, asks=True))
+        return bodies(rows), rows[0].handle
+
+    late = open_client(transactions=True)
+    send(late, "late")
+    send(client, "1", "2")
+    assert dequeue() == (["1"], True)
+    assert dequeue() == (["2"], False)
+    send(client, "3")
+    late.connection.commit()
+    above = client.run(highest_sequences(queue_id))
+    assert dequeue(above) == (["3"], True)  # in front of where it looks for the first
+    holder = open_client(transactions=True)
+    send(client, "4")
+    assert bodies(holder.run(lock(queue_id, chosen, FROM_THE_FRONT, 1))) == ["late"]
+    assert dequeue() == (["4"], False)

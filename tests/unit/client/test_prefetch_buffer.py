@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,30 +45,30 @@ def test_who_has_found_all_doubts_until_there_is_news() -> None:
     messages.notify(None)
     doubts.append(messages.is_likely_empty)
     assert doubts == [False, False, True, False]
-    assert messages.rest <= 0
+    assert messages.expectation.rest <= 0
 
 
 def test_who_was_misled_rests_longer_each_time_until_it_finds_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jmsql.client.receiving.prefetch_buffer.time", SimpleNamespace(monotonic=lambda: 1.0))
+    monkeypatch.setattr("jmsql.client.receiving.expectation.time", SimpleNamespace(monotonic=lambda: 1.0))
     messages = buffer()
     rests = []
     for _ in range(20):
         messages.notify(None)
         assert not answer(messages.look(), EMPTY)
-        rests.append(round(messages.rest, 3))
+        rests.append(round(messages.expectation.rest, 3))
     assert rests[:7] == [0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.064]
     assert max(rests) == 0.064
     messages.notify(None)
     assert answer(messages.look(), EMPTY | {"look": (True, False)})
     answer(messages.fetch(1), EMPTY | {"take": [ROW]})
-    assert messages.rest <= 0.0
+    assert messages.expectation.rest <= 0.0
 
 
 def test_who_looks_without_news_goes_on_heeding_it() -> None:
     messages = buffer()
     answer(messages.fetch(1), EMPTY)
     answer(messages.look(), EMPTY)
-    assert messages.rest <= 0.0
+    assert messages.expectation.rest <= 0.0
     assert messages.is_likely_empty
 
 
@@ -78,3 +79,33 @@ def test_a_message_that_was_released_is_looked_for_without_doubts() -> None:
     messages.notify(messages.key(ROW))
     doubts.append(messages.is_likely_empty)
     assert doubts == [True, False]
+
+
+def test_who_has_seen_the_end_asks_for_it_with_the_next_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(1.0, 60.0)
+    monkeypatch.setattr("jmsql.client.receiving.expectation.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    messages = buffer()
+    messages.looks_again = True
+    asked = []
+    for taken in ([], [ROW], [ROW._replace(handle=True)], [ROW._replace(handle=False)]):
+        messages.expectation.has_seen_end = False
+        answer(messages.fetch(1), EMPTY | {"take": taken})
+        asked.append((messages.expectation.has_seen_end, messages.asks_for_end))
+    assert asked == [(True, True), (False, True), (False, True), (True, True)]
+    for _ in range(8):
+        assert messages.asks_for_end
+        answer(messages.fetch(1), EMPTY | {"take": [ROW._replace(handle=True)]})
+    assert not messages.asks_for_end
+
+
+def test_who_asks_for_the_end_does_so_for_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=1.0)
+    monkeypatch.setattr("jmsql.client.receiving.expectation.time", SimpleNamespace(monotonic=lambda: clock.now))
+    messages = buffer()
+    messages.looks_again = True
+    answer(messages.fetch(1), EMPTY)
+    messages.expectation.asked(0.5)
+    asks = []
+    for clock.now in (10.0, 12.0):
+        asks.append(messages.asks_for_end)
+    assert asks == [False, True]

@@ -93,7 +93,7 @@ def test_one_that_has_found_a_message_wakes_another_one(waits: Waits) -> None:
 
 def test_a_look_in_vain_spares_those_that_compete_theirs_until_there_is_news(waits: Waits) -> None:
     wake_ups = waits.wake_ups
-    wake_ups.found_nothing(wake_ups.look(ORDERS, (QUEUE,)))
+    wake_ups.found_end(wake_ups.look(ORDERS, (QUEUE,)))
     assert wake_ups.is_in_vain(wake_ups.look(ORDERS, (QUEUE,)), 60.0)
     assert not wake_ups.is_in_vain(wake_ups.look(CHOSEN, (QUEUE,)), 60.0)
     assert not wake_ups.is_in_vain(wake_ups.look(ORDERS, (QUEUE, TOPIC)), 60.0)
@@ -105,27 +105,27 @@ def test_a_look_in_vain_spares_nobody_one_after_news_that_came_meanwhile(waits: 
     wake_ups = waits.wake_ups
     begun = wake_ups.look(ORDERS, (QUEUE,))
     wake_ups.wake(QUEUE)
-    wake_ups.found_nothing(begun)
+    wake_ups.found_end(begun)
     assert not wake_ups.is_in_vain(wake_ups.look(ORDERS, (QUEUE,)), 60.0)
 
 
 def test_a_look_in_vain_spares_nobody_one_for_what_the_client_sends_itself(waits: Waits) -> None:
     wake_ups = waits.wake_ups
-    wake_ups.found_nothing(wake_ups.look(ORDERS, (QUEUE,)))
+    wake_ups.found_end(wake_ups.look(ORDERS, (QUEUE,)))
     wake_ups.told(QUEUE)
     assert not wake_ups.is_in_vain(wake_ups.look(ORDERS, (QUEUE,)), 60.0)
 
 
 def test_a_look_in_vain_spares_others_theirs_for_a_while_only(waits: Waits) -> None:
-    before = waits.wake_ups.look(ORDERS, (QUEUE,))
-    waits.wake_ups.found_nothing(before)
-    assert waits.wake_ups.is_in_vain(before._replace(began=before.began + 0.5), 1.0)
-    assert not waits.wake_ups.is_in_vain(before._replace(began=before.began + 1.5), 1.0)
+    waits.wake_ups.found_end(waits.wake_ups.look(ORDERS, (QUEUE,)))
+    look = waits.wake_ups.look(ORDERS, (QUEUE,))
+    assert waits.wake_ups.is_in_vain(look._replace(seconds=look.seconds + 30.0), 60.0)
+    assert not waits.wake_ups.is_in_vain(look._replace(seconds=look.seconds + 90.0), 60.0)
 
 
 def test_all_look_when_news_may_have_been_missed(waits: Waits) -> None:
     wake_ups = waits.wake_ups
-    wake_ups.found_nothing(wake_ups.look(ORDERS, (QUEUE,)))
+    wake_ups.found_end(wake_ups.look(ORDERS, (QUEUE,)))
     waits.begin("queue")
     waits.begin("topic", channels=(QUEUE, TOPIC))
     wake_ups.wake_all()

@@ -17,7 +17,10 @@ from jmsql.store.rows.message_rows import MessageRow
 
 if TYPE_CHECKING:
     from jmsql.client._async.database.session_runner import SessionRunner
+    from jmsql.selectors import Selector
+    from jmsql.store.receiving.dequeue import GroupScan
     from jmsql.store.runners._async.implicit_transaction import ImplicitTransaction
+    from jmsql.store.statement import Query
 
 __all__ = [
     "Accept",
@@ -88,12 +91,14 @@ class ImmediateDelivery:
     def __init__(self, connection: SessionRunner, announce: Announce) -> None:
         self._connection = connection
         self._announce = announce
-        self.operation: Fetch = connection.recipient.dequeue
+        self._asks = False
+        self.operation: Fetch = self._dequeue
 
     async def next(self, buffer: PrefetchBuffer, accept: Accept | None = None) -> MessageRow | None:
         row: MessageRow | None = None
         transaction = await self._connection.begin_implicitly()
         try:
+            self._asks = buffer.asks_for_end
             rows = await transaction.run(buffer.fetch(1))
             row = rows[0] if rows else None
             if row is not None and accept is not None:
@@ -114,6 +119,16 @@ class ImmediateDelivery:
             if row.group_hash is not None:
                 self._tell_of_return(buffer, row)
         return row
+
+    def _dequeue(
+        self,
+        queue_id: int,
+        selector: Selector | None,
+        lowest: Sequence[int],
+        limit: int,
+        groups: GroupScan | None = None,
+    ) -> Query[list[MessageRow]]:
+        return self._connection.recipient.dequeue(queue_id, selector, lowest, limit, groups, asks=self._asks)
 
     @staticmethod
     async def _commit(transaction: ImplicitTransaction, row: MessageRow | None) -> None:

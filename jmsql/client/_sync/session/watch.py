@@ -65,6 +65,8 @@ class Watch:
         self._channels = _channels(buffers)
         self._count = self._wake_ups.count(self._channels)
         self._news = news
+        for buffer in buffers:
+            buffer.expectation.has_seen_end = False
         competition = self._competition()
         self._look = None if competition is None else self._wake_ups.look(competition, self._channels)
 
@@ -72,20 +74,20 @@ class Watch:
         """Note the end of a look.
 
         Args:
-            found: Whether there was a message. Then there may be more, for others.
+            found: Whether there was a message. Then there may be more, for others, if it has not seen the end.
         """
         chosen, self._chosen = self._chosen, None
-        if not found:
-            if self._look is not None:
-                self._wake_ups.found_nothing(self._look)
-        else:
+        is_end = not found or (self._look is not None and self._buffers[0].expectation.has_seen_end)
+        if found:
             self._poll.reset()
-            if chosen is not None and chosen.competition is not None:
+            if not is_end and chosen is not None and chosen.competition is not None:
                 self._wake_ups.wake_more(chosen.competition)
+        if is_end and self._look is not None:
+            self._wake_ups.found_end(self._look)
 
     @property
     def is_in_vain(self) -> bool:
-        """Whether a look would find nothing: just before, one that competes has found nothing, and there is no news."""
+        """Whether a look would find nothing: one that competes has just seen the end, and there is no news since."""
         look = self._look
         if look is None or not self._control.is_attentive or not self._buffers[0].is_unchanged:
             return False
@@ -106,7 +108,7 @@ class Watch:
             return  # the look has found another queue of the name, whose news so far nobody has heard
         notifications = self._state.notifications
         deadline = None if most is None else time.monotonic() + most
-        rest = min((buffer.rest for buffer in self._buffers), default=0.0)
+        rest = min((buffer.expectation.rest for buffer in self._buffers), default=0.0)
         if rest > 0:
             notifications.wait(self._news, rest if most is None else min(rest, most))
         competition = self._competition()

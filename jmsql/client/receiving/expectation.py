@@ -1,0 +1,73 @@
+"""What a consumer expects of its queue."""
+
+from __future__ import annotations
+
+import time
+
+__all__ = ["Expectation"]
+
+_REST = 0.001
+_LONGEST_REST = 0.064
+"""Seconds for which a consumer that looked in vain heeds no news: twice as long each time others were faster."""
+
+_QUESTIONS = 8
+"""With how many messages a consumer asks whether another one follows, after none did."""
+
+_SHARE = 20.0
+"""The answer may take as long as a sweep. How many times as long it is not asked again."""
+
+
+class Expectation:
+    """Whether there is more in a queue, and what news of it is worth: a consumer learns that from what it finds."""
+
+    def __init__(self) -> None:
+        self.expects_more = True
+        """Whether the last fetch may have left something."""
+        self.has_seen_end = False
+        """Whether a fetch has seen that there was nothing else, since this was set to False."""
+        self._misled = 0
+        self._rests_until = 0.0
+        self._questions = 0
+        self._next_question = 0.0
+
+    def fetched(self, *, found: bool, was_full: bool, has_seen_end: bool, has_news: bool) -> None:
+        """Learn from a fetch.
+
+        Args:
+            found: Whether it has brought a message.
+            was_full: Whether it has brought as much as was wanted.
+            has_seen_end: Whether it has looked at the whole queue, and there is nothing else.
+            has_news: Whether there had been news before.
+        """
+        self.expects_more = was_full and not has_seen_end
+        self.has_seen_end |= has_seen_end
+        self._questions = _QUESTIONS if has_seen_end else max(self._questions - 1, 0)
+        self.looked(found=found, has_news=has_news)
+
+    def looked(self, *, found: bool, has_news: bool) -> None:
+        """Learn what news is worth: nothing, if others have taken what it was about."""
+        if found:
+            self._misled = 0
+            self._rests_until = 0.0
+        elif has_news:
+            self._misled += 1
+            self._rests_until = time.monotonic() + min(_REST * 2 ** min(self._misled, 10), _LONGEST_REST)
+
+    @property
+    def rest(self) -> float:
+        """For how many seconds the consumer heeds no news, since others were faster after the last news."""
+        return self._rests_until - time.monotonic() if self._misled else 0.0
+
+    @property
+    def is_misled(self) -> bool:
+        """Whether others were faster after the last news."""
+        return self._misled > 0
+
+    def asked(self, duration: float) -> None:
+        """Note for how many seconds one has asked for the end of the queue, so that this takes a share of the time."""
+        self._next_question = time.monotonic() + _SHARE * duration
+
+    @property
+    def asks(self) -> bool:
+        """Whether to ask for the end of the queue with the next message: it was near the last times."""
+        return self._questions > 0 and time.monotonic() >= self._next_question
