@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from binascii import hexlify
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyarrow import json as arrow_json
 
-from jmsql.spark.columns.expressions import BYTES, MILLISECONDS, RARE
+from jmsql.spark.columns.expressions import BYTES, MILLISECONDS, RARE, SMALL, SMALL_FIELDS, SmallField
 from jmsql.spark.columns.properties import PropertyShaper
 from jmsql.spark.columns.text_columns import occurs
 from jmsql.values.postgresql_text import ESCAPE, from_postgresql
@@ -34,13 +36,17 @@ _TEXTS = {
 }
 _LAST_MILLISECOND = (2**63 - 1) // 1000
 
-_PAIRS_OF_DIGITS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
-"""By the value of a byte, its two hexadecimal digits."""
+_PLAIN_IDENTIFIER = np.frombuffer(b"ID:00000000-0000-0000-0000-000000000000", np.uint8)
+_DIGITS = np.dtype([("1", "V8"), ("2", "V4"), ("3", "V4"), ("4", "V4"), ("5", "V12")])
+"""The hexadecimal digits of a UUID, in groups."""
 
-_GROUPS = ((3, 0, 8), (12, 8, 12), (17, 12, 16), (22, 16, 20), (27, 20, 32))
-"""Where the digits of a UUID stand in the identifier of a message: from which place on, and which of them."""
-
-_LENGTH = 39
+_IDENTIFIER = np.dtype(
+    [
+        *(("ID:", "V3"), ("1", "V8"), ("-2", "V1"), ("2", "V4"), ("-3", "V1"), ("3", "V4")),
+        *(("-4", "V1"), ("4", "V4"), ("-5", "V1"), ("5", "V12")),
+    ]
+)
+"""Where they stand in the identifier of a message."""
 
 
 class Shaper:
@@ -79,6 +85,8 @@ class Shaper:
             return _parse_bodies(column.to_pylist(), field.type)
         if field.name == "message_id" and not pa.types.is_string(column.type):
             column = _message_ids(column)
+        if field.name == "transaction_id" and pa.types.is_binary(column.type):
+            column = _big_endian(column)
         if field.name in _TEXTS:
             column = _from_postgresql(column)
         if pa.types.is_timestamp(field.type) and pa.types.is_integer(column.type):
@@ -87,32 +95,44 @@ class Shaper:
         return column if column.type == field.type else column.cast(field.type)
 
     def _read(self, batch: pa.RecordBatch, name: str) -> pa.Array:
-        """Return a column as PostgreSQL has it, also if it is one of the rare ones."""
+        """Return a column as PostgreSQL has it, also if it is one of the rare or the small ones."""
         names = batch.schema.names
         if name in names:
-            return batch.column(name)
+            column = batch.column(name)
+            return column.storage if isinstance(column, pa.ExtensionArray) else column
+        if name in SMALL_FIELDS:
+            return _small(batch.column(SMALL), SMALL_FIELDS[name])
         rare = batch.column(RARE)
         kind = pa.binary() if name == BYTES else pa.int64() if name in MILLISECONDS else pa.string()
         if rare.null_count == len(rare):
             return pa.nulls(len(rare), kind)
-        texts = pc.list_element(rare, [each for each in self.columns if each not in names].index(name))
+        packed = [each for each in self.columns if each not in names and each not in SMALL_FIELDS]
+        texts = pc.list_element(rare, packed.index(name))
         if name == BYTES:
             return pa.array([None if text is None else bytes.fromhex(text) for text in texts.to_pylist()], kind)
         return texts.cast(kind)
 
 
+def _small(column: pa.Array, field: SmallField) -> pa.Array:
+    numbers = column.to_numpy() >> field.shift & (1 << field.bits) - 1
+    return pa.array(field.texts, pa.string()).take(pa.array(numbers)) if field.texts else pa.array(numbers, pa.int32())
+
+
+def _big_endian(numbers: pa.Array) -> pa.Array:
+    """Return numbers of eight bytes, none of them null, as PostgreSQL sends them."""
+    return pa.array(np.frombuffer(numbers.buffers()[2], ">i8", len(numbers), 8 * numbers.offset).astype(np.int64))
+
+
 def _message_ids(uuids: pa.Array) -> pa.Array:
     """Return the identifiers of messages whose UUIDs are given, null where they are."""
     count = len(uuids)
-    if isinstance(uuids, pa.ExtensionArray):
-        uuids = uuids.storage
-    values = np.frombuffer(uuids.buffers()[1], np.uint8, 16 * count, 16 * uuids.offset)
-    digits = _PAIRS_OF_DIGITS[values].view(np.uint8).reshape(count, 32)
-    texts = np.full((count, _LENGTH), ord("-"), np.uint8)
-    texts[:, :3] = np.frombuffer(b"ID:", np.uint8)
-    for place, first, end in _GROUPS:
-        texts[:, place : place + end - first] = digits[:, first:end]
-    offsets = np.arange(0, _LENGTH * (count + 1), _LENGTH, dtype=np.int32)
+    digits: NDArray[np.void] = np.frombuffer(hexlify(uuids.buffers()[1].slice(16 * uuids.offset, 16 * count)), _DIGITS)
+    texts = np.tile(_PLAIN_IDENTIFIER, count)
+    groups: NDArray[np.void] = texts.view(_IDENTIFIER)
+    for group in "12345":
+        groups[group] = digits[group]
+    length = len(_PLAIN_IDENTIFIER)
+    offsets = np.arange(0, length * (count + 1), length, dtype=np.int32)
     identifiers = pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(texts))
     return pc.if_else(uuids.is_valid(), identifiers, None) if uuids.null_count else identifiers
 

@@ -15,8 +15,11 @@ __all__ = [
     "MESSAGE_EXPRESSIONS",
     "MILLISECONDS",
     "RARE",
+    "SMALL",
+    "SMALL_FIELDS",
     "ColumnComparison",
     "Condition",
+    "SmallField",
     "filter_condition",
     "rare_columns_of_history",
     "rare_columns_of_messages",
@@ -29,6 +32,9 @@ RARE = "rare"
 BYTES = "bytes_body"
 """The column that is no text. Among the rare ones, it is written in hexadecimal digits."""
 
+SMALL = "small"
+"""The column that stands for those in `SMALL_FIELDS`: a whole number with the values of all of them."""
+
 _BODIES = body_columns("jmsql_internal")
 
 MESSAGE_EXPRESSIONS = {
@@ -36,8 +42,8 @@ MESSAGE_EXPRESSIONS = {
     "sequence": "m.sequence",
     "priority": "(9 - m.inverse_priority)::integer",
     "type": "m.message_type::text",
-    # Who reads makes texts of the identifiers, and times of the milliseconds, in a fraction of the time that it takes
-    # here.
+    # Who reads makes texts of identifiers and of JSON, and times of milliseconds, in a fraction of the time that it
+    # takes here.
     "message_id": "m.jms_message_id",
     "sent_at": "m.jms_timestamp",
     "expires_at": "m.jms_expiration",
@@ -46,12 +52,8 @@ MESSAGE_EXPRESSIONS = {
     "correlation_id": "m.jms_correlation_id",
     "reply_to": "m.jms_reply_to",
     "jms_type": "m.jms_type",
-    "properties": "m.properties::text",
-    "property_types": "m.property_types::text",
-    "text_body": _BODIES["text_body"],
-    "json_body": f"({_BODIES['json_body']})::text",
-    "body_types": f"({_BODIES['body_types']})::text",
-    "bytes_body": _BODIES["bytes_body"],
+    **{name: f"m.{name}" for name in ("properties", "property_types")},
+    **_BODIES,
     "delivery_count": "coalesce(m.delivery_count, 0)",
     "body": f"coalesce({_BODIES['text_body']}, ({_BODIES['json_body']})::text)",
 }
@@ -67,12 +69,52 @@ HISTORY_EXPRESSIONS = {
     "connection_id": "m.connection_id",
     "client_id": "m.client_id",
     "user_name": "m.user_name",
-    "transaction_id": "m.transaction_id::text::bigint",
+    "transaction_id": "xid8send(m.transaction_id)",
 }
 """The SQL of each column that Spark can read of a row `m` of the history."""
 
 MILLISECONDS = ("sent_at", "expires_at", "delivery_time")
 """The columns with times, which are read as milliseconds since 1970."""
+
+_COMPARED = {
+    "message_id": "'ID:' || m.jms_message_id::text",
+    "transaction_id": "m.transaction_id::text::bigint",
+    **{name: f"jmsql_internal.to_timestamp({MESSAGE_EXPRESSIONS[name]})" for name in MILLISECONDS},
+}
+"""What conditions compare where reads return something else than the column's value."""
+
+
+class SmallField(NamedTuple):
+    """How a column stands in `SMALL`.
+
+    Args:
+        shift: How many bits stand below it.
+        bits: How many bits it takes.
+        number: The number there, in SQL.
+        texts: The column's text for each number; none: the column is a number itself.
+    """
+
+    shift: int
+    bits: int
+    number: str
+    texts: tuple[str, ...] = ()
+
+
+def _numbered(column: str, texts: Sequence[str]) -> str:
+    cases = " ".join(f"when '{text}' then {number}" for number, text in enumerate(texts))
+    return f"case {column} {cases} end"
+
+
+_TYPES = ("TextMessage", "BytesMessage", "MapMessage", "StreamMessage", "ObjectMessage", "Message")
+_OUTCOMES = ("acknowledged", "expired", "dead-lettered", "purged")
+SMALL_FIELDS = {
+    "priority": SmallField(0, 4, "9 - m.inverse_priority"),
+    "delivery_mode": SmallField(4, 1, "m.jms_delivery_mode - 1", ("NON_PERSISTENT", "PERSISTENT")),
+    "type": SmallField(5, 3, _numbered("m.message_type", _TYPES), _TYPES),
+    "outcome": SmallField(8, 2, _numbered("m.outcome", _OUTCOMES), _OUTCOMES),
+    "delivery_count": SmallField(10, 31, "coalesce(m.delivery_count, 0)"),
+}
+"""The columns that are never null and take few bits."""
 
 
 class ColumnComparison(NamedTuple):
@@ -128,18 +170,21 @@ rare_columns_of_messages, rare_columns_of_history = (
 def select_list(expressions: Mapping[str, str], columns: Sequence[str], rare: Collection[str] = ()) -> str:
     """Return what a read selects: some columns, under their names.
 
-    A column that is null takes about as much as another: to write, to send, and most to read. So those that are rare
-    are one together.
+    A column takes about as much as another, be it null, a digit or a line of text: to write, to send, and most to read.
+    So those that are rare are one together, and those that are small numbers.
 
     Args:
         expressions: What each column is made of.
         columns: The columns.
         rare: Which of them are expected to be null. If they are not, they are read all the same, but less fast.
     """
-    packed = [name for name in columns if name in rare]
-    if len(packed) < 2:
-        packed = []
-    selected = [f"{expressions[name]} as {quote_identifier(name)}" for name in columns if name not in packed]
+    packed = _together(columns, rare)
+    small = _together(columns, SMALL_FIELDS)
+    selected = [f"{expressions[name]} as {quote_identifier(name)}" for name in columns if name not in {*packed, *small}]
+    if small:
+        fields = (SMALL_FIELDS[name] for name in small)
+        number = " | ".join(f"(({field.number})::bigint << {field.shift})" for field in fields)
+        selected.append(f"{number} as {quote_identifier(SMALL)}")
     if packed:
         is_null = " and ".join(f"({expressions[name]}) is null" for name in packed)
         texts = (
@@ -148,6 +193,12 @@ def select_list(expressions: Mapping[str, str], columns: Sequence[str], rare: Co
         )
         selected.append(f"case when {is_null} then null else array[{', '.join(texts)}] end as {quote_identifier(RARE)}")
     return ", ".join(selected)
+
+
+def _together(columns: Sequence[str], chosen: Collection[str]) -> list[str]:
+    """Return those of the columns that are read as one: the chosen ones, if there are several."""
+    found = [name for name in columns if name in chosen]
+    return found if len(found) > 1 else []
 
 
 def filter_condition(expressions: Mapping[str, str], comparisons: Sequence[ColumnComparison]) -> Condition:
@@ -160,11 +211,7 @@ def filter_condition(expressions: Mapping[str, str], comparisons: Sequence[Colum
     text = ""
     parameters: dict[str, object] = {}
     for number, comparison in enumerate(comparisons):
-        compared = expressions[comparison.column]
-        if comparison.column in MILLISECONDS:
-            compared = f"jmsql_internal.to_timestamp({compared})"
-        elif comparison.column == "message_id":
-            compared = f"'ID:' || ({compared})::text"
+        compared = _COMPARED.get(comparison.column) or expressions[comparison.column]
         condition = f"({compared}) {comparison.operator}"
         if comparison.value is not None:
             condition += f" (%(filter_{number})s)"

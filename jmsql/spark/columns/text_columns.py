@@ -16,4 +16,7 @@ def occurs(text: str, column: pa.Array) -> bool:
     if data is None or not len(column):
         return False
     bounds = memoryview(offsets).cast("b").cast("q" if pa.types.is_large_string(column.type) else "i")
-    return text.encode() in data[bounds[column.offset] : bounds[column.offset + len(column)]].to_pybytes()
+    content = data[bounds[column.offset] : bounds[column.offset + len(column)]].to_pybytes()
+    searched = text.encode()
+    # A single byte, which hardly any text has if it is none of ASCII, is found a hundred times as fast.
+    return searched[:1] in content and searched in content

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 import jmsql
+from jmsql.spark.columns.expressions import SMALL_FIELDS
 from jmsql.spark.columns.schema import COLUMNS
 from jmsql.spark.options.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader, BrowsePartition
@@ -157,6 +158,43 @@ def test_columns_that_statistics_expect_to_be_null_are_read_all_the_same(
     assert packed_shared == found_shared
     assert {name for row in packed for name, value in row.items() if value is not None} == set(COLUMNS)
     assert [row["text_body"] for row in packed_shared] == ["shared"]
+
+
+def test_columns_that_come_as_one_number_are_those_that_come_alone(
+    queue_id: int, server: Server, client: jmsql.JMSContext
+) -> None:
+    orders, producer = jmsql.Queue("orders"), client.create_producer()
+    producer.set_priority(0).send(orders, "text")
+    producer.set_priority(9).set_delivery_mode(jmsql.DeliveryMode.NON_PERSISTENT).send(orders, {"a": 1})
+    for message in (
+        client.create_message(),
+        client.create_bytes_message(),
+        client.create_stream_message(),
+        client.create_object_message([1]),
+    ):
+        producer.send(orders, message)
+    server.rows(
+        "insert into jmsql_internal.delivery (queue_id, inverse_priority, sequence, delivery_count)"
+        f" select queue_id, inverse_priority, sequence, {2**31 - 1} from jmsql_internal.message"
+        " where message_type = 'TextMessage' returning 1"
+    )
+    statement, rows = all_columns(queue="orders")
+    assert 'as "small"' in statement
+    for name in ("priority", "type", "delivery_mode", "delivery_count"):
+        schema = StructType([SCHEMA["sequence"], StructField(name, KINDS[COLUMNS[name]])])
+        reader = BatchReader(Options.read({"queue": "orders", "snapshotTimeout": "0"}), schema)
+        [partition] = reader.partitions()
+        alone = chain.from_iterable(batch.to_pylist() for batch in reader.read(partition))
+        assert {row["sequence"]: row[name] for row in rows} == {row["sequence"]: row[name] for row in alone}
+    assert {row["delivery_count"] for row in rows} == {0, 2**31 - 1}
+    assert {row["type"] for row in rows} == set(SMALL_FIELDS["type"].texts)
+
+
+@pytest.mark.parametrize(("column", "enumeration"), [("type", "message_type"), ("outcome", "outcome")])
+def test_numbers_stand_for_all_values_of_an_enumeration(column: str, enumeration: str, server: Server) -> None:
+    [(values,)] = server.rows(f"select enum_range(null::jmsql_internal.{enumeration})::text[]")
+    assert set(values) == set(SMALL_FIELDS[column].texts)
+    assert len(values) <= 1 << SMALL_FIELDS[column].bits
 
 
 def test_one_task_sees_the_moment_of_planning_if_that_is_to_be_held(full: int, server: Server) -> None:
