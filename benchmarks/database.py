@@ -16,7 +16,7 @@ import sqlalchemy
 from psycopg import sql
 
 import jmsql.asyncio
-from jmsql import ConnectionFactory, migrate
+from jmsql import ConnectionFactory, DeliveryMode, migrate
 
 __all__ = ["BODY", "SCHEMA", "BenchmarkDatabase", "database_on", "server"]
 
@@ -27,7 +27,8 @@ BODY = "x" * 200
 _FILL = """
     insert into jmsql_internal.message (queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode,
                                message_type, properties, text_body)
-    select %(queue_id)s, 5, gen_random_uuid(), 1, 2, 'TextMessage', %(properties)s::jsonb, %(body)s
+    select %(queue_id)s, 5, gen_random_uuid(), 1, %(delivery_mode)s, 'TextMessage', %(properties)s::jsonb,
+           %(body)s
     from generate_series(1, %(count)s::integer)"""
 
 
@@ -95,15 +96,28 @@ class BenchmarkDatabase:
         assert row is not None
         return int(row[0])
 
-    def fill(self, queue: str, count: int, properties: str | None = None) -> None:
+    def fill(
+        self,
+        queue: str,
+        count: int,
+        properties: str | None = None,
+        delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
+    ) -> None:
         """Put messages into a queue.
 
         Args:
             queue: Its name.
             count: How many.
             properties: What properties each has, as JSON; None: none.
+            delivery_mode: Their delivery mode.
         """
-        parameters = {"queue_id": self.queue_id(queue), "count": count, "properties": properties, "body": BODY}
+        parameters = {
+            "queue_id": self.queue_id(queue),
+            "count": count,
+            "properties": properties,
+            "body": BODY,
+            "delivery_mode": int(delivery_mode),
+        }
         self._connection.execute(_FILL, parameters)
 
     def clear(self) -> None:

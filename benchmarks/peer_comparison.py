@@ -16,7 +16,7 @@ from benchmarks.peers.pgqueuer import open_pgqueuer
 from benchmarks.peers.procrastinate import open_procrastinate
 from benchmarks.peers.rabbitmq import open_rabbitmq
 from benchmarks.setting import Setting
-from jmsql import AcknowledgeMode
+from jmsql import AcknowledgeMode, DeliveryMode
 
 __all__ = ["peers"]
 
@@ -78,11 +78,16 @@ def peers(setting: Setting) -> list[BenchmarkResult]:
 
 
 def _races(database: BenchmarkDatabase) -> list[_Race]:
-    def receiver(queue: str, opened: Callable[[], AbstractContextManager[Work]]) -> Contender:
-        return Contender(_SUBJECT, opened, partial(database.fill, queue))
+    def receiver(
+        queue: str,
+        opened: Callable[[], AbstractContextManager[Work]],
+        delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT,
+    ) -> Contender:
+        return Contender(_SUBJECT, opened, partial(database.fill, queue, delivery_mode=delivery_mode))
 
     transacted = partial(provider.receive_in_transactions, database, "transacted", _BATCH)
     client = partial(provider.receive_in_batches, database, "client", AcknowledgeMode.CLIENT, _BATCH)
+    not_persistent = partial(provider.receive_in_batches, database, "not persistent", AcknowledgeMode.CLIENT, _BATCH)
     return [
         _Race(
             "peers: send, 100 a commit",
@@ -100,6 +105,13 @@ def _races(database: BenchmarkDatabase) -> list[_Race]:
             rabbitmq=at_least(1.5),
         ),
         _Race("peers: receive, 100 an acknowledgement", receiver("client", client), _BATCH, sends=False),
+        _Race(
+            "peers: receive NON_PERSISTENT, 100 an acknowledgement",
+            receiver("not persistent", not_persistent, DeliveryMode.NON_PERSISTENT),
+            _BATCH,
+            sends=False,
+            rabbitmq=at_least(1.0),
+        ),
         _Race(
             "peers: receive, 1 a commit",
             receiver("single", partial(provider.receive, database, "single")),
