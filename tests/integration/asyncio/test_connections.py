@@ -205,3 +205,19 @@ async def test_sessions_hand_their_connection_over_also_once_it_was_lost(
         for producer in producers:
             await producer.send(first.create_text_message("b"))
         assert server.connections(SESSIONS) == 1
+
+
+async def test_sessions_that_share_a_connection_find_no_answers_to_the_commits_of_others(
+    aio_factory: jms.ConnectionFactory,
+) -> None:
+    queue = Queue("shared")
+    async with dataclasses.replace(aio_factory, max_connections=1).create_connection() as connection:
+        await connection.start()
+        sessions = [connection.create_session() for _ in range(3)]
+        async with sessions[0].create_producer(queue) as producer:
+            for number in range(30):
+                await producer.send(sessions[0].create_text_message(str(number)))
+        consumers = [await session.create_consumer(queue) for session in sessions]
+        received = [await consumers[number % 3].receive(timeout=20) for number in range(30)]
+        texts = [text_of(message) for message in received if message is not None]
+        assert sorted(texts, key=int) == [str(number) for number in range(30)]

@@ -87,8 +87,8 @@ def test_each_failed_delivery_counts_until_the_message_is_dead(
     assert sent.jms_timestamp - 1000 <= dead.get_long_property("JMS_jmsql_FirstFailure")
     assert dead.get_long_property("JMS_jmsql_FirstFailure") <= dead.get_long_property("JMS_jmsql_DeadLetterTime")
     assert dead.get_long_property("JMS_jmsql_DeadLetterTime") < now + 1000
-    assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
-    assert server.rows("select count(*) from jmsql_internal.message") == [(0,)]
+    wait_for(lambda: server.rows("select count(*) from jmsql_internal.delivery") == [(0,)])
+    wait_for(lambda: server.rows("select count(*) from jmsql_internal.message") == [(0,)])
 
 
 def test_dead_letters_are_chosen_by_selectors_and_seen_in_sql(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
+from psycopg.pq import PipelineStatus, TransactionStatus
 
-from jmsql.client._sync.database.opening import open_runner
 from jmsql.exceptions import JMSException
+from jmsql.store.runners._sync.committing_connection import CommittingConnection
 from jmsql.store.runners._sync.implicit_transaction import ImplicitTransaction
 from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Statement, column, nothing, value
@@ -21,10 +24,10 @@ TERMINATE = Statement("terminate", "select pg_terminate_backend(pg_backend_pid()
 
 
 @pytest.fixture
-def connection(jmsql_url: str) -> Iterator[psycopg.Connection[Any]]:
-    with open_runner(jmsql_url, "jmsql") as runner:
-        runner.connection.execute("create temporary table implicit (number integer primary key)")
-        yield runner.connection
+def connection(jmsql_url: str) -> Iterator[CommittingConnection]:
+    with CommittingConnection.connect(jmsql_url, autocommit=True) as connection:
+        connection.execute("create temporary table implicit (number integer primary key)")
+        yield connection
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def prepared() -> PreparedStatements:
 
 
 @pytest.fixture
-def transaction(connection: psycopg.Connection[Any], prepared: PreparedStatements) -> ImplicitTransaction:
+def transaction(connection: CommittingConnection, prepared: PreparedStatements) -> ImplicitTransaction:
     return ImplicitTransaction(connection, "jmsql", prepared)
 
 
@@ -42,7 +45,7 @@ def rows(connection: psycopg.Connection[Any]) -> list[int]:
 
 
 def test_its_statements_take_effect_together(
-    connection: psycopg.Connection[Any], transaction: ImplicitTransaction
+    connection: CommittingConnection, transaction: ImplicitTransaction
 ) -> None:
     transaction.run(INSERT.bind(number=1))
     transaction.run(INSERT.bind(number=2))
@@ -52,9 +55,7 @@ def test_its_statements_take_effect_together(
     assert rows(connection) == [1, 2]
 
 
-def test_what_is_rolled_back_has_no_effect(
-    connection: psycopg.Connection[Any], transaction: ImplicitTransaction
-) -> None:
+def test_what_is_rolled_back_has_no_effect(connection: CommittingConnection, transaction: ImplicitTransaction) -> None:
     transaction.run(INSERT.bind(number=1))
     transaction.roll_back()
     assert rows(connection) == []
@@ -63,9 +64,7 @@ def test_what_is_rolled_back_has_no_effect(
     assert rows(connection) == [2]
 
 
-def test_an_error_undoes_what_went_before(
-    connection: psycopg.Connection[Any], transaction: ImplicitTransaction
-) -> None:
+def test_an_error_undoes_what_went_before(connection: CommittingConnection, transaction: ImplicitTransaction) -> None:
     transaction.run(INSERT.bind(number=1))
     with pytest.raises(JMSException, match="inserting"):
         transaction.run(INSERT.bind(number=1))
@@ -74,9 +73,7 @@ def test_an_error_undoes_what_went_before(
     transaction.commit()
 
 
-def test_an_error_of_the_commit_is_raised(
-    connection: psycopg.Connection[Any], transaction: ImplicitTransaction
-) -> None:
+def test_an_error_of_the_commit_is_raised(connection: CommittingConnection, transaction: ImplicitTransaction) -> None:
     connection.execute("alter table implicit add constraint once unique (number) deferrable initially deferred")
     connection.execute("alter table implicit drop constraint implicit_pkey")
     transaction.run(INSERT.bind(number=1))
@@ -88,7 +85,7 @@ def test_an_error_of_the_commit_is_raised(
 
 @pytest.mark.parametrize("statement", ["deallocate all", "discard all"])
 def test_statements_that_somebody_deallocates_are_prepared_again(
-    connection: psycopg.Connection[Any], transaction: ImplicitTransaction, statement: str
+    connection: CommittingConnection, transaction: ImplicitTransaction, statement: str
 ) -> None:
     for number in range(2):
         assert transaction.run(NUMBER.bind(number=number)) == number
@@ -97,7 +94,7 @@ def test_statements_that_somebody_deallocates_are_prepared_again(
 
 
 def test_a_statement_whose_result_has_other_columns_now_is_prepared_again(
-    connection: psycopg.Connection[Any], transaction: ImplicitTransaction
+    connection: CommittingConnection, transaction: ImplicitTransaction
 ) -> None:
     everything = Statement("everything", "select * from implicit", "asking", lambda result: result.rows)
     transaction.run(INSERT.bind(number=1))
@@ -109,7 +106,7 @@ def test_a_statement_whose_result_has_other_columns_now_is_prepared_again(
 
 
 def test_no_more_than_a_hundred_stay_prepared(
-    connection: psycopg.Connection[Any], transaction: ImplicitTransaction
+    connection: CommittingConnection, transaction: ImplicitTransaction
 ) -> None:
     statements = [Statement("number", f"select {number}", "asking", value(int)) for number in range(105)]
     for number, statement in enumerate(statements):
@@ -121,7 +118,7 @@ def test_no_more_than_a_hundred_stay_prepared(
     transaction.commit()
 
 
-def test_nothing_is_prepared_through_a_pooler_that_loses_it(connection: psycopg.Connection[Any]) -> None:
+def test_nothing_is_prepared_through_a_pooler_that_loses_it(connection: CommittingConnection) -> None:
     transaction = ImplicitTransaction(connection, "jmsql", None)
     assert transaction.run(NUMBER.bind(number=7)) == 7
     transaction.commit()
@@ -130,7 +127,7 @@ def test_nothing_is_prepared_through_a_pooler_that_loses_it(connection: psycopg.
 
 
 def test_a_connection_that_the_server_ends_is_closed(
-    connection: psycopg.Connection[Any], transaction: ImplicitTransaction
+    connection: CommittingConnection, transaction: ImplicitTransaction
 ) -> None:
     with pytest.raises(JMSException, match="the server closed the connection"):
         transaction.run(TERMINATE.bind())
@@ -141,3 +138,137 @@ def test_percent_signs_stay(transaction: ImplicitTransaction) -> None:
     statement = Statement("like", "select 'a%%b' like %(pattern)s || '%%'", "asking", value(bool))
     assert transaction.run(statement.bind(pattern="a"))
     transaction.commit()
+
+
+class Outcome:
+    """Hears what becomes of a commit that nobody waits for."""
+
+    def __init__(self) -> None:
+        self.errors: list[psycopg.Error] = []
+
+    def failed(self, error: psycopg.Error) -> None:
+        """Note why it failed."""
+        self.errors.append(error)
+
+
+@contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    """Raise KeyboardInterrupt in the block, after so many seconds."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def at_each_commit(connection: psycopg.Connection[Any], action: LiteralString) -> None:
+    """Have the server do this at the end of each transaction that inserts a row."""
+    connection.execute(
+        f"""create function pg_temp.fail() returns trigger language plpgsql as $$begin {action}; return null; end$$;
+        create constraint trigger fail after insert on implicit deferrable initially deferred
+        for each row execute function pg_temp.fail()"""
+    )
+
+
+def test_a_commit_that_nobody_waits_for_comes_before_the_next_transaction(
+    connection: CommittingConnection, prepared: PreparedStatements, transaction: ImplicitTransaction
+) -> None:
+    outcome = Outcome()
+    for number in range(3):
+        transaction.run(INSERT.bind(number=number))
+        transaction.send_commit(outcome.failed)
+        assert transaction.is_idle
+        assert connection.is_committing
+    another = ImplicitTransaction(connection, "jmsql", prepared)
+    assert another.run(NUMBERS.bind()) == [0, 1, 2]
+    assert not connection.is_committing
+    another.roll_back()
+    assert rows(connection) == [0, 1, 2]
+    assert outcome.errors == []
+
+
+def test_whoever_uses_the_connection_next_finds_it_without_unread_answers(
+    connection: CommittingConnection, transaction: ImplicitTransaction
+) -> None:
+    transaction.run(INSERT.bind(number=1))
+    transaction.send_commit(Outcome().failed)
+    assert rows(connection) == [1]
+    assert connection.pgconn.pipeline_status == PipelineStatus.OFF
+    transaction.run(INSERT.bind(number=2))
+    transaction.send_commit(Outcome().failed)
+    connection.settle()
+    assert connection.info.transaction_status == TransactionStatus.IDLE
+    transaction.run(INSERT.bind(number=3))
+    transaction.send_commit(Outcome().failed)
+    transaction.commit()
+    assert rows(connection) == [1, 2, 3]
+
+
+def test_a_transaction_that_is_rolled_back_leaves_the_commit_before_it_alone(
+    connection: CommittingConnection, transaction: ImplicitTransaction
+) -> None:
+    outcome = Outcome()
+    transaction.run(INSERT.bind(number=1))
+    transaction.send_commit(outcome.failed)
+    with pytest.raises(KeyError):
+        transaction.run(INSERT.bind(another=2))
+    transaction.run(INSERT.bind(number=3))
+    transaction.send_commit(outcome.failed)
+    with pytest.raises(JMSException, match="inserting"):
+        transaction.run(INSERT.bind(number=3))
+    assert rows(connection) == [1, 3]
+    assert outcome.errors == []
+
+
+@pytest.mark.parametrize("uses_a_transaction", [True, False])
+def test_the_sender_alone_hears_of_a_commit_that_fails(
+    connection: CommittingConnection, transaction: ImplicitTransaction, uses_a_transaction: bool
+) -> None:
+    at_each_commit(connection, "raise exception 'not today'")
+    outcome = Outcome()
+    transaction.run(INSERT.bind(number=1))
+    transaction.send_commit(outcome.failed)
+    if uses_a_transaction:
+        assert transaction.run(NUMBERS.bind()) == []
+        transaction.commit()
+    assert rows(connection) == []
+    [error] = outcome.errors
+    assert "not today" in str(error)
+
+
+@pytest.mark.parametrize("uses_a_transaction", [True, False])
+def test_a_commit_in_which_the_server_ends_the_connection_is_told_once(
+    connection: CommittingConnection, transaction: ImplicitTransaction, uses_a_transaction: bool
+) -> None:
+    at_each_commit(connection, "perform pg_terminate_backend(pg_backend_pid())")
+    outcome = Outcome()
+    transaction.run(INSERT.bind(number=1))
+    transaction.send_commit(outcome.failed)
+    if uses_a_transaction:
+        with pytest.raises(JMSException, match="lost"):
+            transaction.run(NUMBERS.bind())
+    else:
+        connection.settle()
+    assert connection.closed
+    assert not connection.is_committing
+    assert len(outcome.errors) == 1
+
+
+def test_an_interrupt_while_the_commit_is_waited_for_ends_no_more_than_the_wait(
+    connection: CommittingConnection, transaction: ImplicitTransaction
+) -> None:
+    at_each_commit(connection, "perform pg_sleep(0.5)")
+    outcome = Outcome()
+    transaction.run(INSERT.bind(number=1))
+    transaction.send_commit(outcome.failed)
+    with pytest.raises(KeyboardInterrupt), interrupted_after(0.1):
+        connection.settle()
+    assert not connection.is_committing
+    assert len(outcome.errors) == 1, "the interrupt has cancelled the trigger, and so the transaction"
+    assert rows(connection) == []

@@ -67,7 +67,7 @@ def test_what_a_savepoint_takes_back_is_not_prepared(
     assert texts_there(others, replies) == ["A"]
     message = receive(others.create_consumer(queue))
     assert (message.get_body(str), message.jms_redelivered) == ("b", True)
-    assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
+    wait_for(lambda: server.rows("select count(*) from jmsql_internal.delivery") == [(0,)])
 
 
 def test_one_phase_is_enough_for_one_participant(

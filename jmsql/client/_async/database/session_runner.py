@@ -18,7 +18,7 @@ from jmsql.client._async.database.watched_connection import StatementListener, W
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import Kept, Lock, finished, sleep, uninterrupted
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
-from jmsql.store.connections.engine import LENT
+from jmsql.store.connections.engine import LENT, POOLED
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.receiving.acknowledge import Client, Recipient
 from jmsql.store.runners._async.implicit_transaction import ImplicitTransaction
@@ -82,7 +82,7 @@ class SessionRunner(Runner):
         """Whether it keeps no connection while it waits for messages."""
         self._connection: AsyncConnection | None = None
         self._runner: Runner | None = None
-        self._driver_connection: psycopg.AsyncConnection[Any] | None = None
+        self._driver_connection: WatchedConnection | None = None
         self.is_lent = False
         """Whether the application has the connection. It may keep it for later transactions, and set savepoints."""
         self.is_ours = False
@@ -129,9 +129,11 @@ class SessionRunner(Runner):
                 connection = await self._pool.limit.take(self, self._opening.take)
             else:
                 connection = self._connect()
-            self._connection, self._driver_connection = connection, driver_connection(connection)
+            driver = driver_connection(connection)
+            assert isinstance(driver, WatchedConnection)
+            self._connection, self._driver_connection = connection, driver
             runner = TransactionRunner if self._transacted else PreparedRunner
-            self._runner = runner(self._driver_connection, self.schema, self._prepared)
+            self._runner = runner(driver, self.schema, self._prepared)
         if self._transacted:
             self._is_in_use = True
             if self.is_lent and not self._connection.in_transaction():
@@ -162,13 +164,23 @@ class SessionRunner(Runner):
         if not self.shares_connections or self._connection is None or not self.is_idle:
             return
         connection, driver = self._connection, self._driver_connection
-        assert isinstance(driver, WatchedConnection)
+        assert driver is not None
         if not driver.has_changed_settings:
             synchronous(connection).info.pop(LENT, None)
         with uninterrupted():
             driver.watch(None)
             self._forget_connection()
-            await finished(connection.close())
+            await finished(self._give_back(connection))
+
+    @staticmethod
+    async def _give_back(connection: AsyncConnection) -> None:
+        """Return a connection to its pool, on which nothing is open but what is being committed."""
+        driver = driver_connection(connection)
+        assert isinstance(driver, WatchedConnection)
+        await driver.settle()
+        if driver.closed:
+            await connection.invalidate()
+        await connection.close()
 
     if ASYNC:
 
@@ -189,6 +201,8 @@ class SessionRunner(Runner):
                 return self._opening.is_left
             if self.is_lent or self._is_in_use or self._running or self._closed:
                 return False
+            if driver.is_committing:
+                return True  # the commit is answered before the connection's next use
             return driver.closed or (self.is_idle and driver.pgconn.pipeline_status == PipelineStatus.OFF)
 
         @property
@@ -213,11 +227,12 @@ class SessionRunner(Runner):
                 connection = self._connection
                 self._forget_connection()
                 if connection is not None:
-                    await finished(connection.close())
+                    await finished(self._give_back(connection))
 
     @property
     def is_idle(self) -> bool:
-        return self._runner is None or self._runner.is_idle
+        driver = self._driver_connection
+        return self._runner is None or self._runner.is_idle or (driver is not None and driver.is_committing)
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         assert self._runner is not None
@@ -273,7 +288,7 @@ class SessionRunner(Runner):
             def note_rollback(_: object) -> None:
                 self._was_rolled_back = self._has_worked
 
-            assert isinstance(self._driver_connection, WatchedConnection)
+            assert self._driver_connection is not None
             self._driver_connection.watch(heed)
             self._runner = PsycopgRunner(self._driver_connection, self.schema)  # which bears with the application's use
             event.listen(shared, "commit", note_commit)
@@ -436,7 +451,11 @@ class SessionRunner(Runner):
 
         `ended_implicitly` is to be called when it is over.
         """
-        await self.begin()
+        connection = await self.begin()
+        if synchronous(connection).info.get(POOLED):
+            # A pooler takes the connection back with the answer, whatever has come to it meanwhile without a Sync.
+            await self.settle()
+            await self.begin()
         if ASYNC:
             self._running += 1
         assert self._driver_connection is not None
@@ -446,7 +465,7 @@ class SessionRunner(Runner):
     def _prepared(self) -> PreparedStatements | None:
         """What the connection has prepared beside psycopg; None: a pooler would lose it."""
         driver = self._driver_connection
-        assert isinstance(driver, WatchedConnection)
+        assert driver is not None
         return None if driver.prepare_threshold is None else driver.prepared_statements
 
     def ended_implicitly(self) -> None:
@@ -454,6 +473,16 @@ class SessionRunner(Runner):
         if ASYNC:
             self._running -= 1
             self._pool.limit.freed()
+
+    async def settle(self) -> None:
+        """Wait for the commit of such a transaction, if one is under way."""
+        if self._driver_connection is not None and self._driver_connection.is_committing:
+            if ASYNC:
+                self._running += 1
+            try:
+                await finished(self._driver_connection.settle())
+            finally:
+                self.ended_implicitly()
 
     async def interrupt(self, timeout: float) -> None:
         """Interrupt the statement that runs, if one does.
@@ -481,6 +510,7 @@ class SessionRunner(Runner):
     async def close(self) -> None:
         """Roll back and release the connection to its pool, for good."""
         self._closed = True
+        await self.settle()
         if self.is_lost:
             await self.discard()
             return

@@ -10,6 +10,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
+from jmsql.store.runners._async.committing_connection import CommittingConnection
 from jmsql.store.runners.connection_settings import outlives_transaction
 from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.runners.savepoints import SavepointCommand, SavepointStep, read_savepoint_step
@@ -20,7 +21,7 @@ StatementListener = Callable[[SavepointStep | None], Awaitable[None]]
 """Called before each statement of the application's, with what the statement does with a savepoint."""
 
 
-class WatchedConnection(psycopg.AsyncConnection[Any]):
+class WatchedConnection(CommittingConnection):
     """Tells a listener of what runs through its cursors and its `transaction` blocks.
 
     The session's own statements run on cursors of plain classes, of which the listener hears nothing.

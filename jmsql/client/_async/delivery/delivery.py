@@ -10,7 +10,7 @@ import psycopg
 
 from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
 from jmsql.store.control.counts import Counts
-from jmsql.store.errors import is_connection_lost, translate
+from jmsql.store.errors import translate
 from jmsql.store.receiving.receive import Fetch
 from jmsql.store.rows.message_key import MessageKey
 from jmsql.store.rows.message_rows import MessageRow
@@ -107,7 +107,7 @@ class ImmediateDelivery:
                 except BaseException:
                     await transaction.roll_back()
                     raise
-            await self._commit(transaction, row)
+            await self._commit(transaction, buffer, row)
         except BaseException:
             if row is not None:  # it is on its queue again, and others have passed over it
                 self._tell_of_return(buffer, row)
@@ -130,16 +130,18 @@ class ImmediateDelivery:
     ) -> Query[list[MessageRow]]:
         return self._connection.recipient.dequeue(queue_id, selector, lowest, limit, groups, asks=self._asks)
 
-    @staticmethod
-    async def _commit(transaction: ImplicitTransaction, row: MessageRow | None) -> None:
-        """Commit; if the connection breaks then, nobody knows the outcome: better delivered twice than lost."""
-        try:
-            await transaction.commit()
-        except psycopg.Error as error:
-            failure = translate(error, "receiving")
-            if row is None or not is_connection_lost(error):
-                raise failure from error
-            logger.warning("%s The message is delivered, and may come again.", failure)
+    async def _commit(self, transaction: ImplicitTransaction, buffer: PrefetchBuffer, row: MessageRow | None) -> None:
+        """Have the server commit; if the connection breaks then, nobody knows the outcome: better twice than lost."""
+
+        def failed(error: psycopg.Error) -> None:
+            if row is not None:
+                logger.warning("%s The message is delivered, and may come again.", translate(error, "receiving"))
+                self._tell_of_return(buffer, row)
+
+        await transaction.send_commit(failed)
+        # Those who wait for a group are told, and look at once; who is about to wait has it written down before.
+        if row is None or row.group_hash is not None:
+            await self._connection.settle()
 
     def _tell_of_return(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
         key = buffer.key(row)
@@ -147,7 +149,8 @@ class ImmediateDelivery:
         self._announce([key])
 
     async def closed(self, buffer: PrefetchBuffer) -> list[MessageKey]:  # noqa: ARG002 - it is the other strategy's concern
-        """End the deliveries to a prefetch buffer, which holds nothing."""
+        """End the deliveries to a prefetch buffer, which holds nothing: the last one is over then."""
+        await self._connection.settle()
         return []
 
 

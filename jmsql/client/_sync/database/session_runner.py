@@ -18,7 +18,7 @@ from jmsql.client._sync.database.pool import ConnectionPool, driver_connection, 
 from jmsql.client._sync.database.watched_connection import StatementListener, WatchedConnection
 from jmsql.concurrency.threads import Lock, sleep
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
-from jmsql.store.connections.engine import LENT
+from jmsql.store.connections.engine import LENT, POOLED
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.receiving.acknowledge import Client, Recipient
 from jmsql.store.runners._sync.implicit_transaction import ImplicitTransaction
@@ -74,7 +74,7 @@ class SessionRunner(Runner):
         """Whether it keeps no connection while it waits for messages."""
         self._connection: Connection | None = None
         self._runner: Runner | None = None
-        self._driver_connection: psycopg.Connection[Any] | None = None
+        self._driver_connection: WatchedConnection | None = None
         self.is_lent = False
         """Whether the application has the connection. It may keep it for later transactions, and set savepoints."""
         self.is_ours = False
@@ -115,9 +115,11 @@ class SessionRunner(Runner):
         self._require_whole()
         if self._connection is None:
             connection = self._connect()
-            self._connection, self._driver_connection = connection, driver_connection(connection)
+            driver = driver_connection(connection)
+            assert isinstance(driver, WatchedConnection)
+            self._connection, self._driver_connection = connection, driver
             runner = TransactionRunner if self._transacted else PreparedRunner
-            self._runner = runner(self._driver_connection, self.schema, self._prepared)
+            self._runner = runner(driver, self.schema, self._prepared)
         if self._transacted:
             self._is_in_use = True
             if self.is_lent and not self._connection.in_transaction():
@@ -148,16 +150,27 @@ class SessionRunner(Runner):
         if not self.shares_connections or self._connection is None or not self.is_idle:
             return
         connection, driver = self._connection, self._driver_connection
-        assert isinstance(driver, WatchedConnection)
+        assert driver is not None
         if not driver.has_changed_settings:
             synchronous(connection).info.pop(LENT, None)
         driver.watch(None)
         self._forget_connection()
+        self._give_back(connection)
+
+    @staticmethod
+    def _give_back(connection: Connection) -> None:
+        """Return a connection to its pool, on which nothing is open but what is being committed."""
+        driver = driver_connection(connection)
+        assert isinstance(driver, WatchedConnection)
+        driver.settle()
+        if driver.closed:
+            connection.invalidate()
         connection.close()
 
     @property
     def is_idle(self) -> bool:
-        return self._runner is None or self._runner.is_idle
+        driver = self._driver_connection
+        return self._runner is None or self._runner.is_idle or (driver is not None and driver.is_committing)
 
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         assert self._runner is not None
@@ -209,7 +222,7 @@ class SessionRunner(Runner):
             def note_rollback(_: object) -> None:
                 self._was_rolled_back = self._has_worked
 
-            assert isinstance(self._driver_connection, WatchedConnection)
+            assert self._driver_connection is not None
             self._driver_connection.watch(heed)
             self._runner = PsycopgRunner(self._driver_connection, self.schema)  # which bears with the application's use
             event.listen(shared, "commit", note_commit)
@@ -370,7 +383,11 @@ class SessionRunner(Runner):
 
         `ended_implicitly` is to be called when it is over.
         """
-        self.begin()
+        connection = self.begin()
+        if synchronous(connection).info.get(POOLED):
+            # A pooler takes the connection back with the answer, whatever has come to it meanwhile without a Sync.
+            self.settle()
+            self.begin()
         assert self._driver_connection is not None
         return ImplicitTransaction(self._driver_connection, self.schema, self._prepared)
 
@@ -378,11 +395,19 @@ class SessionRunner(Runner):
     def _prepared(self) -> PreparedStatements | None:
         """What the connection has prepared beside psycopg; None: a pooler would lose it."""
         driver = self._driver_connection
-        assert isinstance(driver, WatchedConnection)
+        assert driver is not None
         return None if driver.prepare_threshold is None else driver.prepared_statements
 
     def ended_implicitly(self) -> None:
         """Take note that such a transaction is over, and another session may have the connection."""
+
+    def settle(self) -> None:
+        """Wait for the commit of such a transaction, if one is under way."""
+        if self._driver_connection is not None and self._driver_connection.is_committing:
+            try:
+                self._driver_connection.settle()
+            finally:
+                self.ended_implicitly()
 
     def interrupt(self, timeout: float) -> None:
         """Interrupt the statement that runs, if one does.
@@ -409,6 +434,7 @@ class SessionRunner(Runner):
     def close(self) -> None:
         """Roll back and release the connection to its pool, for good."""
         self._closed = True
+        self.settle()
         if self.is_lost:
             self.discard()
             return

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import psycopg
 from psycopg import generators
-from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus
+from psycopg.pq import ExecStatus, PipelineStatus
 from psycopg.pq.abc import PGresult
 
+from jmsql.store.runners._async.committing_connection import CommittingConnection
 from jmsql.store.runners._async.prepared_runner import OUTDATED, WaitingRunner, bound
+from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Result
 
 __all__ = ["ImplicitTransaction"]
@@ -20,66 +22,90 @@ __all__ = ["ImplicitTransaction"]
 class ImplicitTransaction(WaitingRunner):
     """Runs statements in one transaction, which PostgreSQL begins with the first of them.
 
-    It lasts until the client's message Sync: `commit` sends it. It is spoken in libpq's terms: psycopg's pipeline
-    waits four times where two are enough, and takes longer for that than the server does for the statement.
+    It lasts until the client's message Sync, which `commit` sends. It is spoken in libpq's terms: psycopg's pipeline
+    waits four times where once is enough, and takes longer for that than the server does for the statement.
 
     Args:
-        connection: The connection, in autocommit mode, with no transaction open.
+        connection: The connection, in autocommit mode, with no transaction open but one that is being committed.
         schema: The plain name of the schema.
         prepared: What the connection has prepared; None: it leads through a pooler that loses prepared statements.
     """
 
-    __slots__ = ()
+    __slots__ = ("_committing", "_is_idle")
+
+    def __init__(self, connection: CommittingConnection, schema: str, prepared: PreparedStatements | None) -> None:
+        super().__init__(connection, schema, prepared)
+        self._committing = connection
+        self._is_idle = True
 
     @property
     def is_idle(self) -> bool:
-        return self._pgconn.pipeline_status == PipelineStatus.OFF
+        return self._is_idle
 
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         try:
             try:
-                return await self._connection.wait(self._execute(statement, parameters))
+                return await self._committing.converse(self._execute(statement, parameters))
             except OUTDATED:
                 if self._prepared is None:
                     raise
                 # Nothing has come of it, nor of those before it: a transaction is over once it has received something.
                 await self.roll_back()
                 self._prepared.forget()
-                return await self._connection.wait(self._execute(statement, parameters))
+                return await self._committing.converse(self._execute(statement, parameters))
         except BaseException:
             await self.roll_back()
             raise
 
     async def commit(self) -> None:
-        """Commit.
+        """Commit, and wait for the answer.
 
         Raises:
             psycopg.Error: PostgreSQL refused, or the connection is lost.
         """
+        await self._end(self._sync())
+
+    async def send_commit(self, failed: Callable[[psycopg.Error], object]) -> None:
+        """Have the server commit, and leave its answer to the next use of the connection.
+
+        Args:
+            failed: Called if it has failed, or nobody knows.
+        """
         try:
-            await self._connection.wait(self._sync())
+            await self._end(self._send_sync())
+        except psycopg.Error as error:
+            failed(error)
+        else:
+            self._committing.leave(failed)
+
+    async def _end(self, messages: Generator[Any, Any, None]) -> None:
+        try:
+            await self._committing.converse(messages)
         except BaseException:
             self._give_up()
             raise
+        self._is_idle = True
 
     async def roll_back(self) -> None:
         """Undo what the statements have done, unless that has happened; a lost connection has done so already."""
         if not self.is_idle:
             with contextlib.suppress(psycopg.Error):
-                await self._connection.wait(self._undo())
+                await self._committing.converse(self._undo())
             self._give_up()
 
     def _give_up(self) -> None:
         """End a connection of which nobody knows where it is."""
-        if not self.is_idle:
+        self._is_idle = True
+        if self._pgconn.pipeline_status != PipelineStatus.OFF:
             self._pgconn.finish()
 
     # The messages to the server and back
 
     def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Generator[Any, Any, Result]:
+        call = bound(self._connection, statement, parameters)
+        self._is_idle = False
         if self._pgconn.pipeline_status == PipelineStatus.OFF:
             self._pgconn.enter_pipeline_mode()
-        call = bound(self._connection, statement, parameters)
         yield from self._send(call)
         return call.read((yield from self._result()))
 
@@ -88,32 +114,24 @@ class ImplicitTransaction(WaitingRunner):
         pgconn = self._pgconn
         pgconn.send_flush_request()
         yield from generators.send(pgconn)
+        yield from self._committing.answer()
         result: PGresult | None = yield from generators.fetch(pgconn)
         if result is None:
             raise psycopg.OperationalError("the server has sent no result")
         if result.status == ExecStatus.FATAL_ERROR:
-            raise self._error(result)
+            raise psycopg.errors.error_from_result(result, encoding=self._connection.info.encoding)
         yield from generators.fetch(pgconn)  # the end of what comes back
         return result
 
-    def _error(self, result: PGresult) -> psycopg.Error:
-        return psycopg.errors.error_from_result(result, encoding=self._connection.info.encoding)
+    def _send_sync(self) -> Generator[Any, Any, None]:
+        self._pgconn.pipeline_sync()
+        yield from generators.send(self._pgconn)
 
     def _sync(self) -> Generator[Any, Any, None]:
-        pgconn = self._pgconn
-        pgconn.pipeline_sync()
-        yield from generators.send(pgconn)
-        error: psycopg.Error | None = None
-        while True:
-            result = yield from generators.fetch(pgconn)
-            if result is None:
-                if pgconn.status == ConnStatus.BAD:
-                    raise error or psycopg.OperationalError("the connection is lost")
-            elif result.status == ExecStatus.PIPELINE_SYNC:
-                break
-            elif result.status == ExecStatus.FATAL_ERROR:
-                error = error or self._error(result)
-        pgconn.exit_pipeline_mode()
+        yield from self._send_sync()
+        yield from self._committing.answer()
+        error = yield from self._committing.synchronized()
+        self._pgconn.exit_pipeline_mode()
         if error is not None:
             raise error
 

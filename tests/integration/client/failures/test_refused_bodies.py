@@ -9,7 +9,7 @@ import pytest
 
 from jmsql import ConnectionFactory, JMSContext, JMSException, MessageFormatException, Queue
 from jmsql.admin import Administration
-from jmsql.testing import drain
+from jmsql.testing import drain, wait_for
 from tests.integration.client.server import SESSIONS, Server
 
 pytestmark = pytest.mark.usefixtures("maintenance_suspended")
@@ -43,7 +43,7 @@ def test_no_history_is_kept_of_it(context: JMSContext, jmsql_clean_url: str, ser
             consumer.receive_body(bytes, PATIENCE)
     assert server.rows("select count(*) from jmsql.history") == [(0,)]
     assert consumer.receive_body(str, PATIENCE) == "text"
-    assert server.rows("select delivery_count from jmsql.history") == [(1,)]
+    wait_for(lambda: server.rows("select delivery_count from jmsql.history") == [(1,)])
 
 
 def test_nothing_stays_open_and_all_statements_can_be_used(context: JMSContext, queue: Queue, server: Server) -> None:

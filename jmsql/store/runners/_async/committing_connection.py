@@ -1,0 +1,98 @@
+"""A connection on which a commit may be under way that nobody waits for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import generators
+from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus
+
+__all__ = ["CommittingConnection"]
+
+T = TypeVar("T")
+
+_INTERVAL = 0.1
+"""Seconds between two looks for a signal, as psycopg has it."""
+
+
+class CommittingConnection(psycopg.AsyncConnection[Any]):
+    """Has a commit answered before anything else that it is used for, by its sender or by others."""
+
+    _failed: Callable[[psycopg.Error], object] | None = None
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a commit was sent whose answer nobody has read."""
+        return self._failed is not None
+
+    def leave(self, failed: Callable[[psycopg.Error], object]) -> None:
+        """Leave the answer to a commit that was sent to the next use of the connection.
+
+        Args:
+            failed: Called if the commit has failed, or nobody knows. Its sender alone is told.
+        """
+        self._failed = failed
+
+    async def settle(self) -> None:
+        """Wait for the commit, if one is under way; its sender hears what goes wrong, and nobody else."""
+        if self.is_committing:
+            try:
+                with contextlib.suppress(psycopg.Error):
+                    await self.converse(self._settle())
+            finally:
+                if self.pgconn.pipeline_status != PipelineStatus.OFF:
+                    self.pgconn.finish()
+
+    async def wait(self, gen: Generator[Any, Any, T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
+        await self.settle()
+        return await super().wait(gen, interval, timeout)
+
+    async def converse(self, messages: Generator[Any, Any, T]) -> T:
+        """Exchange messages with the server that heed a commit under way themselves."""
+        return await super().wait(messages)
+
+    def _settle(self) -> Generator[Any, Any, None]:
+        yield from self.answer()
+        self.pgconn.exit_pipeline_mode()
+
+    # The messages from the server
+
+    def answer(self) -> Generator[Any, Any, None]:
+        """Read the answer to the commit, if one is under way.
+
+        Raises:
+            psycopg.Error: The connection is lost.
+        """
+        if self._failed is not None:
+            try:
+                error = yield from self.synchronized()
+            except BaseException as failure:  # GeneratorExit as well: an interrupt has ended the connection
+                lost = failure if isinstance(failure, psycopg.Error) else psycopg.OperationalError("interrupted")
+                self._answered(lost)
+                raise
+            self._answered(error)
+
+    def _answered(self, error: psycopg.Error | None) -> None:
+        failed, self._failed = self._failed, None
+        if error is not None and failed is not None:
+            failed(error)
+
+    def synchronized(self) -> Generator[Any, Any, psycopg.Error | None]:
+        """Read what the server sends until it is done with a message Sync; return the first error of that.
+
+        Raises:
+            psycopg.Error: The connection is lost.
+        """
+        error: psycopg.Error | None = None
+        while True:
+            result = yield from generators.fetch(self.pgconn)
+            if result is None:
+                if self.pgconn.status == ConnStatus.BAD:
+                    raise error or psycopg.OperationalError("the connection is lost")
+            elif result.status == ExecStatus.PIPELINE_SYNC:
+                return error
+            elif result.status == ExecStatus.FATAL_ERROR:
+                error = error or psycopg.errors.error_from_result(result, encoding=self.info.encoding)
