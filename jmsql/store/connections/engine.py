@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 
@@ -303,11 +304,12 @@ def _open_async_engine(
 
     parsed, arguments = _connect_arguments(url, timings)
     engine = create_async_engine(parsed, connect_args=arguments, **_OPTIONS, **options).sync_engine
+    pooled = WeakKeyDictionary[psycopg.AsyncConnection[Any], bool]()
 
     async def connect_and_prepare(*arguments: Any, **parameters: Any) -> psycopg.AsyncConnection[Any]:
         connection = await connection_class.connect(*arguments, **parameters, autocommit=True)
         try:
-            await asynchronous.make_fit(connection, timings)
+            pooled[connection] = await asynchronous.make_fit(connection, timings)
             await connection.set_autocommit(False)
         except BaseException:
             await connection.close()
@@ -322,7 +324,11 @@ def _open_async_engine(
             lambda: driver.connect(*arguments, async_creator_fn=connect_and_prepare, **parameters)
         )
 
+    def note(connection: Any, entry: ConnectionPoolEntry) -> None:
+        entry.info[POOLED] = pooled[connection.driver_connection]
+
     sqlalchemy.event.listen(engine, "do_connect", connect)
+    sqlalchemy.event.listen(engine, "connect", note)
     _watch_pool(engine)
     return engine
 
