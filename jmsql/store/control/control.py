@@ -24,6 +24,7 @@ import psycopg
 from jmsql.exceptions import InvalidClientIDException, JMSException, JMSSecurityException
 from jmsql.store.connections.engine import Endpoint
 from jmsql.store.connections.pooler import find_database, require_same_database
+from jmsql.store.control.announced_waits import announce_waits, bucket_of, end_waits, waited_for
 from jmsql.store.control.claim_extensions import ClaimExtensions
 from jmsql.store.control.consumers import Consumption, replace_consumers
 from jmsql.store.control.counters import DestinationCounters, add_counters
@@ -39,7 +40,7 @@ from jmsql.store.receiving.redelivery import ExtendedClaim
 from jmsql.store.rows.message_key import GroupKey, MessageKey
 from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 from jmsql.store.sending.notification import DELAYED_CHANNEL, Notification, combine, notify
-from jmsql.store.statement import SqlFile, nothing
+from jmsql.store.statement import Query, SqlFile, nothing
 from jmsql.timings import Timings, jitter
 from jmsql.values.postgresql_text import to_postgresql
 
@@ -56,6 +57,9 @@ _UNIQUE_VIOLATION = "23505"
 
 _ATTENTION = 2.0
 """Seconds by which a turn of the thread may be late, before it counts as held up."""
+
+_FIRST_PAUSE = 0.001
+"""Seconds until it is tried again to announce what could not be announced; twice as long each time."""
 
 NotificationHandler = Callable[[MessageKey | GroupKey | None], None]
 """Called from the control thread when a queue has something new: the message that was released, the group that
@@ -103,7 +107,7 @@ class ControlConnection:
         self._written_consumers: tuple[int, Mapping[Consumption, int]] = (0, {})
         self._next_report = 0.0
         self._clock = clock
-        self.wake_ups = WakeUps()
+        self.wake_ups = WakeUps(self._wake_to_announce if server.announces_waits else None)
         """Who of the client waits for news of which queue."""
         self._attentive_until = 0.0
         self._heard: deque[str] = deque()
@@ -111,6 +115,9 @@ class ControlConnection:
         self._handlers: dict[int, set[NotificationHandler]] = {}
         self._announced: set[Notification] = set()
         self._next_notification = 0.0
+        self._next_announcement = 0.0
+        self._announcement_pause = _FIRST_PAUSE
+        self._next_withdrawal = 0.0
         self._next_pause = timings.minimum_reconnect_delay
         self._client_id: str | None = None
         self._claim_extensions = ClaimExtensions()
@@ -152,7 +159,7 @@ class ControlConnection:
                 runner.run(require_same_database(database))
             server = look_at_server(runner)
             clock.set(server.milliseconds)
-            link = _make_known(connection, schema, timings, pooled=is_pooled)
+            link = _make_known(connection, schema, timings, pooled=is_pooled, announces_waits=server.announces_waits)
             return cls(endpoint, schema, clock, timings, server, link)
         except BaseException:
             connection.close()
@@ -194,6 +201,27 @@ class ControlConnection:
         """No longer call `handler`."""
         with self._lock:
             self._handlers.get(queue_id, set()).discard(handler)
+
+    def begin_waiting(self, queue_id: int, handler: NotificationHandler) -> None:
+        """Call `handler` whenever the queue may have something new, for one that waits for it, until `end_waiting`."""
+        self.subscribe(queue_id, handler)
+        self.wake_ups.keep(queue_id)
+
+    def end_waiting(self, queue_id: int, handler: NotificationHandler) -> None:
+        """No longer call `handler`."""
+        self.wake_ups.let_go(queue_id)
+        self.unsubscribe(queue_id, handler)
+
+    def waited_for(self, queue_ids: Collection[int]) -> Query[list[int]] | None:
+        """Return what asks, after a commit and in its exchange, for which queues somebody waits.
+
+        None: that of all is told, since clients do not announce what they wait for, or since it is about to be.
+        """
+        if self._pooled or not self.server.announces_waits:
+            return None
+        if self._announced.issuperset(map(Notification, queue_ids)):
+            return None
+        return waited_for(queue_ids)
 
     def sent(self, queue_ids: Iterable[int]) -> None:
         """Tell all clients that the queues have new messages, soon and without waiting."""
@@ -276,7 +304,14 @@ class ControlConnection:
         connection, is_pooled = self._endpoint.connect()
         try:
             self.database = PsycopgRunner(connection, self.schema).run(find_database())
-            link = _make_known(connection, self.schema, self._timings, self.connection_id, pooled=is_pooled)
+            link = _make_known(
+                connection,
+                self.schema,
+                self._timings,
+                self.connection_id,
+                pooled=is_pooled,
+                announces_waits=self.server.announces_waits,
+            )
             self._connection, self._pooled, self._liveness, self.connection_id = link
             if self._client_id is not None:
                 self._take_client_id(PsycopgRunner(connection, self.schema), self._client_id)
@@ -366,10 +401,13 @@ class ControlConnection:
         maintenance = Maintenance(self._timings, pooled=self._pooled)
         self._queues_with_history.changed()
         self._heard.clear()
+        if self._announces_waits:
+            self.wake_ups.nothing_is_announced()
         # Those that come with the answer to a statement.
         self._connection.add_notify_handler(lambda received: self._heard.append(received.payload))
         while not self._closed:
             self._attentive_until = time.monotonic() + self._timings.maintenance_interval + _ATTENTION
+            self._announce_waits(control)
             self._notify(control, maintenance)
             self._hear(maintenance)
             released, moved = self._do_maintenance(control, maintenance)
@@ -383,6 +421,8 @@ class ControlConnection:
                 timeout = min(timeout, extension)
             if self._announced:
                 timeout = min(timeout, self._next_notification - time.monotonic())
+            if self._announces_waits and self.wake_ups.unannounced():
+                timeout = min(timeout, self._next_announcement - time.monotonic())
             self._wait(timeout, maintenance)
 
     def _wait(self, timeout: float, maintenance: Maintenance) -> None:
@@ -462,6 +502,49 @@ class ControlConnection:
             self._queues_with_history.changed()
         self.wake_ups.wake(notification.channel, everyone=has_changed)
         return has_changed or notification.channel == DELAYED_CHANNEL
+
+    @property
+    def _announces_waits(self) -> bool:
+        return self.server.announces_waits and not self._pooled
+
+    def _announce_waits(self, control: Runner) -> None:
+        """Tell senders for what the client's consumers have begun to wait, and for what none has waited for a while."""
+        now = time.monotonic()
+        if not self._announces_waits:
+            return
+        wanted = self.wake_ups.unannounced()
+        if wanted and now >= self._next_announcement:
+            try:
+                announced = set(control.run(announce_waits(wanted)))
+            except JMSException as error:
+                if is_connection_lost(error):
+                    raise
+                logger.warning("%s", error)
+                announced = set()
+            if announced == wanted:
+                self._announcement_pause = _FIRST_PAUSE
+            else:  # a sender asks just now; or a role prevents it, for which senders notify meanwhile
+                self._next_announcement = now + self._announcement_pause
+                self._announcement_pause = min(2 * self._announcement_pause, self._timings.maintenance_interval)
+            self._look_again(announced)
+        if now >= self._next_withdrawal:
+            self._next_withdrawal = now + self._timings.maintenance_interval
+            unused = self.wake_ups.unused()
+            if unused:
+                control.run(end_waits(unused))
+
+    def _look_again(self, buckets: Collection[int]) -> None:
+        """Have those look once more that wait for something of which nobody was told before."""
+        with self._lock:
+            handlers = [
+                handler
+                for queue_id, all_of_it in self._handlers.items()
+                if bucket_of(queue_id) in buckets
+                for handler in all_of_it
+            ]
+        for handler in handlers:
+            handler(None)
+        self.wake_ups.announced(buckets)
 
     def _notify(self, control: Runner, maintenance: Maintenance | None = None) -> None:
         now = time.monotonic()
@@ -544,6 +627,10 @@ class ControlConnection:
         if first and notifications:
             self._wake()
 
+    def _wake_to_announce(self) -> None:
+        if self._announces_waits and not self._is_lost:
+            self._wake()
+
     def _wake(self) -> None:
         # It may be full, so that the thread will wake anyway, or closed.
         with contextlib.suppress(OSError):
@@ -592,9 +679,15 @@ def open_control(
 
 
 def _make_known(
-    connection: psycopg.Connection[Any], schema: str, timings: Timings, former_id: int = 0, *, pooled: bool
+    connection: psycopg.Connection[Any],
+    schema: str,
+    timings: Timings,
+    former_id: int = 0,
+    *,
+    pooled: bool,
+    announces_waits: bool,
 ) -> _Link:
     """Make the client known on a new connection, under its former number where that can be."""
-    liveness: Liveness = (Heartbeats if pooled else AdvisoryLock)(timings)
+    liveness: Liveness = Heartbeats(timings) if pooled else AdvisoryLock(timings, announces_waits=announces_waits)
     connection_id = liveness.begin(PsycopgRunner(connection, schema, prepares=False), former_id)
     return _Link(connection, pooled, liveness, connection_id)

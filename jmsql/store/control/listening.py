@@ -23,10 +23,10 @@ class ListeningConnection(Protocol):
     def is_attentive(self) -> bool:
         """Whether it hears of them now; not while it is lost, nor through a pooler."""
 
-    def subscribe(self, queue_id: int, handler: Callable[[MessageKey | GroupKey | None], None]) -> None:
-        """Call `handler`, from a thread of its own, whenever the queue may have something new."""
+    def begin_waiting(self, queue_id: int, handler: Callable[[MessageKey | GroupKey | None], None]) -> None:
+        """Call `handler`, from a thread of its own, whenever the queue may have something new, until `end_waiting`."""
 
-    def unsubscribe(self, queue_id: int, handler: Callable[[MessageKey | GroupKey | None], None]) -> None:
+    def end_waiting(self, queue_id: int, handler: Callable[[MessageKey | GroupKey | None], None]) -> None:
         """No longer call `handler`."""
 
 

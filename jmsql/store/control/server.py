@@ -15,6 +15,8 @@ __all__ = ["Server", "look_at_server"]
 _MISSING = {"3F000", "42P01", "42883"}
 """What PostgreSQL reports where the schema, a table or a function is not there."""
 
+_FIRST_WITH_ANNOUNCED_WAITS = 2
+
 _server = SqlFile("control").statement("server", "looking at the schema", rows)
 
 
@@ -28,6 +30,8 @@ class Server(NamedTuple):
     """Whether policies hide destinations from the role."""
     may_ask_to_dequeue: bool
     """Whether the role may have the server dequeue a message for it; schema 0001 cannot."""
+    announces_waits: bool
+    """Whether clients announce there what their consumers wait for; in schema 0001 they do not."""
     dialect: tuple[Hashable, ...]
     """Which database it is, and what SQLAlchemy's dialect asks there on an engine's first connection."""
 
@@ -55,4 +59,5 @@ def look_at_server(runner: Runner) -> Server:
             runner.run(check_schema(runner.schema))
         raise
     check_version(schema_version, runner.schema)
-    return Server(version, milliseconds, is_restricted, may_ask_to_dequeue, tuple(dialect))
+    announces_waits = int(schema_version) >= _FIRST_WITH_ANNOUNCED_WAITS
+    return Server(version, milliseconds, is_restricted, may_ask_to_dequeue, announces_waits, tuple(dialect))

@@ -9,6 +9,8 @@ from itertools import islice
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from jmsql.store.control.announced_waits import BUCKETS, bucket_of
+
 __all__ = ["Competition", "Look", "Wait", "WakeUps"]
 
 _COUNTERS = 4096
@@ -96,19 +98,32 @@ class WakeUps:
 
     Of those that wait for the same messages one is woken. If it finds a message, there may be more, and it wakes
     others; if it finds none, neither would they. News between a look and the wait after it ends the wait at once.
+
+    Senders are told for what somebody waits, bucket by bucket. That they know now is news of all in the bucket: a look
+    before that may have missed a message of which they have told nobody.
+
+    Args:
+        unannounced: Called when somebody begins to wait for something of which senders were not told; None: they tell
+            of all messages.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unannounced: Callable[[], None] | None = None) -> None:
         self._lock = threading.Lock()
         self._counts = [0] * _COUNTERS
         self._told = [0] * _COUNTERS
         self._gaps = 0
         self._ends: dict[int, Look] = {}
         self._waiting: dict[int, dict[Hashable, dict[Wait, None]]] = {}
+        self._waited_for = [0] * BUCKETS
+        self._unannounced = unannounced
+        self._announced = set(range(BUCKETS)) if unannounced is None else set[int]()
+        self._announcements = [0] * BUCKETS
+        self._used: set[int] = set()
 
     def count(self, channels: Iterable[int]) -> int:
         """Return how much news there has been of something, to be compared later."""
-        return self._gaps + sum(self._counts[channel % _COUNTERS] for channel in channels)
+        news = (self._counts[channel % _COUNTERS] + self._announcements[bucket_of(channel)] for channel in channels)
+        return self._gaps + sum(news)
 
     def look(self, competition: Competition, channels: tuple[int, ...]) -> Look:
         """Return what a look is that begins now."""
@@ -126,12 +141,16 @@ class WakeUps:
     def is_in_vain(self, look: Look, most: float) -> bool:
         """Tell whether a look would find nothing, since another one has found the end and there is no news since.
 
+        Which there would be if senders know that somebody waits. They have known all the time: that they know is news.
+
         Args:
             look: The look.
             most: How many seconds ago the other one may have ended.
         """
         other = self._ends.get(hash(look.competition) % _COUNTERS)
-        return other is not None and other[:-1] == look[:-1] and look.seconds - other.seconds <= most
+        if other is None or other[:-1] != look[:-1] or look.seconds - other.seconds > most:
+            return False
+        return all(bucket_of(channel) in self._announced for channel in look.channels)
 
     def wake_all(self) -> None:
         """Have everyone look: there may have been news that nobody heard."""
@@ -151,6 +170,57 @@ class WakeUps:
         """Return of what somebody waits for news."""
         with self._lock:
             return list(self._waiting)
+
+    # What senders are told
+
+    def keep(self, channel: int) -> None:
+        """Let senders know, until `let_go`, that somebody waits who is woken otherwise."""
+        with self._lock:
+            self._waited_for[bucket_of(channel)] += 1
+            is_unannounced = self._use([channel])
+        if is_unannounced and self._unannounced is not None:
+            self._unannounced()
+
+    def let_go(self, channel: int) -> None:
+        """End what `keep` has begun."""
+        with self._lock:
+            self._waited_for[bucket_of(channel)] -= 1
+
+    def unannounced(self) -> set[int]:
+        """Return the buckets in which somebody waits, and of which senders were not told."""
+        with self._lock:
+            return {bucket for bucket, count in enumerate(self._waited_for) if count} - self._announced
+
+    def announced(self, buckets: Collection[int]) -> None:
+        """Note that senders know that somebody waits, so that those look once more who wait already."""
+        with self._lock:
+            self._announced.update(buckets)
+            for bucket in buckets:
+                self._announcements[bucket] += 1
+            channels = [channel for channel in self._waiting if bucket_of(channel) in buckets]
+        for channel in channels:
+            self.wake(channel)
+
+    def unused(self) -> set[int]:
+        """Return the buckets in which nobody waits or has waited since the last call; senders are told so now."""
+        with self._lock:
+            unused = {bucket for bucket in self._announced - self._used if not self._waited_for[bucket]}
+            self._used.clear()
+            self._announced -= unused
+        return unused
+
+    def nothing_is_announced(self) -> None:
+        """Note that senders know of nobody: the connection is new."""
+        with self._lock:
+            self._announced.clear()
+
+    def _use(self, channels: Collection[int]) -> bool:
+        """Note that somebody begins to wait; return whether senders were not told."""
+        buckets = {bucket_of(channel) for channel in channels}
+        self._used |= buckets
+        return not buckets <= self._announced
+
+    # Waking
 
     def wake(self, channel: int, *, everyone: bool = False) -> None:
         """Tell of news.
@@ -181,9 +251,15 @@ class WakeUps:
             wait.is_chosen = self.count(wait.channels) != count
             if not wait.is_chosen:
                 for channel in wait.channels:
-                    self._waiting.setdefault(channel, {}).setdefault(wait.key, {})[wait] = None
+                    if channel not in self._waiting:
+                        self._waiting[channel] = {}
+                        self._waited_for[bucket_of(channel)] += 1
+                    self._waiting[channel].setdefault(wait.key, {})[wait] = None
+            is_unannounced = self._use(wait.channels) and not wait.is_chosen
         if wait.is_chosen:
             wait.wake()
+        if is_unannounced and self._unannounced is not None:
+            self._unannounced()
 
     def leave(self, wait: Wait) -> None:
         """Let somebody wait no more."""
@@ -202,5 +278,5 @@ class WakeUps:
             waits.pop(wait, None)
             if not waits:
                 competing.pop(wait.key, None)
-                if not competing:
-                    self._waiting.pop(channel, None)
+                if not competing and self._waiting.pop(channel, None) is not None:
+                    self._waited_for[bucket_of(channel)] -= 1

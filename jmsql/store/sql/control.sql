@@ -17,9 +17,25 @@ from pg_catalog.pg_database where datname = pg_catalog.current_database();
 -- name: notify
 select pg_notify({channel}, payload) from unnest(%(payloads)s::text[]) as payload;
 
+-- name: announce_waits
+-- The buckets of channels for whose messages the client's consumers wait from now on. Where a sender asks just now, or a role
+-- holds the lock against all, there is none; senders then notify, for the role, or are asked again.
+select bucket from unnest(%(buckets)s::integer[]) as bucket
+where pg_try_advisory_lock_shared(hashtextextended({channel}, bucket));
+
+-- name: end_waits
+select pg_advisory_unlock_shared(hashtextextended({channel}, bucket)) from unnest(%(buckets)s::integer[]) as bucket;
+
+-- name: waited_for
+-- After a commit: who begins to wait later looks after it has its lock, and finds what was committed.
+select array(
+    select channel from unnest(%(channels)s::integer[]) as channel
+    where not pg_try_advisory_xact_lock(hashtextextended({channel}, channel & {last_bucket}))
+       or exists (select from jmsql_internal.connection c where c.lock_key < 0));
+
 -- name: connect
 -- From now on no statement waits long for a lock, and no transaction that was left open holds up others for long.
-select jmsql_internal.connect_client(%(host)s, %(process_id)s),
+select jmsql_internal.{function}(%(host)s, %(process_id)s),
        set_config('synchronous_commit', 'off', false), set_config('lock_timeout', %(lock_timeout)s, false),
        set_config('idle_in_transaction_session_timeout', %(idle_in_transaction_timeout)s, false);
 

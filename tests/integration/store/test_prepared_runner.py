@@ -11,15 +11,29 @@ import pytest
 from jmsql.client._sync.database.opening import open_runner
 from jmsql.exceptions import JMSException
 from jmsql.store.errors import is_connection_lost
-from jmsql.store.runners._sync.prepared_runner import PreparedRunner
+from jmsql.store.runners._sync.prepared_runner import AskingRunner, PreparedRunner
 from jmsql.store.runners.prepared_statements import PreparedStatements
-from jmsql.store.statement import Statement, column, in_transaction, nothing, row_count, rows, value
+from jmsql.store.statement import (
+    Statement,
+    column,
+    first_value,
+    in_transaction,
+    nothing,
+    row_count,
+    rows,
+    value,
+)
 
 NUMBER = Statement("number", "select %(number)s::integer", "asking", value(int))
 TEXTS = Statement("texts", "select 'é%%', %(text)s::text, %(data)s::bytea, null::jsonb", "asking", rows)
 INSERT = Statement("insert", "insert into prepared values (%(number)s), (%(number)s + 1)", "inserting", row_count)
 EVERYTHING = Statement("everything", "select * from prepared order by number", "asking", rows)
 NUMBERS = Statement("numbers", "select number from prepared order by number", "asking", column)
+TRANSACTIONS = Statement("transactions", "select array[pg_current_xact_id()::text::bigint]", "asking", first_value)
+FAILING = Statement("failing", "select array[1 / (random() * 0)::integer]", "asking", first_value)
+TERMINATE_AND_ANSWER = Statement(
+    "terminate", "select array[pg_terminate_backend(pg_backend_pid())::integer]", "asking", first_value
+)
 TERMINATE = Statement("terminate", "select pg_terminate_backend(pg_backend_pid())", "asking", nothing)
 
 
@@ -94,3 +108,45 @@ def test_connection_that_breaks(connection: psycopg.Connection[Any], runner: Pre
         runner.run(NUMBER.bind(number=1))
     assert is_connection_lost(closed.value)
     assert connection.closed
+
+
+def test_what_is_asked_after_a_statement_sees_its_commit(connection: psycopg.Connection[Any]) -> None:
+    asking = AskingRunner(PreparedRunner(connection, "jmsql", PreparedStatements()), TRANSACTIONS.bind())
+    for number in (1, 3):
+        before = connection.execute("select pg_current_xact_id()::text::bigint").fetchone()
+        assert asking.run(INSERT.bind(number=number)) == 2
+        assert asking.answer is not None
+        assert before is not None
+        assert asking.answer[0] > before[0] + 1, "the transaction of the statement is over"
+
+
+def test_an_answer_that_fails_is_none(connection: psycopg.Connection[Any]) -> None:
+    asking = AskingRunner(PreparedRunner(connection, "jmsql", PreparedStatements()), FAILING.bind())
+    assert asking.run(INSERT.bind(number=1)) == 2
+    assert asking.answer is None
+    with pytest.raises(JMSException) as refused:
+        asking.run(INSERT.bind(number=1))
+    assert refused.value.error_code == "23505"
+    assert asking.is_idle
+    assert asking.run(INSERT.bind(number=5)) == 2
+
+
+def test_a_connection_that_is_lost_with_the_answer_has_committed(connection: psycopg.Connection[Any]) -> None:
+    asking = AskingRunner(PreparedRunner(connection, "jmsql", PreparedStatements()), TERMINATE_AND_ANSWER.bind())
+    assert asking.run(INSERT.bind(number=1)) == 2
+    assert asking.answer is None
+    assert connection.closed
+
+
+def test_nothing_is_asked_where_nothing_is_prepared(connection: psycopg.Connection[Any]) -> None:
+    asking = AskingRunner(PreparedRunner(connection, "jmsql", None), TRANSACTIONS.bind())
+    assert asking.run(INSERT.bind(number=1)) == 2
+    assert asking.answer is None
+
+
+def test_statements_and_answers_that_the_server_has_forgotten(connection: psycopg.Connection[Any]) -> None:
+    asking = AskingRunner(PreparedRunner(connection, "jmsql", PreparedStatements()), TRANSACTIONS.bind())
+    asking.run(INSERT.bind(number=1))
+    connection.execute("deallocate all")
+    assert asking.run(INSERT.bind(number=3)) == 2
+    assert asking.answer is not None

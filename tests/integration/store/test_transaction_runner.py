@@ -18,6 +18,12 @@ OTHER = Statement("other", "select -%(number)s::integer", "asking", value(int))
 INSERT = Statement("insert", "insert into transacted values (%(number)s)", "inserting", row_count)
 NUMBERS = Statement("numbers", "select number from transacted order by number", "asking", column)
 LEVEL = Statement("level", "select current_setting('transaction_isolation')", "asking", value(str))
+COUNT = Statement("count", "select count(*) from transacted", "asking", value(int))
+ISOLATED = Statement(
+    "isolated", "select count(*) from transacted where xmin = pg_current_xact_id()::xid", "asking", value(int)
+)
+FAILING = Statement("failing", "select count(*) / (random() * 0)::integer from transacted", "asking", value(int))
+TERMINATE = Statement("terminate", "select pg_terminate_backend(pg_backend_pid())::integer", "asking", value(int))
 COPY = Statement("copy", "copy transacted from stdin", "sending", row_count)
 
 
@@ -191,3 +197,46 @@ def test_a_connection_that_the_server_has_ended_is_noticed_before_a_commit(
         other.execute("select pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
     runner.notice_loss()
     assert connection.closed
+
+
+def test_what_is_asked_after_a_commit_is_another_transaction(
+    connection: CountingConnection, make: Callable[[], TransactionRunner]
+) -> None:
+    runner = make()
+    for number in (1, 2):
+        before = connection.exchanges
+        assert runner.commit([INSERT.bind(number=number)], COUNT.bind()) == number
+        assert connection.exchanges - before == 1
+        runner.run(NUMBERS.bind())
+        assert runner.commit([], ISOLATED.bind()) == 0
+    assert runner.commit([], COUNT.bind()) is None, "no transaction was open"
+
+
+def test_an_answer_that_fails_leaves_the_commit(make: Callable[[], TransactionRunner]) -> None:
+    runner = make()
+    assert runner.commit([INSERT.bind(number=1)], FAILING.bind()) is None
+    assert runner.is_idle
+    assert runner.commit([INSERT.bind(number=2)], COUNT.bind()) == 2
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        runner.commit([INSERT.bind(number=2)], COUNT.bind())
+    runner.rollback()
+    assert runner.commit([INSERT.bind(number=3)], COUNT.bind()) == 3
+
+
+def test_a_connection_that_is_lost_with_the_answer_has_committed(
+    connection: CountingConnection, make: Callable[[], TransactionRunner]
+) -> None:
+    assert make().commit([INSERT.bind(number=1)], TERMINATE.bind()) is None
+    assert connection.closed
+
+
+def test_an_answer_that_was_forgotten_leaves_the_commit(
+    connection: CountingConnection, make: Callable[[], TransactionRunner]
+) -> None:
+    runner = make()
+    runner.commit([INSERT.bind(number=1)], COUNT.bind())
+    connection.execute("deallocate jmsql_2", prepare=False)
+    connection.commit()
+    assert runner.commit([INSERT.bind(number=2)], COUNT.bind()) is None
+    assert runner.run(NUMBERS.bind()) == [1, 2]
+    assert runner.commit([], COUNT.bind()) == 2

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from jmsql.store.control.announced_waits import bucket_of
 from jmsql.store.control.wake_ups import Competition, Wait, WakeUps
 
 QUEUE = 7
@@ -163,3 +164,59 @@ def test_nothing_is_left_of_waits_that_have_ended() -> None:
         assert wake_ups.waited_for == 2
     assert wake_ups.channels() == []
     assert wake_ups.waited_for == 0
+
+
+def test_who_waits_for_what_senders_do_not_know_asks_to_tell_them() -> None:
+    asked: list[bool] = []
+    wake_ups = WakeUps(lambda: asked.append(True))
+    waits = Waits(wake_ups, ExitStack(), [])
+    with waits.stack:
+        waits.begin("a")
+        waits.begin("b")
+        assert len(asked) == 2
+        assert wake_ups.unannounced() == {bucket_of(QUEUE)}
+        wake_ups.announced({bucket_of(QUEUE)})
+        assert wake_ups.unannounced() == set()
+        assert waits.woken == ["a"], "one of those that wait for the same looks once more"
+        waits.begin("c")
+        assert len(asked) == 2
+    assert wake_ups.unannounced() == set()
+
+
+def test_a_look_before_senders_were_told_is_made_once_more() -> None:
+    waits = Waits(WakeUps(lambda: None), ExitStack(), [])
+    before = waits.wake_ups.count([QUEUE])
+    waits.wake_ups.announced({bucket_of(QUEUE)})
+    assert waits.begin("late", count=before).is_chosen
+    assert waits.woken == ["late"]
+
+
+def test_a_look_in_vain_is_worth_nothing_to_others_before_senders_were_told() -> None:
+    wake_ups = WakeUps(lambda: None)
+    wake_ups.found_end(wake_ups.look(ORDERS, (QUEUE,)))
+    assert not wake_ups.is_in_vain(wake_ups.look(ORDERS, (QUEUE,)), 60.0)
+    wake_ups.announced({bucket_of(QUEUE)})
+    assert not wake_ups.is_in_vain(wake_ups.look(ORDERS, (QUEUE,)), 60.0)
+    wake_ups.found_end(wake_ups.look(ORDERS, (QUEUE,)))
+    assert wake_ups.is_in_vain(wake_ups.look(ORDERS, (QUEUE,)), 60.0)
+
+
+def test_senders_are_told_that_nobody_has_waited_for_a_while() -> None:
+    wake_ups = WakeUps(lambda: None)
+    both = {bucket_of(QUEUE), bucket_of(TOPIC)}
+    wake_ups.announced(both)
+    with Wait(wake_ups, ORDERS, (QUEUE, TOPIC), wake_ups.count((QUEUE, TOPIC)), lambda: None):
+        assert wake_ups.unused() == set()
+        assert wake_ups.unused() == set()
+    with Wait(wake_ups, ORDERS, (QUEUE,), wake_ups.count((QUEUE,)), lambda: None):
+        pass
+    assert wake_ups.unused() == {bucket_of(TOPIC)}
+    assert wake_ups.unused() == {bucket_of(QUEUE)}
+    wake_ups.keep(QUEUE)
+    assert wake_ups.unannounced() == {bucket_of(QUEUE)}
+    wake_ups.announced({bucket_of(QUEUE)})
+    assert wake_ups.unused() == wake_ups.unused() == set()
+    wake_ups.nothing_is_announced()
+    assert wake_ups.unannounced() == {bucket_of(QUEUE)}
+    wake_ups.let_go(QUEUE)
+    assert wake_ups.unannounced() == set()

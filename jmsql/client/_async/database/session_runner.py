@@ -22,7 +22,7 @@ from jmsql.store.connections.engine import LENT, POOLED
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.receiving.acknowledge import Client, Recipient
 from jmsql.store.runners._async.implicit_transaction import ImplicitTransaction
-from jmsql.store.runners._async.prepared_runner import PreparedRunner
+from jmsql.store.runners._async.prepared_runner import AskingRunner, PreparedRunner
 from jmsql.store.runners._async.runner import PsycopgRunner, Runner
 from jmsql.store.runners._async.transaction_runner import LookingRunner, TransactionRunner
 from jmsql.store.runners.savepoints import SavepointStep
@@ -95,6 +95,8 @@ class SessionRunner(Runner):
             self._opening = Kept(self._connect, _discard)
         self._has_worked = False
         self._was_rolled_back = False
+        self._question: Query[list[int]] | None = None
+        self._asking: AskingRunner | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -248,7 +250,28 @@ class SessionRunner(Runner):
             self.is_ours = True
         self._has_worked = True
         assert self._runner is not None
+        if self._question is not None and isinstance(self._runner, PreparedRunner):
+            self._asking = AskingRunner(self._runner, self._question)
+            return self._asking
         return self._runner
+
+    async def run_and_ask(self, work: Steps[None], question: Query[list[int]] | None) -> list[int] | None:
+        """Run statements each of which commits by itself, and ask something after that, in the same exchange.
+
+        Args:
+            work: The statements.
+            question: Changes nothing; None: nothing is asked.
+
+        Returns:
+            The answer; None: there is none.
+        """
+        await self.settle()  # else the connection is not idle
+        self._question, self._asking = question, None
+        try:
+            await self.run(work)
+            return None if self._asking is None else self._asking.answer
+        finally:
+            self._question = self._asking = None
 
     async def look(self, work: Steps[T]) -> T:
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
@@ -347,12 +370,18 @@ class SessionRunner(Runner):
         if ASYNC:
             self._pool.limit.freed()
 
-    async def commit(self, last: Sequence[Query[Any]] = ()) -> None:
+    async def commit(
+        self, last: Sequence[Query[Any]] = (), question: Query[list[int]] | None = None
+    ) -> list[int] | None:
         """Commit the transaction, if one is open.
 
         Args:
             last: Statements that run before, in the same exchange with the server; none while the application has the
                 connection.
+            question: What is asked after that, in the same exchange; it changes nothing.
+
+        Returns:
+            The answer; None: there is none.
 
         Raises:
             TransactionRolledBackException: It was lost: an earlier statement failed, or PostgreSQL refused to commit.
@@ -360,12 +389,13 @@ class SessionRunner(Runner):
         """
         if last:
             await self._ready()
-        if self._connection is not None:
-            transaction = self._transaction
-            end = (
-                partial(transaction.commit, last) if isinstance(transaction, TransactionRunner) else transaction.commit
-            )
-            await self._end("committing", end, "Look for its effects before doing it again.")
+        if self._connection is None:
+            return None
+        transaction = self._transaction
+        advice = "Look for its effects before doing it again."
+        if isinstance(transaction, TransactionRunner):
+            return await self._end("committing", partial(transaction.commit, last, question), advice)
+        return await self._end("committing", transaction.commit, advice)
 
     @property
     def _transaction(self) -> AsyncConnection | TransactionRunner | psycopg.AsyncConnection[Any]:
@@ -394,7 +424,7 @@ class SessionRunner(Runner):
 
         await self._end("preparing", prepare, "If tpc_recover() returns the transaction, it is prepared.")
 
-    async def _end(self, doing: str, end: Callable[[], Coroutine[Any, Any, None]], advice: str) -> None:
+    async def _end(self, doing: str, end: Callable[[], Coroutine[Any, Any, T]], advice: str) -> T:
         assert self._driver_connection is not None
         if self._driver_connection.info.transaction_status == TransactionStatus.INERROR:
             await self.rollback()
@@ -402,7 +432,7 @@ class SessionRunner(Runner):
                 "The transaction was rolled back: one of its statements had failed before. Do it again.", "25P02"
             )
         try:
-            await finished(end())
+            outcome = await finished(end())
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             if is_connection_lost(error):
                 await self.discard()
@@ -414,6 +444,7 @@ class SessionRunner(Runner):
             await self.rollback()
             raise TransactionRolledBackException(str(failure), failure.error_code) from failure
         self._ended()
+        return outcome
 
     async def rollback(self) -> None:
         """Roll the transaction back, if one is open; a lost connection has done so already."""

@@ -316,8 +316,8 @@ class EnlistedSession(AbstractSession):
             buffer.notify(key)
             wake()
 
-        connection.subscribe(buffer.queue_id, handle)
-        exits.callback(connection.unsubscribe, buffer.queue_id, handle)
+        connection.begin_waiting(buffer.queue_id, handle)
+        exits.callback(connection.end_waiting, buffer.queue_id, handle)
         return True
 
     async def _receive(self, consumer: ConsumerState, *, is_first: bool) -> MessageRow | None:

@@ -101,9 +101,9 @@ class BatchInsertion:
         except InvalidDestinationException:
             self._client.destinations.forget(send_buffer.destinations)
             raise
-        await self._database.commit()
+        waited_for = await self._database.commit(question=self._client.waited_for(send_buffer.destinations))
         try:
-            await self._client.sent(send_buffer.ended())
+            await self._client.sent(send_buffer.ended(), waited_for)
         except JMSException as error:
             logger.info("Consumers hear of what was sent a little later: %s", error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NoReturn
 
 from jmsql.client._async.delivery.locked_delivery import LockedDelivery
@@ -133,10 +134,11 @@ class LocalTransaction(Transaction):
                 self._database.require_transaction()
                 insertions = await self._sending.before_commit()
                 deletions = await self._locked.before_commit()
-                await self._database.commit([*insertions, *deletions])
+                question = self._client.waited_for(self._sending.destinations)
+                waited_for = await self._database.commit([*insertions, *deletions], question)
             except JMSException as error:
                 await self._roll_back_after(error)
-            await self._committed()
+            await self._committed(waited_for)
 
     async def _roll_back_after(self, error: JMSException) -> NoReturn:
         """Roll back, and raise what the caller is told of an error that has kept the transaction from its end."""
@@ -154,9 +156,9 @@ class LocalTransaction(Transaction):
             raise error
         raise TransactionRolledBackException(f"The transaction was rolled back: {error}", error.error_code) from error
 
-    async def _committed(self) -> None:
+    async def _committed(self, waited_for: Collection[int] | None = None) -> None:
         self._client.returned(await self._locked.committed())
-        await self._client.sent(await self._sending.transaction_ended())
+        await self._client.sent(await self._sending.transaction_ended(), waited_for)
 
     async def rollback(self, error: BaseException | str | None) -> None:
         await self._sending.complete("rollback")

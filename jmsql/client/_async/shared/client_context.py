@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from jmsql.store.control.counters import DestinationCounters
     from jmsql.store.control.server_clock import ServerClock
     from jmsql.store.rows.message_key import MessageKey
-    from jmsql.store.statement import Steps
+    from jmsql.store.statement import Query, Steps
     from jmsql.timings import Timings
+    from jmsql.values.destinations import Destination
 
 __all__ = ["ClientContext"]
 
@@ -93,12 +94,23 @@ class ClientContext:
         async with self.pool.runner(self.schema, prepares=False) as runner:
             return await runner.run(work)
 
-    async def sent(self, news: News) -> None:
-        """Count what a session has sent, and wake those that wait for it."""
+    def waited_for(self, destinations: Collection[Destination]) -> Query[list[int]] | None:
+        """Return what asks, in the exchange of a commit, for which destinations somebody waits; None: tell of all."""
+        known = self.destinations.known(destinations)
+        return self.control.waited_for(known) if known else None
+
+    async def sent(self, news: News, waited_for: Collection[int] | None = None) -> None:
+        """Count what a session has sent, and wake those that wait for it.
+
+        Args:
+            news: What it has sent.
+            waited_for: For what of it somebody waits; None: nobody has been asked.
+        """
         channels = {await self.destinations.find(destination): destination for destination in news.destinations}
         for number, destination in channels.items():
             self.counters.count(number, destination, Counts(sent=news.destinations[destination]))
-        self.control.sent([*channels, DELAYED_CHANNEL] if news.delayed else channels)
+        told = list(channels if waited_for is None else waited_for)
+        self.control.sent([*told, DELAYED_CHANNEL] if news.delayed else told)
 
     def returned(self, keys: Sequence[MessageKey]) -> None:
         """Wake those that wait for messages which a session has released."""

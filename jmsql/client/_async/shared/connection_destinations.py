@@ -46,6 +46,12 @@ class ConnectionDestinations:
         number = self._ids.get(destination)
         return await self.look_up(destination) if number is None else number
 
+    def known(self, destinations: Iterable[Destination]) -> list[int] | None:
+        """Return the numbers of destinations by which `find` goes; None: some have to be looked up."""
+        numbers = [self._ids.get(destination) for destination in destinations]
+        known = [number for number in numbers if number is not None]
+        return known if len(known) == len(numbers) else None
+
     async def look_up(self, destination: Destination) -> int:
         """Return the number that a destination has now; it may have been removed, and made again, since it was used.
 

@@ -22,7 +22,7 @@ from jmsql.store.connections.engine import LENT, POOLED
 from jmsql.store.errors import is_connection_lost, jms_errors, translate
 from jmsql.store.receiving.acknowledge import Client, Recipient
 from jmsql.store.runners._sync.implicit_transaction import ImplicitTransaction
-from jmsql.store.runners._sync.prepared_runner import PreparedRunner
+from jmsql.store.runners._sync.prepared_runner import AskingRunner, PreparedRunner
 from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 from jmsql.store.runners._sync.transaction_runner import LookingRunner, TransactionRunner
 from jmsql.store.runners.savepoints import SavepointStep
@@ -84,6 +84,8 @@ class SessionRunner(Runner):
         self._is_in_use = False
         self._has_worked = False
         self._was_rolled_back = False
+        self._question: Query[list[int]] | None = None
+        self._asking: AskingRunner | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -186,7 +188,28 @@ class SessionRunner(Runner):
             self.is_ours = True
         self._has_worked = True
         assert self._runner is not None
+        if self._question is not None and isinstance(self._runner, PreparedRunner):
+            self._asking = AskingRunner(self._runner, self._question)
+            return self._asking
         return self._runner
+
+    def run_and_ask(self, work: Steps[None], question: Query[list[int]] | None) -> list[int] | None:
+        """Run statements each of which commits by itself, and ask something after that, in the same exchange.
+
+        Args:
+            work: The statements.
+            question: Changes nothing; None: nothing is asked.
+
+        Returns:
+            The answer; None: there is none.
+        """
+        self.settle()  # else the connection is not idle
+        self._question, self._asking = question, None
+        try:
+            self.run(work)
+            return None if self._asking is None else self._asking.answer
+        finally:
+            self._question = self._asking = None
 
     def look(self, work: Steps[T]) -> T:
         """Run statements that change nothing. If no transaction is open, none is afterwards."""
@@ -279,12 +302,16 @@ class SessionRunner(Runner):
     def _ended(self) -> None:
         self._is_in_use = self._has_worked = self._was_rolled_back = self.was_committed = self.is_ours = False
 
-    def commit(self, last: Sequence[Query[Any]] = ()) -> None:
+    def commit(self, last: Sequence[Query[Any]] = (), question: Query[list[int]] | None = None) -> list[int] | None:
         """Commit the transaction, if one is open.
 
         Args:
             last: Statements that run before, in the same exchange with the server; none while the application has the
                 connection.
+            question: What is asked after that, in the same exchange; it changes nothing.
+
+        Returns:
+            The answer; None: there is none.
 
         Raises:
             TransactionRolledBackException: It was lost: an earlier statement failed, or PostgreSQL refused to commit.
@@ -292,12 +319,13 @@ class SessionRunner(Runner):
         """
         if last:
             self._ready()
-        if self._connection is not None:
-            transaction = self._transaction
-            end = (
-                partial(transaction.commit, last) if isinstance(transaction, TransactionRunner) else transaction.commit
-            )
-            self._end("committing", end, "Look for its effects before doing it again.")
+        if self._connection is None:
+            return None
+        transaction = self._transaction
+        advice = "Look for its effects before doing it again."
+        if isinstance(transaction, TransactionRunner):
+            return self._end("committing", partial(transaction.commit, last, question), advice)
+        return self._end("committing", transaction.commit, advice)
 
     @property
     def _transaction(self) -> Connection | TransactionRunner | psycopg.Connection[Any]:
@@ -326,7 +354,7 @@ class SessionRunner(Runner):
 
         self._end("preparing", prepare, "If tpc_recover() returns the transaction, it is prepared.")
 
-    def _end(self, doing: str, end: Callable[[], None], advice: str) -> None:
+    def _end(self, doing: str, end: Callable[[], T], advice: str) -> T:
         assert self._driver_connection is not None
         if self._driver_connection.info.transaction_status == TransactionStatus.INERROR:
             self.rollback()
@@ -334,7 +362,7 @@ class SessionRunner(Runner):
                 "The transaction was rolled back: one of its statements had failed before. Do it again.", "25P02"
             )
         try:
-            end()
+            outcome = end()
         except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as error:
             if is_connection_lost(error):
                 self.discard()
@@ -346,6 +374,7 @@ class SessionRunner(Runner):
             self.rollback()
             raise TransactionRolledBackException(str(failure), failure.error_code) from failure
         self._ended()
+        return outcome
 
     def rollback(self) -> None:
         """Roll the transaction back, if one is open; a lost connection has done so already."""

@@ -102,9 +102,9 @@ class BatchInsertion:
         except InvalidDestinationException:
             self._client.destinations.forget(send_buffer.destinations)
             raise
-        self._database.commit()
+        waited_for = self._database.commit(question=self._client.waited_for(send_buffer.destinations))
         try:
-            self._client.sent(send_buffer.ended())
+            self._client.sent(send_buffer.ended(), waited_for)
         except JMSException as error:
             logger.info("Consumers hear of what was sent a little later: %s", error)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jmsql.client._sync.exchange.producer import SendOperations
@@ -81,15 +81,16 @@ class ImmediateSending(Sending):
         with self._state.lock:
             flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
             if isinstance(destination, Topic):
-                publisher = self._client.publisher
-                self._database.run(publish(destination, [message], publisher, flush=flush))
+                work = publish(destination, [message], self._client.publisher, flush=flush)
             else:
-                try:
-                    self._database.run(send([message], flush=flush))
-                except InvalidDestinationException:
-                    self._client.destinations.forget([destination])
-                    raise
-            self._client.sent(News({destination: 1}, message.jms_delivery_time is not None))
+                work = send([message], flush=flush)
+            try:
+                question = self._client.waited_for([destination])
+                waited_for = self._database.run_and_ask(work, question)
+            except InvalidDestinationException:
+                self._client.destinations.forget([destination])
+                raise
+            self._client.sent(News({destination: 1}, message.jms_delivery_time is not None), waited_for)
 
     def _insertion(self) -> Insertion:
         return BatchInsertion(self._client)
@@ -115,6 +116,11 @@ class TransactedSending(Sending):
     def has_part_in_transaction(self) -> bool:
         """Whether the transaction has sent something, or the application has asked for it."""
         return bool(self._send_buffer.destinations) or self._is_shared
+
+    @property
+    def destinations(self) -> Collection[Destination]:
+        """Where the transaction has sent to."""
+        return self._send_buffer.destinations
 
     def send(self, destination: Destination, message: OutgoingMessage, size: int) -> None:
         self._check_usable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NoReturn
 
 from jmsql.client._sync.delivery.locked_delivery import LockedDelivery
@@ -132,10 +133,11 @@ class LocalTransaction(Transaction):
                 self._database.require_transaction()
                 insertions = self._sending.before_commit()
                 deletions = self._locked.before_commit()
-                self._database.commit([*insertions, *deletions])
+                question = self._client.waited_for(self._sending.destinations)
+                waited_for = self._database.commit([*insertions, *deletions], question)
             except JMSException as error:
                 self._roll_back_after(error)
-            self._committed()
+            self._committed(waited_for)
 
     def _roll_back_after(self, error: JMSException) -> NoReturn:
         """Roll back, and raise what the caller is told of an error that has kept the transaction from its end."""
@@ -153,9 +155,9 @@ class LocalTransaction(Transaction):
             raise error
         raise TransactionRolledBackException(f"The transaction was rolled back: {error}", error.error_code) from error
 
-    def _committed(self) -> None:
+    def _committed(self, waited_for: Collection[int] | None = None) -> None:
         self._client.returned(self._locked.committed())
-        self._client.sent(self._sending.transaction_ended())
+        self._client.sent(self._sending.transaction_ended(), waited_for)
 
     def rollback(self, error: BaseException | str | None) -> None:
         self._sending.complete("rollback")

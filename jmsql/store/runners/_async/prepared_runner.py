@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import generators
 from psycopg.adapt import PyFormat, Transformer
-from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from jmsql.concurrency.tasks import sleep
 from jmsql.store.runners._async.runner import Runner
 from jmsql.store.runners.prepared_statements import PreparedStatements, numbered
-from jmsql.store.statement import Result
+from jmsql.store.statement import Query, Result
 
 if TYPE_CHECKING:
     from psycopg import abc
 
-__all__ = ["OUTDATED", "Bound", "PreparedRunner", "PreparingRunner", "WaitingRunner", "bound"]
+__all__ = ["OUTDATED", "AskingRunner", "Bound", "PreparedRunner", "PreparingRunner", "WaitingRunner", "bound"]
+
+T = TypeVar("T")
 
 OUTDATED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported)
 """What PostgreSQL says of a prepared statement that was deallocated, or whose result has other columns by now."""
@@ -144,6 +146,73 @@ class PreparedRunner(WaitingRunner):
     def _result(self) -> Generator[Any, Any, PGresult]:
         return self._last((yield from generators.execute(self._pgconn)))
 
+    async def execute_and_ask(
+        self, statement: bytes, parameters: Mapping[str, Any], question: Query[T]
+    ) -> tuple[Result, T | None]:
+        """Run SQL that commits by itself, and ask something after that, in the same exchange with the server.
+
+        Returns:
+            What the SQL has brought, and the answer; None: there is none, as through a pooler.
+        """
+        prepared = self._prepared
+        if prepared is None or not self.is_idle:
+            return await self.execute(statement, parameters), None
+        try:
+            try:
+                return await self._connection.wait(self._execute_and_ask(prepared, statement, parameters, question))
+            except OUTDATED:
+                prepared.forget()
+                return await self._connection.wait(self._execute_and_ask(prepared, statement, parameters, question))
+        except BaseException:
+            if self._pgconn.pipeline_status != PipelineStatus.OFF:
+                self._pgconn.finish()  # nobody knows where it is
+            raise
+
+    def _execute_and_ask(
+        self, prepared: PreparedStatements, statement: bytes, parameters: Mapping[str, Any], question: Query[T]
+    ) -> Generator[Any, Any, tuple[Result, T | None]]:
+        pgconn = self._pgconn
+        first = bound(self._connection, statement, parameters)
+        second = bound(self._connection, question.statement.encoded(self.schema), question.parameters)
+        for call in (first, second):
+            if prepared.name(call.text, call.types) is None:
+                yield from self._prepare(prepared, call)
+        pgconn.enter_pipeline_mode()
+        for call in (first, second):
+            name = prepared.name(call.text, call.types)
+            assert name is not None
+            pgconn.send_query_prepared(name, call.values, call.formats, Format.BINARY)
+            pgconn.pipeline_sync()  # each commits
+        yield from generators.send(pgconn)
+        results: list[PGresult] = []
+        syncs = 0
+        while syncs < 2:
+            try:
+                result: PGresult | None = yield from generators.fetch(pgconn)
+            except psycopg.OperationalError:
+                if not syncs:
+                    raise
+                break  # it is lost, after the commit
+            if result is None:
+                if pgconn.status == ConnStatus.BAD:
+                    break
+            elif result.status == ExecStatus.PIPELINE_SYNC:
+                syncs += 1
+            else:
+                results.append(result)
+        else:
+            pgconn.exit_pipeline_mode()
+        sent = first.read(self._last(results[:1]))
+        if syncs < 2:
+            pgconn.finish()
+            if not syncs:
+                raise psycopg.OperationalError("the connection is lost")
+        elif results[1].status == ExecStatus.TUPLES_OK:
+            return sent, question.statement.decode(second.read(results[1]))
+        else:
+            prepared.forget()  # perhaps it was that
+        return sent, None
+
     def _last(self, results: Sequence[PGresult]) -> PGresult:
         if not results:
             raise psycopg.OperationalError("the server has sent no result")
@@ -151,3 +220,32 @@ class PreparedRunner(WaitingRunner):
         if result.status == ExecStatus.FATAL_ERROR:
             raise psycopg.errors.error_from_result(result, encoding=self._connection.info.encoding)
         return result
+
+
+class AskingRunner(Runner):
+    """Runs statements each of which commits by itself, and asks the same after each of them, in its exchange.
+
+    Args:
+        runner: Runs them.
+        question: What is asked; it changes nothing.
+    """
+
+    __slots__ = ("_question", "_runner", "answer")
+
+    def __init__(self, runner: PreparedRunner, question: Query[list[int]]) -> None:
+        super().__init__(runner.schema)
+        self._runner = runner
+        self._question = question
+        self.answer: list[int] | None = None
+        """The answer after the last statement; None: there is none."""
+
+    @property
+    def is_idle(self) -> bool:
+        return self._runner.is_idle
+
+    async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
+        result, self.answer = await self._runner.execute_and_ask(statement, parameters, self._question)
+        return result
+
+    async def sleep(self, seconds: float) -> None:
+        await self._runner.sleep(seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import generators
@@ -17,6 +17,8 @@ from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Query, Result
 
 __all__ = ["LookingRunner", "TransactionRunner"]
+
+T = TypeVar("T")
 
 _BEGIN = b"begin isolation level read committed"
 
@@ -80,28 +82,40 @@ class TransactionRunner(PreparingRunner):
     async def copy(self, statement: bytes, data: bytes) -> Result:
         return await copy(self._connection, statement, data)
 
-    async def commit(self, last: Sequence[Query[Any]] = ()) -> None:
+    async def commit(self, last: Sequence[Query[Any]] = (), question: Query[T] | None = None) -> T | None:
         """Commit the transaction, if one is open.
 
         Args:
             last: Statements that run before, in the same exchange. If one fails, the transaction stays open as failed.
+            question: What is asked after that, in the same exchange; it changes nothing.
+
+        Returns:
+            The answer; None: there is none, as through a pooler.
 
         Raises:
             psycopg.Error: PostgreSQL refused, or the connection is lost.
         """
-        if last or not self.is_idle:
-            calls = [bound(self._connection, query.statement.encoded(self.schema), query.parameters) for query in last]
-            begins = self.is_idle
+        if not last and self.is_idle:
+            return None
+        calls = [self._bound(query) for query in last]
+        asked = None if question is None or self._prepared is None else self._bound(question)
+        begins = self.is_idle
+        try:
             try:
-                try:
-                    await self._connection.wait(self._communicate(calls, b"commit"))
-                except OUTDATED:
-                    if not await self._can_begin_again(begins=begins):
-                        raise
-                    await self._connection.wait(self._communicate(calls, b"commit"))
-            except BaseException:
-                self._give_up()
-                raise
+                results = await self._connection.wait(self._communicate(calls, b"commit", asked))
+            except OUTDATED:
+                if not await self._can_begin_again(begins=begins):
+                    raise
+                results = await self._connection.wait(self._communicate(calls, b"commit", asked))
+        except BaseException:
+            self._give_up()
+            raise
+        self._give_up()  # it was lost after the commit
+        answered = question is not None and len(results) > len(calls)
+        return question.statement.decode(results[-1]) if question is not None and answered else None
+
+    def _bound(self, query: Query[Any]) -> Bound:
+        return bound(self._connection, query.statement.encoded(self.schema), query.parameters)
 
     async def rollback(self) -> None:
         """Roll the transaction back, if one is open.
@@ -137,24 +151,36 @@ class TransactionRunner(PreparingRunner):
 
     # The messages to the server and back
 
-    def _communicate(self, calls: Sequence[Bound], end: bytes | None = None) -> Generator[Any, Any, list[Result]]:
+    def _communicate(
+        self, calls: Sequence[Bound], end: bytes | None = None, asked: Bound | None = None
+    ) -> Generator[Any, Any, list[Result]]:
+        """Send statements, what ends their transaction, and a question; return the results of those that have some.
+
+        Once the transaction has ended nothing is an error.
+        """
         pgconn, prepared = self._pgconn, self._prepared
-        places, preparations, uses_listed = self._send(calls, end)
+        places, preparations, uses_listed, end_place = self._send(calls, end, asked)
         results: list[PGresult] = []
         error: psycopg.Error | None = None
         yield from generators.send(pgconn)
         while True:
-            result: PGresult | None = yield from generators.fetch(pgconn)
+            try:
+                result: PGresult | None = yield from generators.fetch(pgconn)
+            except psycopg.OperationalError:
+                if asked is None or len(results) <= end_place:
+                    raise
+                break  # it is lost, after the end
             if result is None:
                 if pgconn.status == ConnStatus.BAD:
-                    error = error or psycopg.OperationalError("the connection is lost")
+                    if asked is None or len(results) <= end_place:
+                        error = error or psycopg.OperationalError("the connection is lost")
                     break
             elif result.status == ExecStatus.PIPELINE_SYNC:
                 pgconn.exit_pipeline_mode()
                 break
             else:
                 results.append(result)
-                if result.status == ExecStatus.FATAL_ERROR:
+                if result.status == ExecStatus.FATAL_ERROR and len(results) <= end_place + 1:
                     error = error or psycopg.errors.error_from_result(result, encoding=self._connection.info.encoding)
         if prepared is not None:
             for place, call in preparations:
@@ -163,14 +189,22 @@ class TransactionRunner(PreparingRunner):
         if error is not None:
             raise error
         self._is_certain |= uses_listed
-        return [call.read(results[place]) for call, place in zip(calls, places, strict=True)]
+        read = [call.read(results[place]) for call, place in zip(calls, places, strict=False)]
+        if asked is not None:
+            if len(results) > places[-1] and results[places[-1]].status == ExecStatus.TUPLES_OK:
+                read.append(asked.read(results[places[-1]]))
+            elif prepared is not None:
+                prepared.forget()  # perhaps it was that
+        return read
 
-    def _send(self, calls: Sequence[Bound], end: bytes | None) -> tuple[list[int], list[tuple[int, Bound]], bool]:
-        """Send statements, with what begins and what ends their transaction.
+    def _send(
+        self, calls: Sequence[Bound], end: bytes | None, asked: Bound | None
+    ) -> tuple[list[int], list[tuple[int, Bound]], bool, int]:
+        """Send statements, with what begins and what ends their transaction, and a question after that.
 
         Returns:
             The places of their results among all those that come, the places of those of what was prepared for them,
-            and whether one of them was prepared before.
+            whether one of them was prepared before, and the place of the end.
         """
         pgconn, prepared = self._pgconn, self._prepared
         begins = bool(calls) and self.is_idle
@@ -182,7 +216,12 @@ class TransactionRunner(PreparingRunner):
         if begins:
             pgconn.send_query_params(_BEGIN, None)
             count += 1
-        for call in calls:
+        end_place = 0
+        for call in [*calls, *([] if asked is None else [asked])]:
+            if call is asked:
+                assert end is not None
+                pgconn.send_query_params(end, None)
+                end_place, count = count, count + 1
             name = None if prepared is None else prepared.name(call.text, call.types)
             if prepared is None or (name is not None and not (begins or self._is_certain)):
                 pgconn.send_query_params(call.text, call.values, call.types, call.formats, Format.BINARY)
@@ -196,10 +235,12 @@ class TransactionRunner(PreparingRunner):
                 pgconn.send_query_prepared(name, call.values, call.formats, Format.BINARY)
             places.append(count)
             count += 1
-        if end is not None:
-            pgconn.send_query_params(end, None)
+        if asked is None:
+            end_place = count
+            if end is not None:
+                pgconn.send_query_params(end, None)
         pgconn.pipeline_sync()
-        return places, preparations, uses_listed
+        return places, preparations, uses_listed, end_place
 
     def _send_preparation(self, prepared: PreparedStatements, call: Bound) -> tuple[bytes, int]:
         """Prepare a statement, and close another if there are too many; return its name, and how many results come."""
