@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 
 import psycopg
@@ -13,9 +13,6 @@ from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus
 __all__ = ["CommittingConnection"]
 
 T = TypeVar("T")
-
-_INTERVAL = 0.1
-"""Seconds between two looks for a signal, as psycopg has it."""
 
 
 class CommittingConnection(psycopg.AsyncConnection[Any]):
@@ -35,6 +32,7 @@ class CommittingConnection(psycopg.AsyncConnection[Any]):
             failed: Called if the commit has failed, or nobody knows. Its sender alone is told.
         """
         self._failed = failed
+        self.__dict__["wait"] = self._settle_and_wait  # until it is answered, so that nothing else is slower
 
     async def settle(self) -> None:
         """Wait for the commit, if one is under way; its sender hears what goes wrong, and nobody else."""
@@ -46,13 +44,14 @@ class CommittingConnection(psycopg.AsyncConnection[Any]):
                 if self.pgconn.pipeline_status != PipelineStatus.OFF:
                     self.pgconn.finish()
 
-    async def wait(self, gen: Generator[Any, Any, T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
-        await self.settle()
-        return await super().wait(gen, interval, timeout)
+    @property
+    def converse(self) -> Callable[[Generator[Any, Any, Any]], Awaitable[Any]]:
+        """Exchanges messages with the server that heed a commit under way themselves."""
+        return super().wait
 
-    async def converse(self, messages: Generator[Any, Any, T]) -> T:
-        """Exchange messages with the server that heed a commit under way themselves."""
-        return await super().wait(messages)
+    async def _settle_and_wait(self, gen: Generator[Any, Any, T], *arguments: Any, **parameters: Any) -> T:
+        await self.settle()
+        return await super().wait(gen, *arguments, **parameters)  # whose parameters differ between releases
 
     def _settle(self) -> Generator[Any, Any, None]:
         yield from self.answer()
@@ -77,6 +76,7 @@ class CommittingConnection(psycopg.AsyncConnection[Any]):
 
     def _answered(self, error: psycopg.Error | None) -> None:
         failed, self._failed = self._failed, None
+        self.__dict__.pop("wait", None)
         if error is not None and failed is not None:
             failed(error)
 

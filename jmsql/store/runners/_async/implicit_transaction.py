@@ -45,17 +45,18 @@ class ImplicitTransaction(WaitingRunner):
     async def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         try:
             try:
-                return await self._committing.converse(self._execute(statement, parameters))
+                result: Result = await self._committing.converse(self._execute(statement, parameters))
             except OUTDATED:
                 if self._prepared is None:
                     raise
                 # Nothing has come of it, nor of those before it: a transaction is over once it has received something.
                 await self.roll_back()
                 self._prepared.forget()
-                return await self._committing.converse(self._execute(statement, parameters))
+                result = await self._committing.converse(self._execute(statement, parameters))
         except BaseException:
             await self.roll_back()
             raise
+        return result
 
     async def commit(self) -> None:
         """Commit, and wait for the answer.

@@ -15,9 +15,6 @@ __all__ = ["CommittingConnection"]
 
 T = TypeVar("T")
 
-_INTERVAL = 0.1
-"""Seconds between two looks for a signal, as psycopg has it."""
-
 
 class CommittingConnection(psycopg.Connection[Any]):
     """Has a commit answered before anything else that it is used for, by its sender or by others."""
@@ -36,6 +33,7 @@ class CommittingConnection(psycopg.Connection[Any]):
             failed: Called if the commit has failed, or nobody knows. Its sender alone is told.
         """
         self._failed = failed
+        self.__dict__["wait"] = self._settle_and_wait  # until it is answered, so that nothing else is slower
 
     def settle(self) -> None:
         """Wait for the commit, if one is under way; its sender hears what goes wrong, and nobody else."""
@@ -47,13 +45,14 @@ class CommittingConnection(psycopg.Connection[Any]):
                 if self.pgconn.pipeline_status != PipelineStatus.OFF:
                     self.pgconn.finish()
 
-    def wait(self, gen: Generator[Any, Any, T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
-        self.settle()
-        return super().wait(gen, interval, timeout)
+    @property
+    def converse(self) -> Callable[[Generator[Any, Any, Any]], Any]:
+        """Exchanges messages with the server that heed a commit under way themselves."""
+        return super().wait
 
-    def converse(self, messages: Generator[Any, Any, T]) -> T:
-        """Exchange messages with the server that heed a commit under way themselves."""
-        return super().wait(messages)
+    def _settle_and_wait(self, gen: Generator[Any, Any, T], *arguments: Any, **parameters: Any) -> T:
+        self.settle()
+        return super().wait(gen, *arguments, **parameters)  # whose parameters differ between releases
 
     def _settle(self) -> Generator[Any, Any, None]:
         yield from self.answer()
@@ -78,6 +77,7 @@ class CommittingConnection(psycopg.Connection[Any]):
 
     def _answered(self, error: psycopg.Error | None) -> None:
         failed, self._failed = self._failed, None
+        self.__dict__.pop("wait", None)
         if error is not None and failed is not None:
             failed(error)
 

@@ -46,17 +46,18 @@ class ImplicitTransaction(WaitingRunner):
     def execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Result:
         try:
             try:
-                return self._committing.converse(self._execute(statement, parameters))
+                result: Result = self._committing.converse(self._execute(statement, parameters))
             except OUTDATED:
                 if self._prepared is None:
                     raise
                 # Nothing has come of it, nor of those before it: a transaction is over once it has received something.
                 self.roll_back()
                 self._prepared.forget()
-                return self._committing.converse(self._execute(statement, parameters))
+                result = self._committing.converse(self._execute(statement, parameters))
         except BaseException:
             self.roll_back()
             raise
+        return result
 
     def commit(self) -> None:
         """Commit, and wait for the answer.

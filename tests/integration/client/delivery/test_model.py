@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, MessageConsumer, Queue, Session
 from jmsql.store.receiving import dequeue
-from jmsql.testing import drain
+from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 from tests.texts import texts_of
 
@@ -185,8 +185,9 @@ class QueueMachine(RuleBasedStateMachine):
     def browser_shows_what_can_be_had(self) -> None:
         if not self.clients or any(client.mode is AcknowledgeMode.TRANSACTED for client in self.clients):
             return  # what a transaction has received is still shown to others
-        shown = texts_of(self.clients[0].session.create_browser(self.queue))
-        assert shown == [message.text for message in sorted(self.available.values(), key=lambda each: each.order)]
+        expected = [message.text for message in sorted(self.available.values(), key=lambda each: each.order)]
+        # What the other session has just received is shown until its commit is done.
+        wait_for(lambda: texts_of(self.clients[0].session.create_browser(self.queue)) == expected)
 
     def teardown(self) -> None:
         for client in self.clients:
