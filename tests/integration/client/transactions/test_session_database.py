@@ -37,7 +37,7 @@ def send(session: Session, name: str) -> None:
 SETTINGS = [
     "set role pg_read_all_data",
     "set session authorization pg_read_all_data",
-    "set statement_timeout = '1ms'",
+    "set statement_timeout = '5min'",
     "set default_transaction_read_only = on",
     "set search_path = pg_temp",
     "set default_transaction_isolation = 'serializable'",
