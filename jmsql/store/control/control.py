@@ -24,7 +24,13 @@ import psycopg
 from jmsql.exceptions import InvalidClientIDException, JMSException, JMSSecurityException
 from jmsql.store.connections.engine import Endpoint
 from jmsql.store.connections.pooler import find_database, require_same_database
-from jmsql.store.control.announced_waits import announce_waits, bucket_of, end_waits, waited_for
+from jmsql.store.control.announced_waits import (
+    announce_waits,
+    bucket_of,
+    end_waits,
+    notify_where_waited_for,
+    waited_for,
+)
 from jmsql.store.control.claim_extensions import ClaimExtensions
 from jmsql.store.control.consumers import Consumption, replace_consumers
 from jmsql.store.control.counters import DestinationCounters, add_counters
@@ -57,6 +63,10 @@ _UNIQUE_VIOLATION = "23505"
 
 _ATTENTION = 2.0
 """Seconds by which a turn of the thread may be late, before it counts as held up."""
+
+_QUESTION_INTERVAL = 0.002
+"""Seconds within which a client's sessions ask once whether somebody waits for what they send. In a loop of sends it
+takes longer to ask each time than to leave it to the control connection, which asks for all of them together."""
 
 _FIRST_PAUSE = 0.001
 """Seconds until it is tried again to announce what could not be announced; twice as long each time."""
@@ -115,6 +125,7 @@ class ControlConnection:
         self._handlers: dict[int, set[NotificationHandler]] = {}
         self._announced: set[Notification] = set()
         self._next_notification = 0.0
+        self._next_question = 0.0
         self._next_announcement = 0.0
         self._announcement_pause = _FIRST_PAUSE
         self._next_withdrawal = 0.0
@@ -215,12 +226,15 @@ class ControlConnection:
     def waited_for(self, queue_ids: Collection[int]) -> Query[list[int]] | None:
         """Return what asks, after a commit and in its exchange, for which queues somebody waits.
 
-        None: that of all is told, since clients do not announce what they wait for, or since it is about to be.
+        None: that of all is told, since clients do not announce what they wait for; or the control connection is about
+        to ask, or somebody else has just asked.
         """
-        if self._pooled or not self.server.announces_waits:
+        if not self._announces_waits or self._announced.issuperset(map(Notification, queue_ids)):
             return None
-        if self._announced.issuperset(map(Notification, queue_ids)):
+        now = time.monotonic()
+        if now < self._next_question:
             return None
+        self._next_question = now + _QUESTION_INTERVAL
         return waited_for(queue_ids)
 
     def sent(self, queue_ids: Iterable[int]) -> None:
@@ -552,9 +566,19 @@ class ControlConnection:
             return
         with self._lock:
             announced, self._announced = self._announced, set()
-        payloads = [notification.payload() for notification in combine(announced)]
+        notifications = combine(announced)
+        # A lock of the control connection's own would not keep it from getting the same.
+        sent = {
+            each
+            for each in notifications
+            if self._announces_waits and each.is_of_new_messages and not self.wake_ups.is_announced(each.channel)
+        }
+        payloads = [each.payload() for each in notifications if each not in sent]
         try:
-            control.run(notify(payloads))
+            if payloads:
+                control.run(notify(payloads))
+            if sent:
+                control.run(notify_where_waited_for([each.channel for each in sent]))
         except JMSException as error:
             if error.error_code != _LOCK_NOT_AVAILABLE:
                 raise

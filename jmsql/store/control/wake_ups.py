@@ -150,7 +150,7 @@ class WakeUps:
         other = self._ends.get(hash(look.competition) % _COUNTERS)
         if other is None or other[:-1] != look[:-1] or look.seconds - other.seconds > most:
             return False
-        return all(bucket_of(channel) in self._announced for channel in look.channels)
+        return all(self.is_announced(channel) for channel in look.channels)
 
     def wake_all(self) -> None:
         """Have everyone look: there may have been news that nobody heard."""
@@ -190,6 +190,10 @@ class WakeUps:
         """Return the buckets in which somebody waits, and of which senders were not told."""
         with self._lock:
             return {bucket for bucket, count in enumerate(self._waited_for) if count} - self._announced
+
+    def is_announced(self, channel: int) -> bool:
+        """Tell whether senders were told that somebody waits, or has waited just now."""
+        return bucket_of(channel) in self._announced
 
     def announced(self, buckets: Collection[int]) -> None:
         """Note that senders know that somebody waits, so that those look once more who wait already."""

@@ -59,6 +59,11 @@ class Notification(NamedTuple):
             return cls(channel, MessageKey(channel, **numbers))
         return cls(channel, GroupKey(channel, **numbers) if numbers else None)
 
+    @property
+    def is_of_new_messages(self) -> bool:
+        """Whether it is of messages that can be had now, and of nothing else."""
+        return self.key is None and self.channel != DELAYED_CHANNEL
+
     def payload(self) -> str:
         """Return what stands for it in a notification."""
         if isinstance(self.key, MessageKey):

@@ -28,10 +28,15 @@ select pg_advisory_unlock_shared(hashtextextended({channel}, bucket)) from unnes
 
 -- name: waited_for
 -- After a commit: who begins to wait later looks after it has its lock, and finds what was committed.
-select array(
-    select channel from unnest(%(channels)s::integer[]) as channel
-    where not pg_try_advisory_xact_lock(hashtextextended({channel}, channel & {last_bucket}))
-       or exists (select from jmsql_internal.connection c where c.lock_key < 0));
+select array(select channel from unnest(%(channels)s::integer[]) as channel where {may_be_waited_for});
+
+-- name: notify_where_waited_for
+select pg_notify({channel}, channel::text) from unnest(%(channels)s::integer[]) as channel where {may_be_waited_for};
+
+-- name: may_be_waited_for
+-- Clients of the release before do not say what they wait for.
+not pg_try_advisory_xact_lock(hashtextextended({channel}, channel & {last_bucket}))
+    or exists (select from jmsql_internal.connection c where c.lock_key < 0);
 
 -- name: connect
 -- From now on no statement waits long for a lock, and no transaction that was left open holds up others for long.

@@ -209,6 +209,16 @@ def test_whoever_waits_is_woken_each_time_of_many(
     answering.result()
 
 
+def test_a_client_wakes_its_own_consumers_for_each_of_many_sends(connection: Connection) -> None:
+    queue = Queue("orders")
+    consumer, session = connection.create_session().create_consumer(queue), connection.create_session()
+    for number in range(50):
+        receiving = wait_for_texts(consumer)
+        send_texts(session, queue, f"a {number}", f"b {number}")  # the second right after the first
+        assert receiving.result() == [f"a {number}"]
+        assert receive_texts(consumer, 1) == [f"b {number}"]
+
+
 @pytest.mark.parametrize("interval", [0.002, 1.0])
 def test_many_senders_and_receivers_that_wait_now_and_then(
     jmsql_factory: ConnectionFactory, connection: Connection

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from jmsql import AcknowledgeMode, Connection, JMSException, Queue, Session
+from jmsql import AcknowledgeMode, Connection, JMSException, MessageConsumer, Queue, Session
 from jmsql.testing import wait_for
 from tests.background import Background
 from tests.integration.client.delivery.test_notifications import jmsql_timings  # noqa: F401 - a fixture
@@ -75,6 +75,12 @@ def test_well_formed_payloads_that_no_client_sent_do_no_harm(
     assert receive_texts(consumer, 1) == ["d"]
 
 
+def wait_for_news(connection: Connection, consumer: MessageConsumer, handler: Callable[[object], None]) -> None:
+    """Have a handler called when there are messages for a consumer, for as long as the connection lives."""
+    for channel in consumer._state.buffer.channels:
+        connection._control.begin_waiting(channel, handler)
+
+
 def raise_type_error(*arguments: object) -> None:
     raise TypeError("a mistake within")
 
@@ -94,6 +100,8 @@ def test_any_exception_of_the_thread_is_a_lost_connection(
     session = connection.create_session()
     consumer = session.create_consumer(queue)
     (before,) = server.rows(OWN_ROW)
+    wait_for_news(connection, consumer, lambda _: None)
+    wait_for(lambda: not connection._control.wake_ups.unannounced())
     with monkeypatch.context() as patch:
         patch.setattr(connection._control, step, fail)
         send_texts(session, queue, "a")
@@ -127,8 +135,7 @@ def test_exception_of_a_notification_handler_or_a_listener_is_survived(
             raise handler_failures.pop()
 
     before = (connection._control.connection_id,)
-    for channel in consumer._state.buffer.channels:
-        connection._control.subscribe(channel, fail_once)
+    wait_for_news(connection, consumer, fail_once)
     send_texts(others, queue, "a")
     wait_for(lambda: len(told) == 1)
     assert told[0].linked_exception is error
