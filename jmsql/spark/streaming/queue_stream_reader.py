@@ -153,7 +153,7 @@ class _Driver:
             raise
         selector = None if options.selector is None else options.selector.text
         self._consumptions = {Consumption(self.stream.queue_id, selector): 1}
-        self.control.subscribe(self.stream.queue_id, self._hear)
+        self.control.begin_waiting(self.stream.queue_id, self._hear)
 
     def join(self) -> None:
         """Be a consumer of the subscription that is read, also when the control connection was made again.
