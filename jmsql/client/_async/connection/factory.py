@@ -65,7 +65,7 @@ class ConnectionFactory:
             JMSSecurityException: PostgreSQL refused the user or the password.
             ResourceAllocationException: The server cannot be reached, or has no connection left.
             InvalidClientIDException: Another connection has the factory's client identifier.
-            JMSException: The schema is missing or of another version, or its name or the URL is none.
+            JMSException: The schema is missing or of another version, or the URL or the name of the schema is invalid.
         """
         return await self._connect(Connection, user, password)
 

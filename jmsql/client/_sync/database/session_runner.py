@@ -201,7 +201,7 @@ class SessionRunner(Runner):
             question: Changes nothing; None: nothing is asked.
 
         Returns:
-            The answer; None: there is none.
+            The answer, or None if nothing was asked or answered.
         """
         self.settle()  # else the connection is not idle
         self._question, self._asking = question, None
@@ -311,7 +311,7 @@ class SessionRunner(Runner):
             question: What is asked after that, in the same exchange; it changes nothing.
 
         Returns:
-            The answer; None: there is none.
+            The answer, or None if nothing was asked or answered.
 
         Raises:
             TransactionRolledBackException: It was lost: an earlier statement failed, or PostgreSQL refused to commit.

@@ -152,7 +152,7 @@ class PreparedRunner(WaitingRunner):
         """Run SQL that commits by itself, and ask something after that, in the same exchange with the server.
 
         Returns:
-            What the SQL has brought, and the answer; None: there is none, as through a pooler.
+            The result of the SQL, and the answer, or None if nothing was asked, as through a pooler.
         """
         prepared = self._prepared
         if prepared is None or not self.is_idle:

@@ -90,7 +90,7 @@ class TransactionRunner(PreparingRunner):
             question: What is asked after that, in the same exchange; it changes nothing.
 
         Returns:
-            The answer; None: there is none, as through a pooler.
+            The answer, or None if nothing was asked, as through a pooler.
 
         Raises:
             psycopg.Error: PostgreSQL refused, or the connection is lost.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import psycopg
@@ -236,7 +237,7 @@ def test_many_senders_and_receivers_that_wait_now_and_then(
             consumer = session.create_consumer(queue)
             return texts_of([message for _ in range(_TURNS) if (message := consumer.receive(30))])
 
-    senders = [Background(lambda name=name: send(name)) for name in ("a", "b")]  # type: ignore[misc]
+    senders = [Background(partial(send, name)) for name in ("a", "b")]
     receivers = [Background(receive) for _ in senders]
     for sender in senders:
         sender.result()
