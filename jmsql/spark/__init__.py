@@ -14,15 +14,15 @@ from jmsql.store.maintenance.maintenance_task import register_task
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from jmsql.spark.archiving.job import archive
+    from jmsql.spark.archiving.days import ArchivedDay
+    from jmsql.spark.archiving.job import ArchiveReport, archive
     from jmsql.spark.archiving.manifest import ArchivedFile, archived_files
-    from jmsql.spark.archiving.report import ArchivedDay, ArchiveReport
 
 __all__ = ["ArchiveReport", "ArchivedDay", "ArchivedFile", "archive", "archived_files", "register"]
 
 _PLACES = {
-    "ArchiveReport": "jmsql.spark.archiving.report",
-    "ArchivedDay": "jmsql.spark.archiving.report",
+    "ArchiveReport": "jmsql.spark.archiving.job",
+    "ArchivedDay": "jmsql.spark.archiving.days",
     "ArchivedFile": "jmsql.spark.archiving.manifest",
     "archive": "jmsql.spark.archiving.job",
     "archived_files": "jmsql.spark.archiving.manifest",

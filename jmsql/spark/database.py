@@ -1,13 +1,23 @@
-"""What Spark needs of the database, looked at before it plans a read or a write."""
+"""What Spark needs of the database before it reads or writes, and what it has left undone there."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from jmsql.exceptions import JMSException, JMSSecurityException
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.schema.version import check_version
-from jmsql.store.statement import SqlFile, first_value, nothing, rows
+from jmsql.store.statement import Query, SqlFile, first_value, nothing, records, rows
 
-__all__ = ["allow_idleness", "check_database", "check_rights"]
+__all__ = [
+    "WaitingStream",
+    "WaitingWrite",
+    "allow_idleness",
+    "check_database",
+    "check_rights",
+    "waiting_streams",
+    "waiting_writes",
+]
 
 _UNDEFINED_TABLE = "42P01"
 
@@ -60,3 +70,34 @@ def check_rights(runner: Runner) -> None:
             "so has the role jmsql_admin of `jmsql roles create`.",
             "42501",
         )
+
+
+class WaitingStream(NamedTuple):
+    """A streaming read that has not gone on, with what it keeps: messages, or all history after its place."""
+
+    source_id: str
+    destination: str | None
+    claimed: int
+    seconds: float
+
+
+class WaitingWrite(NamedTuple):
+    """A write whose tasks have committed messages that its driver has not sent."""
+
+    write_id: str
+    tasks: int
+    seconds: float
+
+
+_waiting_streams = _sql.statement("waiting_streams", "examining the server", records(WaitingStream._make))
+_waiting_writes = _sql.statement("waiting_writes", "examining the server", records(WaitingWrite._make))
+
+
+def waiting_streams(seconds: float) -> Query[list[WaitingStream]]:
+    """Return the streaming reads that have not gone on for so many seconds and keep something."""
+    return _waiting_streams.bind(seconds=seconds)
+
+
+def waiting_writes(seconds: float) -> Query[list[WaitingWrite]]:
+    """Return the writes whose first task has committed so many seconds ago, and that are not sent."""
+    return _waiting_writes.bind(seconds=seconds)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from jmsql.cli.doctor.finding import Finding, Health, shortened
 from jmsql.cli.terminal.output import counted
 from jmsql.selectors import Selector
-from jmsql.spark.diagnosis import waiting_streams, waiting_writes
+from jmsql.spark.database import waiting_streams, waiting_writes
 from jmsql.store.administration import diagnosis
 from jmsql.store.administration.diagnosis import PreparedTransaction
 from jmsql.store.administration.selector_indexes import selector_indexes, serving

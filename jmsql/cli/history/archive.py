@@ -14,7 +14,7 @@ from jmsql.spark.connection import default_database
 from jmsql.spark.options.property_format import PropertyFormat
 
 if TYPE_CHECKING:
-    from jmsql.spark.archiving.report import ArchiveReport
+    from jmsql.spark.archiving.job import ArchiveReport
 
 __all__ = ["archive"]
 

@@ -143,7 +143,7 @@ def _document(results: Results, report: Path) -> dict[str, Any]:
 
 
 def _print(results: Results, report: Path, top: int) -> None:
-    from jmsql.spark.statistics.listings import list_statistics
+    from jmsql.spark.statistics.report import list_statistics
 
     screen = console()
     for listing in list_statistics(results, top):

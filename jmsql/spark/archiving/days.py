@@ -1,16 +1,20 @@
-"""The days of the history: compared with the archive, and removed once the archive has all of them."""
+"""The days of the history: compared with the archive, message by message, and removed once it has all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from jmsql.client._sync.administration.administration import Administration
-from jmsql.spark.archiving.comparison import ArchiveComparison, archived_keys, compare
-from jmsql.spark.archiving.manifest import Manifest
+from jmsql.spark.archiving.contents import ArchiveSettings
+from jmsql.spark.archiving.manifest import ArchivedFile, Manifest
 from jmsql.spark.archiving.parquet_files import KEY
-from jmsql.spark.archiving.report import ArchivedDay
-from jmsql.spark.archiving.settings import ArchiveSettings
 from jmsql.spark.archiving.target import Target
 from jmsql.spark.columns.arrow import Shaper
 from jmsql.spark.columns.expressions import HISTORY_EXPRESSIONS, select_list
@@ -18,7 +22,120 @@ from jmsql.spark.connection import execute_arrow, inlined
 from jmsql.store.history.partitions import HistoryDay
 from jmsql.store.statement import SqlFile, rows
 
-__all__ = ["Days"]
+__all__ = ["ArchivedDay", "Days"]
+
+_CHUNK = 1_000_000
+"""About so many messages are compared at once."""
+
+_NAMES = KEY.names
+
+
+class ArchiveComparison(NamedTuple):
+    """How many messages there are, how many the archive lacks, and how many it has too often."""
+
+    in_history: int = 0
+    in_archive: int = 0
+    missing: int = 0
+    doubled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedDay:
+    """A day of the history beside the same day in the archive.
+
+    Args:
+        day: The day, in UTC, on which the messages left their destinations.
+        in_history: How many messages the history has.
+        in_archive: How many the archive has.
+        missing: How many of the history the archive has not.
+        doubled: How many the archive has too often.
+        settled: Whether nothing will be added to the history of the day any more.
+        dropped: Whether it was removed from the history; in a dry run, whether it would be.
+        kept_because: Why it stays, if it was to go.
+    """
+
+    day: date
+    in_history: int
+    in_archive: int
+    missing: int
+    doubled: int
+    settled: bool
+    dropped: bool = False
+    kept_because: str | None = None
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the archive has all of it, each message once."""
+        return not self.missing and not self.doubled
+
+
+def archived_keys(target: Target, files: Iterable[ArchivedFile]) -> ds.Dataset:
+    """Return the columns `KEY` of files, as they are read when they are wanted."""
+    parquet = ds.ParquetFileFormat()
+    fragments = [
+        parquet.make_fragment(
+            target / file.name, target.file_system, partition_expression=pc.field("destination") == file.destination
+        )
+        for file in files
+    ]
+    return ds.FileSystemDataset(fragments, KEY, parquet, target.file_system)
+
+
+def compare(history: Iterator[pa.RecordBatch], archive: ds.Dataset) -> ArchiveComparison:
+    """Compare what tells the rows apart, all of it.
+
+    The archive may have more than the history, from which some destinations' messages may have been removed.
+
+    Args:
+        history: What PostgreSQL has: the columns `KEY`, in the order of their transactions.
+        archive: What the archive has.
+    """
+    total = ArchiveComparison()
+    place = pc.field("transaction_id")
+    bound = 0
+    for part, end in _chunks(history):
+        wanted = place >= bound
+        if end is not None:
+            wanted &= place < end
+        found = _compare(part, archive.to_table(columns=_NAMES, filter=wanted))
+        total = ArchiveComparison(*map(sum, zip(total, found, strict=True)))
+        bound = end or 0
+    return total
+
+
+def _chunks(history: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, int | None]]:
+    """Return parts of the history, each with the first transaction that comes after it, if one does."""
+    kept = KEY.empty_table()
+    for batch in history:
+        kept = pa.concat_tables([kept, pa.Table.from_batches([batch]).cast(KEY)])
+        if kept.num_rows >= _CHUNK:
+            transactions = kept.column("transaction_id")
+            last = transactions[-1].as_py()
+            # What is left of a transaction may come with the next batch.
+            complete = pc.less(transactions, last)
+            part = kept.filter(complete)
+            if part.num_rows:
+                yield part, last
+                kept = kept.filter(pc.invert(complete))
+    yield kept, None
+
+
+def _compare(history: pa.Table, archive: pa.Table) -> ArchiveComparison:
+    rows = pa.concat_tables([_counted(history, 1, 0), _counted(archive.cast(KEY), 0, 1)])
+    counted = rows.group_by(_NAMES).aggregate([("in_history", "sum"), ("in_archive", "sum")])
+    in_history, in_archive = counted["in_history_sum"], counted["in_archive_sum"]
+    missing = pc.max_element_wise(pc.subtract(in_history, in_archive), 0)
+    doubled = pc.max_element_wise(pc.subtract(in_archive, pc.max_element_wise(in_history, 1)), 0)
+    return ArchiveComparison(
+        history.num_rows, archive.num_rows, pc.sum(missing).as_py() or 0, pc.sum(doubled).as_py() or 0
+    )
+
+
+def _counted(rows: pa.Table, in_history: int, in_archive: int) -> pa.Table:
+    for name, number in (("in_history", in_history), ("in_archive", in_archive)):
+        rows = rows.append_column(name, pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows))
+    return rows
+
 
 _COMPARING = "comparing the history with the archive"
 

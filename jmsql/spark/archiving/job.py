@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.administration.administration import Administration
 from jmsql.exceptions import IllegalStateException
-from jmsql.spark.archiving.compaction import compact
-from jmsql.spark.archiving.days import Days
-from jmsql.spark.archiving.history_archiver import HistoryArchiver
-from jmsql.spark.archiving.live import count_live, write_live
-from jmsql.spark.archiving.lock import ArchiveLock
+from jmsql.spark.archiving.contents import ArchiveSettings, HistoryArchiver, count_live, write_live
+from jmsql.spark.archiving.days import ArchivedDay, Days
 from jmsql.spark.archiving.manifest import Manifest
-from jmsql.spark.archiving.report import ArchiveReport
-from jmsql.spark.archiving.settings import ArchiveSettings
-from jmsql.spark.archiving.target import Target
+from jmsql.spark.archiving.parquet_files import compact
+from jmsql.spark.archiving.target import ArchiveLock, Target
 from jmsql.spark.archiving.unloading import Unloading
 from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.options.property_format import PropertyFormat
@@ -27,9 +24,37 @@ from jmsql.values.destinations import Destination
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["archive"]
+__all__ = ["ArchiveReport", "archive"]
 
 _FILE_SIZE = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveReport:
+    """What a run has done.
+
+    Args:
+        target: Where the archive is: a path without symbolic links, or a URL.
+        batches: How many batches were written.
+        messages: How many messages of the history were written; in a dry run, how many would be.
+        live_messages: How many messages were written that wait in queues and subscriptions; None: nobody asked.
+        merged_files: How many small files were merged to larger ones.
+        days: The days that were compared: those that were to be dropped; in a dry run, all.
+        dry_run: Whether nothing was done.
+    """
+
+    target: str
+    batches: int
+    messages: int
+    live_messages: int | None
+    merged_files: int
+    days: tuple[ArchivedDay, ...]
+    dry_run: bool
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether no settled day was kept because the archive does not have all of it."""
+        return self.dry_run or all(day.is_safe for day in self.days if day.settled)
 
 
 def archive(

@@ -1,4 +1,4 @@
-"""The directory of an archive, on this machine or in an object store."""
+"""The directory of an archive, on this machine or in an object store, and the lock of the process that writes to it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 
 from jmsql.exceptions import JMSException
+from jmsql.spark.database import allow_idleness
+from jmsql.store.runners._sync.runner import Runner
+from jmsql.store.statement import SqlFile, nothing, value
 
-__all__ = ["Target"]
+__all__ = ["ArchiveLock", "Target"]
 
 _PATTERN_CHARACTERS = frozenset("{}[]*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -150,3 +153,39 @@ def _file_errors(doing: str) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException) as error:
         raise JMSException(f"Failed while {doing}: {str(error).strip().splitlines()[0]}") from error
+
+
+_sql = SqlFile("archive", "jmsql.spark")
+_DOING = "making sure that nobody else writes to the archive"
+_begin = _sql.statement("begin", _DOING, nothing)
+_lock = _sql.statement("lock", _DOING, value(bool))
+_check = _sql.statement("check", _DOING, nothing)
+
+
+class ArchiveLock:
+    """An advisory lock of a transaction, which also a pooler in transaction mode leaves on its connection.
+
+    The transaction reads nothing meanwhile, so that it holds up neither vacuum nor those who follow the history.
+
+    Args:
+        runner: Runs statements in a transaction of the archive's own.
+        target: Where the archive is.
+    """
+
+    def __init__(self, runner: Runner, target: str) -> None:
+        self._runner = runner
+        self._name = f"jmsql archive {target}"
+
+    def acquire(self) -> bool:
+        """Take the lock until the transaction ends, and tell whether it was free."""
+        self._runner.run(_begin.bind())
+        self._runner.run(allow_idleness)
+        return self._runner.run(_lock.bind(name=self._name))
+
+    def check(self) -> None:
+        """Make sure that the transaction still lives, and with it the lock.
+
+        Raises:
+            JMSException: It does not: somebody else may have the lock by now.
+        """
+        self._runner.run(_check.bind())

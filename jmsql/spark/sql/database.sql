@@ -1,4 +1,4 @@
--- What reads and writes of Spark need of the database.
+-- What reads and writes of Spark need of the database, and what they have left undone there.
 
 -- name: version
 select version_num from jmsql.schema_version;
@@ -9,3 +9,27 @@ select jmsql_internal.may_administer(current_user), current_user, pg_is_in_recov
 -- name: unlimited_idleness
 select set_config(name, '0', true) from pg_settings
 where name in ('idle_in_transaction_session_timeout', 'transaction_timeout');
+
+-- name: waiting_streams
+select source_id::text, destination, claimed, extract(epoch from clock_timestamp() - since)::float8
+from (
+    select b.source_id, coalesce(q.name, t.name) as destination, sum(b.messages)::bigint as claimed,
+           min(b.claimed_at) as since
+    from jmsql_internal.spark_batch b
+    join jmsql_internal.spark_source s using (source_id)
+    join jmsql_internal.queue q using (queue_id)
+    left join jmsql_internal.subscription n using (queue_id)
+    left join jmsql_internal.topic t on t.topic_id = n.topic_id
+    group by b.source_id, q.queue_id, t.topic_id
+    union all
+    select source_id, destination, 0, used_at from jmsql_internal.spark_cursor where holds) streams
+where since < clock_timestamp() - make_interval(secs => %(seconds)s)
+order by since;
+
+-- name: waiting_writes
+select write_id, count(*), extract(epoch from clock_timestamp() - min(committed_at))::float8
+from jmsql_internal.pending_transaction
+where not abandoned
+group by write_id
+having min(committed_at) < clock_timestamp() - make_interval(secs => %(seconds)s)
+order by min(committed_at);

@@ -12,7 +12,6 @@ from jmsql.exceptions import IllegalStateException, InvalidDestinationException,
 from jmsql.selectors import Selector
 from jmsql.spark.columns.expressions import MESSAGE_EXPRESSIONS, select_list
 from jmsql.spark.options.offset_options import read_timestamp
-from jmsql.spark.streaming.fence import check_epoch
 from jmsql.store.control.counts import Counts
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.receiving.candidates import by_key
@@ -43,6 +42,7 @@ __all__ = [
     "Part",
     "SparkStream",
     "Start",
+    "check_epoch",
     "create_source",
     "find_start",
     "is_durable",
@@ -589,3 +589,29 @@ class SparkStream:
             if claimed < limit:
                 break
         return messages, size
+
+
+def check_epoch(found: Sequence[Sequence[Any]], epoch: int) -> Sequence[Any]:
+    """Make sure that a streaming read is there, and in the hands of this driver.
+
+    Args:
+        found: The row of the read, which the transaction has locked and whose first column is the epoch; none if it is
+            gone.
+        epoch: The driver's own.
+
+    Returns:
+        The other columns.
+
+    Raises:
+        IllegalStateException: Another driver has opened it since.
+        JMSException: It is gone.
+    """
+    if not found:
+        raise JMSException("The streaming read was ended by forget_spark_source().")
+    current, *others = found[0]
+    if current != epoch:
+        raise IllegalStateException(
+            "Another driver has taken over this streaming read: two queries run with the same checkpoint. This one "
+            "stops here; nothing is lost."
+        )
+    return others

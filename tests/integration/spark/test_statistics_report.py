@@ -16,9 +16,8 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
 from jmsql.spark.statistics import Results
-from jmsql.spark.statistics.plots import draw_plots, render
+from jmsql.spark.statistics.plots import OTHERS, draw_plots, render, series
 from jmsql.spark.statistics.report import write_report
-from jmsql.spark.statistics.series import OTHERS, series
 
 pytestmark = pytest.mark.timeout(300)
 

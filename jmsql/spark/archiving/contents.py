@@ -1,0 +1,293 @@
+"""What goes into an archive: the history, from where the last run has stopped, and what waits now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg
+
+from jmsql.client._sync.administration.administration import Administration
+from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.spark.archiving.manifest import Manifest, Progress
+from jmsql.spark.archiving.parquet_files import history_schema, waiting_schema
+from jmsql.spark.archiving.target import ArchiveLock, Target
+from jmsql.spark.archiving.unloading import Unloading
+from jmsql.spark.columns.arrow import Shaper
+from jmsql.spark.columns.expressions import rare_columns_of_history, rare_columns_of_messages
+from jmsql.spark.connection import DatabaseReference, inlined
+from jmsql.spark.database import check_rights
+from jmsql.spark.options.options import Options
+from jmsql.spark.options.property_format import PropertyFormat
+from jmsql.spark.reading.browse import WHOLE_QUEUE, find_queue, read_queue, source_of
+from jmsql.spark.reading.history import HistoryOrigin, find_origin
+from jmsql.spark.streaming.history_stream import (
+    HistoryBatch,
+    HistoryPosition,
+    HistoryStream,
+    create_cursor,
+    end_of_history,
+)
+from jmsql.spark.streaming.queue_stream import BatchLimits
+from jmsql.store.runners._sync.runner import PsycopgRunner
+from jmsql.store.statement import SqlFile, Statement, fill, rows
+from jmsql.values.destinations import Destination, Queue, Topic, named_destination
+from jmsql.values.postgresql_text import optional_to_postgresql
+
+__all__ = ["ArchiveSettings", "HistoryArchiver", "count_live", "write_live"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSettings:
+    """The settings of a run, checked.
+
+    Args:
+        database: Where the history is.
+        schema: The PostgreSQL schema of jmsql.
+        destinations: Whose history; none named: that of all.
+        properties: How the properties of messages are stored.
+        partitions: Over how many connections each batch is read.
+        max_messages_per_batch: The most messages in a batch.
+        keep_days: How many days, before today, stay in the history.
+        file_size: The bytes from which on a file takes no more messages.
+    """
+
+    database: DatabaseReference
+    schema: str
+    destinations: tuple[Destination, ...]
+    properties: PropertyFormat
+    partitions: int
+    max_messages_per_batch: int
+    keep_days: int
+    file_size: int
+
+    @classmethod
+    def check(
+        cls,
+        database: DatabaseReference,
+        schema: str,
+        destinations: Sequence[Destination | str],
+        properties: PropertyFormat | str,
+        partitions: int,
+        max_messages_per_batch: int,
+        keep_days: int,
+        file_size: int,
+    ) -> ArchiveSettings:
+        """Check the settings.
+
+        Raises:
+            InvalidDestinationException: One of them is not a destination.
+            JMSException: A number is too small, or properties are not stored so.
+        """
+        for name, number, least in (
+            ("partitions", partitions, 1),
+            ("max_messages_per_batch", max_messages_per_batch, 1),
+            ("keep_days", keep_days, 0),
+            ("file_size", file_size, 1),
+        ):
+            if number < least:
+                raise JMSException(f"{name} is a whole number from {least} on, not {number}.")
+        if properties not in list(PropertyFormat):
+            raise JMSException(f"Properties are stored as {' or as '.join(PropertyFormat)}, not as {properties!r}.")
+        chosen = {named.uri: named for named in map(named_destination, destinations)}
+        return cls(
+            database,
+            schema,
+            tuple(chosen[uri] for uri in sorted(chosen)),
+            PropertyFormat(properties),
+            partitions,
+            max_messages_per_batch,
+            keep_days,
+            file_size,
+        )
+
+    @property
+    def uris(self) -> list[str] | None:
+        """The destinations as text; None: all."""
+        return [destination.uri for destination in self.destinations] or None
+
+    def origins(self) -> list[Options]:
+        """Return the options of the reads that together bring the history."""
+        return [self.source(destination) for destination in self.destinations] or [self.source(None)]
+
+    def source(self, destination: Destination | None, **more: Any) -> Options:
+        """Return the options of a read."""
+        queue = destination if isinstance(destination, Queue) else None
+        topic = destination if isinstance(destination, Topic) else None
+        return Options(self.database, self.schema, queue=queue, topic=topic, **more)
+
+
+_DOING = "archiving"
+
+
+class HistoryArchiver:
+    """Follows the history in batches, each of which becomes part of the archive as a whole.
+
+    A batch is part of it, and passed, as soon as the manifest says so; the database is told afterwards.
+
+    Args:
+        settings: What is archived.
+        manifest: What says how far the archive goes.
+        lock: What keeps others from writing there.
+        unloading: Who reads, and where it goes.
+        progress: Called with the number of messages, after each batch.
+    """
+
+    def __init__(
+        self,
+        settings: ArchiveSettings,
+        manifest: Manifest,
+        lock: ArchiveLock,
+        unloading: Unloading,
+        progress: Callable[[int], None],
+    ) -> None:
+        self._settings = settings
+        self._manifest = manifest
+        self._lock = lock
+        self._unloading = unloading
+        self._progress = progress
+        self._schema = history_schema(settings.properties)
+        self._columns = Shaper(self._schema).columns
+        self.batches = 0
+        """How many batches were written."""
+        self.messages = 0
+        """How many messages they had."""
+
+    def run(self) -> None:
+        """Archive what is there now.
+
+        Raises:
+            InvalidDestinationException: There is no such destination.
+            IllegalStateException: The archive and the database do not belong together.
+            JMSException: It failed. What was written stays, and the next run goes on from there.
+        """
+        if not self._manifest.progress:
+            self._begin()
+        with self._settings.database.connect(_DOING, autocommit=True) as connection:
+            runner = PsycopgRunner(connection, self._settings.schema)
+            end = runner.run(end_of_history)
+            rare = runner.run(rare_columns_of_history)
+            for progress, options in zip(self._manifest.progress, self._settings.origins(), strict=True):
+                stream = _open(runner, progress, HistoryOrigin(options.destination))
+                first = HistoryPosition(progress.transaction, progress.sequence)
+                stream.pass_to(first)
+                while (batch := self._next_batch(stream, first)) is not None:
+                    parts = stream.divide(batch.first, batch.end, self._settings.partitions, batch.messages)
+                    reads = [stream.read(part, self._columns, None, rare) for part in parts]
+                    self._write(batch, progress, [inlined(connection, self._settings.schema, read) for read in reads])
+                    first = batch.end
+                    stream.pass_to(first)
+                    if first >= end:
+                        break  # What has come meanwhile is for the next run.
+
+    def _begin(self) -> None:
+        with self._settings.database.connect(_DOING) as connection:
+            runner = PsycopgRunner(connection, self._settings.schema)
+            check_rights(runner)
+            begun = []
+            for options in self._settings.origins():
+                origin = find_origin(runner, options)
+                source = runner.run(create_cursor(origin, HistoryPosition(0), None))
+                begun.append(Progress(source, None if options.destination is None else options.destination.uri))
+        self._manifest.begin(begun)
+
+    def _next_batch(self, stream: HistoryStream, first: HistoryPosition) -> HistoryBatch | None:
+        return stream.next_batch(first, BatchLimits(self._settings.max_messages_per_batch), None)
+
+    def _write(self, batch: HistoryBatch, progress: Progress, statements: list[str]) -> None:
+        files = self._unloading.run(statements, self._schema)
+        messages = sum(file.messages for file in files)
+        if messages != batch.messages:
+            raise JMSException(
+                f"{messages:,} messages of a batch of {batch.messages:,} were read: somebody has removed history that "
+                "was not archived."
+            )
+        self._lock.check()
+        progress.transaction, progress.sequence = batch.end
+        self._manifest.commit(files)
+        self.batches += 1
+        self.messages += messages
+        self._progress(self.messages)
+
+
+def _open(runner: PsycopgRunner, progress: Progress, origin: HistoryOrigin) -> HistoryStream:
+    try:
+        stream = HistoryStream.open(runner, progress.source, origin)
+    except LookupError as error:
+        raise IllegalStateException(
+            f"The database does not know the streaming read {progress.source} of this archive: it was ended by "
+            "forget_spark_source(), or the database was restored or is another. Name another target for what follows."
+        ) from error
+    lost = stream.check(HistoryPosition(progress.transaction, progress.sequence))
+    if lost is None:
+        return stream
+    if lost.place is not None:
+        raise IllegalStateException(f"{lost.reason}. Name another target for what follows.")
+    stream.forgive_loss()
+    raise JMSException(f"{lost.reason}. The next run goes on without it.")
+
+
+LIVE = "_live"
+"""The directory of what waits, within the target. Spark does not look into it when it reads the target."""
+
+_ARCHIVING_LIVE = "archiving what waits"
+_sql = SqlFile("archive", "jmsql.spark")
+
+
+def _sources(administration: Administration, settings: ArchiveSettings) -> list[tuple[Options, int]]:
+    """Return the options that tell each queue and subscription where something waits, and how much about."""
+    wanted = settings.uris
+    found = [
+        (settings.source(Queue(each.queue)), each.ready + each.waiting + each.delayed)
+        for each in administration.queues()
+        if wanted is None or Queue(each.queue).uri in wanted
+    ]
+    for each in administration.subscriptions():
+        if each.subscription is not None and (wanted is None or Topic(each.topic).uri in wanted):
+            source = settings.source(Topic(each.topic), subscription=each.subscription, client_id=each.client_id)
+            found.append((source, each.ready + each.waiting))
+    return [(options, count) for options, count in found if count]
+
+
+def count_live(administration: Administration, settings: ArchiveSettings) -> int:
+    """Return how many messages wait."""
+    return sum(count for _, count in _sources(administration, settings))
+
+
+def write_live(
+    administration: Administration,
+    settings: ArchiveSettings,
+    target: Target,
+    manifest: Manifest,
+    unloading: Unloading,
+) -> int:
+    """Write what waits to a directory of its own, in the place of what an earlier run has written there.
+
+    Returns:
+        How many messages they are.
+    """
+    schema = waiting_schema(settings.properties)
+    with settings.database.connect(_ARCHIVING_LIVE) as connection:
+        statements = [
+            _read_waiting(connection, options, Shaper(schema).columns)
+            for options, _ in _sources(administration, settings)
+        ]
+    files = unloading.run(statements, schema)
+    placed = [replace(file, directory=f"{LIVE}/{file.directory}") for file in files]
+    manifest.commit(placed, [name for name, _ in target.files(LIVE)])
+    return sum(file.messages for file in files)
+
+
+def _read_waiting(connection: psycopg.Connection[Any], options: Options, columns: Sequence[str]) -> str:
+    runner = PsycopgRunner(connection, options.schema)
+    queue_id = find_queue(runner, options)
+    rare = runner.run(rare_columns_of_messages)
+    subscription = {
+        "subscription": optional_to_postgresql(options.subscription),
+        "client_id": optional_to_postgresql(options.client_id),
+    }
+    read = read_queue([name for name in columns if not name.startswith("subscription")], None, (), rare)
+    waiting = Statement("waiting", fill(_sql["waiting"], read=read.text), _ARCHIVING_LIVE, rows)
+    parameters = {"queue_id": queue_id, "destination": source_of(options).uri, **WHOLE_QUEUE, **subscription}
+    return inlined(connection, options.schema, waiting.bind(parameters))
