@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
@@ -115,6 +116,37 @@ def test_no_more_than_a_hundred_stay_prepared(
     count = connection.execute("select count(*) from pg_prepared_statements where name like 'jmsql%'").fetchone()
     assert count == (100,)
     assert transaction.run(statements[0].bind()) == 0
+    transaction.commit()
+
+
+def test_a_statement_travels_with_its_preparation(
+    connection: CommittingConnection, transaction: ImplicitTransaction, tmp_path: Path
+) -> None:
+    """PgBouncer answers for what it has prepared before, but not until the server sends something."""
+    sent = tmp_path / "messages"
+    with sent.open("wb") as file:
+        connection.pgconn.trace(file.fileno())
+        transaction.run(NUMBER.bind(number=1))
+        transaction.run(NUMBER.bind(number=2))
+        connection.pgconn.untrace()
+    assert transaction.is_idle is False
+    transaction.commit()
+    lines = [line.split("\t") for line in sent.read_text().splitlines() if "\tF\t" in line]
+    messages = [name for _, _, _, name, *_ in lines]
+    once = ["Bind", "Describe", "Execute", "Flush"]
+    assert messages == ["Parse", *once, *once]
+
+
+def test_a_statement_that_cannot_be_prepared_is_prepared_when_it_can_be(
+    connection: CommittingConnection, transaction: ImplicitTransaction
+) -> None:
+    later = Statement("later", "select count(*) from later", "asking", value(int))
+    with pytest.raises(JMSException, match="asking"):
+        transaction.run(later.bind())
+    connection.execute("create temporary table later ()")
+    assert transaction.run(later.bind()) == 0
+    transaction.commit()
+    assert transaction.run(later.bind()) == 0
     transaction.commit()
 
 

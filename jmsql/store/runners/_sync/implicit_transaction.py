@@ -9,18 +9,18 @@ from typing import Any
 
 import psycopg
 from psycopg import generators
-from psycopg.pq import ExecStatus, PipelineStatus
+from psycopg.pq import ExecStatus, Format, PipelineStatus
 from psycopg.pq.abc import PGresult
 
 from jmsql.store.runners._sync.committing_connection import CommittingConnection
-from jmsql.store.runners._sync.prepared_runner import OUTDATED, WaitingRunner, bound
+from jmsql.store.runners._sync.prepared_runner import OUTDATED, PreparingRunner, bound
 from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Result
 
 __all__ = ["ImplicitTransaction"]
 
 
-class ImplicitTransaction(WaitingRunner):
+class ImplicitTransaction(PreparingRunner):
     """Runs statements in one transaction, which PostgreSQL begins with the first of them.
 
     It lasts until the client's message Sync, which `commit` sends. It is spoken in libpq's terms: psycopg's pipeline
@@ -104,25 +104,41 @@ class ImplicitTransaction(WaitingRunner):
     # The messages to the server and back
 
     def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Generator[Any, Any, Result]:
+        pgconn, prepared = self._pgconn, self._prepared
         call = bound(self._connection, statement, parameters)
         self._is_idle = False
-        if self._pgconn.pipeline_status == PipelineStatus.OFF:
-            self._pgconn.enter_pipeline_mode()
-        yield from self._send(call)
+        if pgconn.pipeline_status == PipelineStatus.OFF:
+            pgconn.enter_pipeline_mode()
+        name = None if prepared is None else prepared.name(call.text, call.types)
+        preparations = 0
+        if prepared is None:
+            pgconn.send_query_params(call.text, call.values, call.types, call.formats, Format.BINARY)
+        else:
+            if name is None:
+                # The statement itself follows at once: PgBouncer answers for what it has prepared on the server before,
+                # but not until the server sends something.
+                name, preparations = self._send_preparation(prepared, call)
+            pgconn.send_query_prepared(name, call.values, call.formats, Format.BINARY)
+        pgconn.send_flush_request()
+        yield from generators.send(pgconn)
+        try:
+            yield from self._committing.answer()
+            while preparations:
+                yield from self._result()
+                preparations -= 1
+        finally:
+            if preparations and prepared is not None:
+                prepared.discard(call.text, call.types)
         return call.read((yield from self._result()))
 
     def _result(self) -> Generator[Any, Any, PGresult]:
         """Fetch the result of one message, and raise the error that it may be."""
-        pgconn = self._pgconn
-        pgconn.send_flush_request()
-        yield from generators.send(pgconn)
-        yield from self._committing.answer()
-        result: PGresult | None = yield from generators.fetch(pgconn)
+        result: PGresult | None = yield from generators.fetch(self._pgconn)
         if result is None:
             raise psycopg.OperationalError("the server has sent no result")
         if result.status == ExecStatus.FATAL_ERROR:
             raise psycopg.errors.error_from_result(result, encoding=self._connection.info.encoding)
-        yield from generators.fetch(pgconn)  # the end of what comes back
+        yield from generators.fetch(self._pgconn)  # the end of what comes back
         return result
 
     def _send_sync(self) -> Generator[Any, Any, None]:

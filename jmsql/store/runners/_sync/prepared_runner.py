@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -21,7 +20,7 @@ from jmsql.store.statement import Query, Result
 if TYPE_CHECKING:
     from psycopg import abc
 
-__all__ = ["OUTDATED", "AskingRunner", "Bound", "PreparedRunner", "PreparingRunner", "WaitingRunner", "bound"]
+__all__ = ["OUTDATED", "AskingRunner", "Bound", "PreparedRunner", "PreparingRunner", "bound"]
 
 T = TypeVar("T")
 
@@ -82,6 +81,16 @@ class PreparingRunner(Runner):
     def sleep(self, seconds: float) -> None:
         sleep(seconds)
 
+    def _send_preparation(self, prepared: PreparedStatements, call: Bound) -> tuple[bytes, int]:
+        """Prepare a statement, and close another if there are too many; return its name, and how many results come."""
+        name = prepared.new_name()
+        self._pgconn.send_prepare(name, call.text, call.types)
+        outdated = prepared.add(call.text, call.types, name)
+        if outdated is None:
+            return name, 1
+        self._send_close(outdated)
+        return name, 2
+
     def _send_close(self, name: bytes) -> None:
         if psycopg.capabilities.has_send_close_prepared():  # which a pooler understands, too
             self._pgconn.send_close_prepared(name)
@@ -89,37 +98,7 @@ class PreparingRunner(Runner):
             self._pgconn.send_query_params(b"deallocate " + name, None)
 
 
-class WaitingRunner(PreparingRunner):
-    """Waits for what comes of each message to the server before it sends the next."""
-
-    __slots__ = ()
-
-    def _send(self, call: Bound) -> Generator[Any, Any, None]:
-        """Send a statement, prepared if that can be, whose result is then to be waited for."""
-        if self._prepared is None:
-            self._pgconn.send_query_params(call.text, call.values, call.types, call.formats, Format.BINARY)
-        else:
-            name = self._prepared.name(call.text, call.types)
-            if name is None:
-                name = yield from self._prepare(self._prepared, call)
-            self._pgconn.send_query_prepared(name, call.values, call.formats, Format.BINARY)
-
-    def _prepare(self, prepared: PreparedStatements, call: Bound) -> Generator[Any, Any, bytes]:
-        name = prepared.new_name()
-        self._pgconn.send_prepare(name, call.text, call.types)
-        yield from self._result()
-        outdated = prepared.add(call.text, call.types, name)
-        if outdated is not None:
-            self._send_close(outdated)
-            yield from self._result()
-        return name
-
-    @abstractmethod
-    def _result(self) -> Generator[Any, Any, PGresult]:
-        """Send what waits to be sent, and return its result, or raise the error that it is."""
-
-
-class PreparedRunner(WaitingRunner):
+class PreparedRunner(PreparingRunner):
     """Runs statements each of which commits by itself."""
 
     __slots__ = ()
@@ -139,10 +118,27 @@ class PreparedRunner(WaitingRunner):
 
     def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> Generator[Any, Any, Result]:
         call = bound(self._connection, statement, parameters)
-        yield from self._send(call)
-        return call.read(self._last((yield from generators.execute(self._pgconn))))
+        if self._prepared is None:
+            self._pgconn.send_query_params(call.text, call.values, call.types, call.formats, Format.BINARY)
+        else:
+            name = self._prepared.name(call.text, call.types)
+            if name is None:
+                name = yield from self._prepare(self._prepared, call)
+            self._pgconn.send_query_prepared(name, call.values, call.formats, Format.BINARY)
+        return call.read((yield from self._result()))
+
+    def _prepare(self, prepared: PreparedStatements, call: Bound) -> Generator[Any, Any, bytes]:
+        name = prepared.new_name()
+        self._pgconn.send_prepare(name, call.text, call.types)
+        yield from self._result()
+        outdated = prepared.add(call.text, call.types, name)
+        if outdated is not None:
+            self._send_close(outdated)
+            yield from self._result()
+        return name
 
     def _result(self) -> Generator[Any, Any, PGresult]:
+        """Send what waits to be sent, and return its result, or raise the error that it is."""
         return self._last((yield from generators.execute(self._pgconn)))
 
     def execute_and_ask(

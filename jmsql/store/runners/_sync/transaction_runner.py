@@ -241,16 +241,6 @@ class TransactionRunner(PreparingRunner):
         pgconn.pipeline_sync()
         return places, preparations, uses_listed, end_place
 
-    def _send_preparation(self, prepared: PreparedStatements, call: Bound) -> tuple[bytes, int]:
-        """Prepare a statement, and close another if there are too many; return its name, and how many results come."""
-        name = prepared.new_name()
-        self._pgconn.send_prepare(name, call.text, call.types)
-        outdated = prepared.add(call.text, call.types, name)
-        if outdated is None:
-            return name, 1
-        self._send_close(outdated)
-        return name, 2
-
 
 class LookingRunner(Runner):
     """Runs statements that change nothing, each in a transaction of its own, which takes one exchange with the server.
