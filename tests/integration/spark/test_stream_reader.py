@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any
 
 import psycopg
@@ -14,6 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import jmsql
 from jmsql.spark.options.options import Options
+from jmsql.spark.streaming import queue_stream_reader
 from jmsql.spark.streaming.queue_stream import SparkStream
 from jmsql.spark.streaming.queue_stream_reader import StreamReader
 from jmsql.store.receiving.receive import claim_batch
@@ -105,6 +108,28 @@ def test_last_batch_is_acknowledged_by_the_next_look(context: jmsql.JMSContext, 
         assert read(reader, start, end) == ["a"]
         assert reader.latestOffset(end, ALL) == end
         assert left(server) == (0, 0, 0)
+
+
+def test_stream_hears_of_a_message_that_is_sent_while_it_waits(
+    context: jmsql.JMSContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: SimpleQueue[object] = SimpleQueue()
+    hear = queue_stream_reader._Driver._hear
+
+    def noticed(driver: queue_stream_reader._Driver, news: None) -> None:
+        hear(driver, news)
+        heard.put(news)
+
+    monkeypatch.setattr(queue_stream_reader._Driver, "_hear", noticed)
+    monkeypatch.setattr(queue_stream_reader, "_POLL", math.inf)
+    with driver() as reader:
+        start = reader.initialOffset()
+        assert reader.latestOffset(start, ALL) == start
+        heard.get(timeout=20)  # senders know that it waits
+        assert reader.latestOffset(start, ALL) == start
+        send(context, "a")
+        heard.get(timeout=20)
+        assert read(reader, start, reader.latestOffset(start, ALL)) == ["a"]
 
 
 def test_batch_is_read_as_often_as_asked_also_by_the_next_driver(context: jmsql.JMSContext, server: Server) -> None:
