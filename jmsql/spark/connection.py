@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pyarrow as pa
 
 from jmsql.exceptions import JMSException
 from jmsql.store.connections.database_url import DatabaseUrl, parse_url
@@ -33,9 +35,11 @@ __all__ = [
     "CANCEL_AGAIN_AFTER",
     "DEFAULT_VARIABLE",
     "DatabaseReference",
+    "cancel",
     "default_database",
     "execute_arrow",
     "inlined",
+    "read_ahead",
 ]
 
 CANCEL_AGAIN_AFTER = 0.1
@@ -228,3 +232,38 @@ def execute_arrow(cursor: ArrowCursor, statement: str) -> None:
                 cursor.adbc_cancel()
                 wait([running], CANCEL_AGAIN_AFTER)
             raise
+
+
+def read_ahead(
+    connection: ArrowConnection, batches: Iterator[pa.RecordBatch], doing: str, count: int = 1
+) -> Generator[pa.RecordBatch]:
+    """Return batches, the next of which are read, in a thread, while one is used; ended early, cancel the statement.
+
+    Args:
+        connection: The connection over which they are read.
+        batches: The batches.
+        doing: What for, for error messages.
+        count: How many are read before they are asked for.
+
+    Raises:
+        JMSException: The server or the connection to it failed meanwhile.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            coming = deque(thread.submit(next, batches, None) for _ in range(count))
+            while (batch := coming.popleft().result()) is not None:
+                coming.append(thread.submit(next, batches, None))
+                yield batch
+        except (OSError, pa.ArrowException) as error:
+            raise JMSException(f"PostgreSQL has failed while {doing}: {str(error).strip().splitlines()[0]}") from error
+        except BaseException:
+            cancel(connection)
+            raise
+
+
+def cancel(connection: ArrowConnection) -> None:
+    """Cancel what a connection is doing, if anything."""
+    from adbc_driver_manager import Error
+
+    with suppress(Error):  # it is closed already
+        connection.adbc_cancel()

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from jmsql.exceptions import JMSException
 from jmsql.spark.archiving.manifest import NewFile
 from jmsql.spark.archiving.parquet_files import ParquetFiles
 from jmsql.spark.archiving.target import Target
 from jmsql.spark.columns.arrow import Shaper
-from jmsql.spark.connection import CANCEL_AGAIN_AFTER, DatabaseReference, execute_arrow
+from jmsql.spark.connection import CANCEL_AGAIN_AFTER, DatabaseReference, cancel, execute_arrow, read_ahead
 
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection
@@ -87,7 +85,7 @@ def _end(running: Sequence[Future[list[NewFile]]], readers: Sequence[Connection]
     waiting = {future for future in running if not future.cancel()}
     while waiting:
         for reader in tuple(readers):
-            _cancel(reader)
+            cancel(reader)
         waiting = wait(waiting, CANCEL_AGAIN_AFTER).not_done
 
 
@@ -107,29 +105,8 @@ def _unload(
         if readers is not None:
             readers.append(connection)
         execute_arrow(cursor, statement)
-        with closing(_ahead(Shaper(schema).shape(cursor.fetch_record_batch()), connection)) as batches:
+        rows = Shaper(schema).shape(cursor.fetch_record_batch())
+        with closing(read_ahead(connection, rows, _DOING, _BATCHES_AHEAD)) as batches:
             for batch in batches:
                 files.add(batch)
         return files.finish()
-
-
-def _ahead(batches: Iterator[pa.RecordBatch], connection: Connection) -> Generator[pa.RecordBatch]:
-    """Read the next batches while one is written; when that ends early, cancel the statement."""
-    with ThreadPoolExecutor(1) as thread:
-        try:
-            coming = deque(thread.submit(next, batches, None) for _ in range(_BATCHES_AHEAD))
-            while (batch := coming.popleft().result()) is not None:
-                coming.append(thread.submit(next, batches, None))
-                yield batch
-        except (OSError, pa.ArrowException) as error:
-            raise JMSException(f"PostgreSQL has failed while {_DOING}: {str(error).strip().splitlines()[0]}") from error
-        except BaseException:
-            _cancel(connection)
-            raise
-
-
-def _cancel(connection: Connection) -> None:
-    from adbc_driver_manager import Error
-
-    with suppress(Error):  # it is closed already
-        connection.adbc_cancel()

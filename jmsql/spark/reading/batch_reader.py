@@ -19,7 +19,7 @@ from jmsql.spark.columns.expressions import (
     rare_columns_of_messages,
 )
 from jmsql.spark.columns.schema import shaper
-from jmsql.spark.connection import inlined
+from jmsql.spark.connection import inlined, read_ahead
 from jmsql.spark.options.offset_options import read_timestamp
 from jmsql.spark.options.options import Options
 from jmsql.spark.reading.browse import divide_queue, find_queue, read_queue, source_of
@@ -93,7 +93,8 @@ class BatchReader(DataSourceReader):
                 see_snapshot(connection, partition.read, self._options.snapshot_timeout)
             with connection.cursor() as cursor:
                 cursor.execute(partition.statement)
-                yield from shaper(self._schema, self._options).shape(cursor.fetch_record_batch())
+                rows = shaper(self._schema, self._options).shape(cursor.fetch_record_batch())
+                yield from read_ahead(connection, rows, "reading")
 
 
 class HistoryReader(BatchReader):

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.spark.columns.schema import shaper
-from jmsql.spark.connection import inlined
+from jmsql.spark.connection import inlined, read_ahead
 from jmsql.spark.database import check_rights
 from jmsql.spark.options.offset_options import read_timestamp
 from jmsql.spark.options.options import Options
@@ -233,7 +233,8 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
             connection.cursor() as cursor,
         ):
             cursor.execute(partition.statement)
-            for batch in shaper(self._schema, self._options).shape(cursor.fetch_record_batch()):
+            rows = shaper(self._schema, self._options).shape(cursor.fetch_record_batch())
+            for batch in read_ahead(connection, rows, "reading the history"):
                 messages += batch.num_rows
                 yield batch
         if partition.messages is not None and messages < partition.messages:

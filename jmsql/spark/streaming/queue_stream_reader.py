@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from jmsql.exceptions import InvalidClientIDException, JMSException
 from jmsql.spark.columns.schema import shaper
-from jmsql.spark.connection import inlined
+from jmsql.spark.connection import inlined, read_ahead
 from jmsql.spark.database import check_rights
 from jmsql.spark.options.options import Options
 from jmsql.spark.reading.browse import find_queue, source_of
@@ -335,7 +335,8 @@ class StreamReader(ReconnectingReader[_Driver]):
         messages = 0
         with database.connect_arrow("reading a batch") as connection, connection.cursor() as cursor:
             cursor.execute(partition.statement)
-            for batch in shaper(self._schema, self._options).shape(cursor.fetch_record_batch()):
+            rows = shaper(self._schema, self._options).shape(cursor.fetch_record_batch())
+            for batch in read_ahead(connection, rows, "reading a batch"):
                 messages += batch.num_rows
                 yield batch
         if messages < partition.messages and self._options.fail_on_data_loss:
