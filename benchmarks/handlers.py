@@ -9,7 +9,7 @@ from benchmarks.database import BenchmarkDatabase
 from benchmarks.measurement import BenchmarkResult, at_least
 from benchmarks.setting import Setting
 from jmsql import ConnectionFactory, Message
-from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.worker import Application
 from jmsql.worker.handlers.handler_groups import HandlerGroup, HandlersInEventLoop, HandlersInThreads
 from jmsql.worker.timings import WorkerTimings

@@ -18,7 +18,7 @@ from jmsql.store.administration.inspection import (
 )
 from jmsql.store.destinations.access import AccessSummary
 from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
-from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.store.history.partitions import HistoryDay, PruneStep
 from jmsql.store.history.past_messages import HistoryEntry, PastMessage
 

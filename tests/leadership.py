@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import LiteralString
 
 from jmsql.store.maintenance.maintenance import Maintenance
-from jmsql.store.rows.message_key import MessageKey
+from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.timings import Timings
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import Url, check_duration
-from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.worker.loading import RefusalError
 from jmsql.worker.processes.settings import Settings
 from jmsql.worker.processes.source_files import SourceFiles

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from jmsql.public_names import set_module
-from jmsql.store.control.counts import Counts, meters
+from jmsql.store.control.counters import Counts, meters
 from jmsql.values.destinations import Destination, TemporaryQueue, TemporaryTopic
 
 __all__ = ["ProcessCounters"]

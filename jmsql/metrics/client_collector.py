@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from jmsql.client.process_counters import ProcessCounters
 from jmsql.public_names import set_module
-from jmsql.store.control.counts import Counts
+from jmsql.store.control.counters import Counts
 
 __all__ = ["ClientCollector", "client_metrics"]
 

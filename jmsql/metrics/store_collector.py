@@ -21,7 +21,7 @@ from jmsql.store.administration.measurement import (
     StoreMeasurement,
     TableMeasurement,
 )
-from jmsql.store.runners._sync.autocommit import AutocommitRunner
+from jmsql.store.runners._sync.runner import AutocommitRunner
 
 __all__ = ["StoreCollector"]
 

@@ -52,7 +52,7 @@ class Xid(NamedTuple):
         return str(psycopg.Xid.from_parts(*self))
 
 
-_sql = SqlFile("global_transactions")
+_sql = SqlFile("server")
 _most_prepared = _sql.statement("most_prepared", "asking for two-phase commit", value(int))
 _prepared = _sql.statement("prepared", "looking for prepared transactions", column)
 

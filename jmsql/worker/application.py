@@ -12,7 +12,7 @@ from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.exceptions import InvalidSelectorException
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
-from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.values.destinations import Destination, Queue, Topic, require_destination
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy, claim_duration

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Self
 
-from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.worker.handlers._async.handlers import Handlers
 from jmsql.worker.handlers.handler_groups import HandlersInThreads, asynchronous, synchronous
 from jmsql.worker.handlers.handler_watch import HandlerWatch

@@ -11,7 +11,7 @@ from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.terminal.output import console, print_json, print_table, table
 from jmsql.client._sync.database.opening import open_runner
 from jmsql.store.administration.selector_indexes import IndexProgress, create_index, drop_index, selector_indexes
-from jmsql.store.runners._sync.autocommit import AutocommitRunner
+from jmsql.store.runners._sync.runner import AutocommitRunner
 
 __all__ = ["index"]
 

@@ -15,7 +15,7 @@ from jmsql.cli.doctor.message_health import (
 from jmsql.cli.terminal.output import counted
 from jmsql.store.administration import diagnosis, inspection
 from jmsql.store.administration.diagnosis import MessageTable, ServerFacts, SnapshotHolder
-from jmsql.store.runners._sync.autocommit import AutocommitRunner
+from jmsql.store.runners._sync.runner import AutocommitRunner
 from jmsql.store.schema.version import current_version, newest_version
 
 __all__ = ["examine"]

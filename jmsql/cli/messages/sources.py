@@ -12,7 +12,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.selectors import Selector
 from jmsql.store.administration.inspection import BrowsedMessage
-from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.values.destinations import Destination, Topic
 from jmsql.values.postgresql_text import from_postgresql
 

@@ -17,16 +17,14 @@ from jmsql.store.destinations.lookup import find_queue
 from jmsql.store.receiving.dequeue import Prefetch
 from jmsql.store.receiving.reader import QueueReader
 from jmsql.store.receiving.receive import Fetch
-from jmsql.store.rows.message_key import GroupKey, MessageKey, key_of
-from jmsql.store.rows.message_rows import MessageRow, size_of
+from jmsql.store.rows.message_rows import GroupKey, MessageKey, MessageRow, key_of, size_of
 from jmsql.store.statement import Steps
 from jmsql.values.destinations import Destination, Queue
 
 if TYPE_CHECKING:
     from jmsql.selectors import Selector
-    from jmsql.store.control.counters import DestinationCounters
-    from jmsql.store.control.counts import Counts
-    from jmsql.store.control.server_clock import ServerClock
+    from jmsql.store.control.counters import Counts, DestinationCounters
+    from jmsql.store.control.server import ServerClock
     from jmsql.store.receiving.redelivery import Rules
     from jmsql.timings import Timings
 

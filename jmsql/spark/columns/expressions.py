@@ -35,7 +35,7 @@ BYTES = "bytes_body"
 SMALL = "small"
 """The column that stands for those in `SMALL_FIELDS`: a whole number with the values of all of them."""
 
-_BODIES = body_columns("jmsql_internal")
+_BODIES = body_columns()
 
 MESSAGE_EXPRESSIONS = {
     "destination": "%(destination)s::text",

@@ -12,10 +12,10 @@ from jmsql.spark.columns.expressions import MESSAGE_EXPRESSIONS, ColumnCompariso
 from jmsql.spark.database import check_database
 from jmsql.spark.options.options import Options
 from jmsql.store.destinations import lookup
-from jmsql.store.receiving.candidates import LAST_SEQUENCE, by_key, has_not_expired
+from jmsql.store.receiving.candidates import HAS_NOT_EXPIRED, LAST_SEQUENCE, by_key
 from jmsql.store.receiving.dequeue import PRIORITIES
 from jmsql.store.rows.arrays import array_literal
-from jmsql.store.rows.selection import and_chosen
+from jmsql.store.rows.columns import and_chosen
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Result, SqlFile, Statement, Steps, fill, nothing, optional_value, rows
 from jmsql.values.destinations import Destination
@@ -171,8 +171,8 @@ def read_queue(
     text = fill(
         _sql["read"],
         columns=select_list(MESSAGE_EXPRESSIONS, columns, rare),
-        delivery=by_key("jmsql_internal", "delivery", "k", "m"),
-        is_alive=has_not_expired("jmsql_internal"),
+        delivery=by_key("delivery", "k", "m"),
+        is_alive=HAS_NOT_EXPIRED,
         chosen=chosen.condition,
         filter=filtered.text,
     )

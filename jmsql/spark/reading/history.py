@@ -19,7 +19,7 @@ from jmsql.spark.columns.expressions import (
 from jmsql.spark.database import check_database
 from jmsql.spark.options.options import Options
 from jmsql.store.receiving.candidates import LAST_SEQUENCE
-from jmsql.store.rows.selection import and_chosen
+from jmsql.store.rows.columns import and_chosen
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, fill, nothing, rows, value
 from jmsql.values.destinations import Destination, Topic

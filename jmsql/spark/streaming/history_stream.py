@@ -12,7 +12,7 @@ from jmsql.selectors import Selector
 from jmsql.spark.columns.expressions import HISTORY_EXPRESSIONS, select_list
 from jmsql.spark.reading.history import HistoryOrigin
 from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits, check_epoch
-from jmsql.store.rows.selection import and_chosen
+from jmsql.store.rows.columns import and_chosen
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import (
     Query,

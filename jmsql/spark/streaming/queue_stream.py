@@ -12,7 +12,7 @@ from jmsql.exceptions import IllegalStateException, InvalidDestinationException,
 from jmsql.selectors import Selector
 from jmsql.spark.columns.expressions import MESSAGE_EXPRESSIONS, select_list
 from jmsql.spark.options.offset_options import read_timestamp
-from jmsql.store.control.counts import Counts
+from jmsql.store.control.counters import Counts
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.receiving.candidates import by_key
 from jmsql.store.receiving.dequeue import PRIORITIES, ScanBounds
@@ -164,9 +164,9 @@ def _range(first: tuple[int, int], last: tuple[int, int]) -> dict[str, object]:
 _ALL = _range((0, 0), (PRIORITIES, 0))
 
 _BY_KEY = {
-    "message_of_d": by_key("jmsql_internal", "message", "m", "d"),
-    "message_of_a": by_key("jmsql_internal", "message", "m", "a"),
-    "delivery_of_m": by_key("jmsql_internal", "delivery", "d", "m"),
+    "message_of_d": by_key("message", "m", "d"),
+    "message_of_a": by_key("message", "m", "a"),
+    "delivery_of_m": by_key("delivery", "d", "m"),
 }
 
 _sql = SqlFile("queue_stream", "jmsql.spark")

@@ -33,13 +33,12 @@ from jmsql.spark.streaming.queue_stream import (
 )
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader
 from jmsql.store.connections.engine import Endpoint
-from jmsql.store.control.consumers import Consumption
 from jmsql.store.control.control import ControlConnection
-from jmsql.store.control.counters import DestinationCounters
-from jmsql.store.control.server_clock import ServerClock
+from jmsql.store.control.counters import Consumption, DestinationCounters
+from jmsql.store.control.server import ServerClock
 from jmsql.store.destinations.subscriptions import occupy, rejoin
 from jmsql.store.errors import jms_errors
-from jmsql.store.rows.message_key import GroupKey, MessageKey
+from jmsql.store.rows.message_rows import GroupKey, MessageKey
 from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 from jmsql.store.statement import Steps, in_transaction
 from jmsql.timings import Timings

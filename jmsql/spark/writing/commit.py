@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from jmsql.exceptions import JMSException
-from jmsql.store.control.counters import add_counters
-from jmsql.store.control.counts import Counts
+from jmsql.store.control.counters import Counts, add_counters
 from jmsql.store.destinations.lookup import find_queue, find_topic
 from jmsql.store.rows.arrays import array_literal
 from jmsql.store.rows.columns import DELAYED_COLUMNS

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import existing_queue
-from jmsql.store.rows.selection import and_chosen
+from jmsql.store.rows.columns import and_chosen
 from jmsql.store.statement import SqlFile, Statement, Steps, column, fill, records, rows
 
 __all__ = ["DeadLetter", "Retry", "dead_letter_queues", "first_dead_letters", "retry"]

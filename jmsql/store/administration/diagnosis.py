@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import psycopg
 
-from jmsql.store.runners._sync.autocommit import AutocommitRunner
+from jmsql.store.runners._sync.runner import AutocommitRunner
 from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, column, nothing, records, value
 
 __all__ = [

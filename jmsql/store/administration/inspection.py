@@ -9,9 +9,8 @@ from jmsql.messages import Message
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import existing_queue
-from jmsql.store.rows.columns import message_columns
+from jmsql.store.rows.columns import and_chosen, message_columns
 from jmsql.store.rows.message_rows import MessageRow
-from jmsql.store.rows.selection import and_chosen
 from jmsql.store.statement import Item, Items, Query, Result, SqlFile, Statement, Steps, fill, records, rows, value
 from jmsql.values.destinations import Destination, Queue, Topic
 from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
@@ -122,7 +121,7 @@ _PLACES = len(DeliveryState._fields) + _WIDTH
 
 _sql = SqlFile("inspection")
 _parts = {
-    "columns": message_columns("jmsql_internal"),
+    "columns": message_columns(),
     "delivery": fill(_sql["delivery"], state=_sql["state"]),
     "delay": _sql["delay"],
     "held": _sql["held"],

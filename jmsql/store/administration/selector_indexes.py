@@ -12,7 +12,7 @@ from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import existing_queue
 from jmsql.store.identifier import in_schema, quote_identifier
 from jmsql.store.receiving.receive import browse_statement
-from jmsql.store.runners._sync.autocommit import AutocommitRunner
+from jmsql.store.runners._sync.runner import AutocommitRunner
 from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, column, first_value, nothing, records
 
 __all__ = [
@@ -75,9 +75,9 @@ def _to_index(row: tuple[Any, ...]) -> SelectorIndex:
     return SelectorIndex(name, tuple(filter(None, comment.split("\n"))), *rest)
 
 
-_sql = SqlFile("selector_indexes")
+_sql = SqlFile("administration")
 _selector_indexes = _sql.statement("selector_indexes", "looking at the indexes", records(_to_index))
-_progress = _sql.statement("progress", "looking at the index", records(IndexProgress._make))
+_progress = _sql.statement("index_progress", "looking at the index", records(IndexProgress._make))
 
 
 def selector_indexes() -> Query[list[SelectorIndex]]:
@@ -172,7 +172,7 @@ def create_index(
     runner.run(_drop(name, "making the index"))  # what is left from a making that broke off
     with _Watch(runner, tell):
         try:
-            for step in ("create", "comment"):
+            for step in ("create_index", "comment_on_index"):
                 runner.run(_sql.statement(step, "making the index", nothing, parts).bind())
         except BaseException:
             runner.run(_drop(name, "making the index"))
@@ -191,7 +191,7 @@ def drop_index(selector: Selector) -> Steps[SelectorIndex | None]:
 
 
 def _drop(name: str, doing: str) -> Query[None]:
-    return _sql.statement("drop", doing, nothing, {"name": quote_identifier(name)}).bind()
+    return _sql.statement("drop_index", doing, nothing, {"name": quote_identifier(name)}).bind()
 
 
 def _on(indexes: Sequence[SelectorIndex], expressions: Sequence[str]) -> SelectorIndex | None:

@@ -23,27 +23,24 @@ import psycopg
 
 from jmsql.exceptions import InvalidClientIDException, JMSException, JMSSecurityException
 from jmsql.store.connections.engine import Endpoint
-from jmsql.store.connections.pooler import find_database, require_same_database
-from jmsql.store.control.announced_waits import (
+from jmsql.store.control.claim_extensions import ClaimExtensions
+from jmsql.store.control.counters import Consumption, DestinationCounters, add_counters, replace_consumers
+from jmsql.store.control.listening import end_listening, start_listening
+from jmsql.store.control.liveness import AdvisoryLock, ClientForgottenError, Heartbeats, Liveness
+from jmsql.store.control.server import Server, ServerClock, find_database, look_at_server, require_same_database
+from jmsql.store.control.wake_ups import (
+    WakeUps,
     announce_waits,
     bucket_of,
     end_waits,
     notify_where_waited_for,
     waited_for,
 )
-from jmsql.store.control.claim_extensions import ClaimExtensions
-from jmsql.store.control.consumers import Consumption, replace_consumers
-from jmsql.store.control.counters import DestinationCounters, add_counters
-from jmsql.store.control.listening import end_listening, start_listening
-from jmsql.store.control.liveness import AdvisoryLock, ClientForgottenError, Heartbeats, Liveness
-from jmsql.store.control.server import Server, look_at_server
-from jmsql.store.control.server_clock import ServerClock
-from jmsql.store.control.wake_ups import WakeUps
 from jmsql.store.errors import is_connection_lost, translate
-from jmsql.store.history.queues_with_history import QueuesWithHistory
+from jmsql.store.history.keeping import QueuesWithHistory
 from jmsql.store.maintenance.maintenance import Maintenance
 from jmsql.store.receiving.redelivery import ExtendedClaim
-from jmsql.store.rows.message_key import GroupKey, MessageKey
+from jmsql.store.rows.message_rows import GroupKey, MessageKey
 from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 from jmsql.store.sending.notification import DELAYED_CHANNEL, Notification, combine, notify
 from jmsql.store.statement import Query, SqlFile, nothing
@@ -317,7 +314,7 @@ class ControlConnection:
         """Connect again."""
         connection, is_pooled = self._endpoint.connect()
         try:
-            self.database = PsycopgRunner(connection, self.schema).run(find_database())
+            self.database = PsycopgRunner(connection, self.schema).run(find_database)
             link = _make_known(
                 connection,
                 self.schema,
@@ -698,7 +695,7 @@ def open_control(
     if endpoint.url != sessions.url:
         connection, is_pooled = sessions.connect()
         with contextlib.closing(connection):
-            database = PsycopgRunner(connection, schema).run(find_database())
+            database = PsycopgRunner(connection, schema).run(find_database)
     return ControlConnection.open(endpoint, schema, clock, timings, database), is_pooled
 
 

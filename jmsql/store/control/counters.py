@@ -1,20 +1,69 @@
-"""What a connection counts of the messages that go through it, and writes down.
+"""What a client counts and writes down once a second: the messages that go through it, and its consumers.
 
 Messages are counted when their transaction, or their acknowledgement, is over: a batch at a time, and never one that is
-still under way. Each control connection writes down, once a second, what its client has counted.
+still under way. The control connection writes down what its client has counted.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-from jmsql.store.control.counts import Counts, measure, meters
 from jmsql.store.rows.arrays import array_literal
 from jmsql.store.statement import Query, SqlFile, nothing
 from jmsql.values.destinations import Destination
+from jmsql.values.postgresql_text import to_postgresql
 
-__all__ = ["DestinationCounters", "add_counters"]
+__all__ = [
+    "Consumption",
+    "Counts",
+    "DestinationCounters",
+    "Meter",
+    "add_counters",
+    "measure",
+    "meters",
+    "replace_consumers",
+]
+
+
+_sql = SqlFile("control")
+_add = _sql.statement("add_counters", "counting what goes through", nothing)
+_replace = _sql.statement("replace_consumers", "writing down the consumers", nothing)
+
+
+class Counts(NamedTuple):
+    """So many messages were sent, and so many deliveries ended, one way or the other.
+
+    `redelivered` is how many of those that ended were not the first of their message.
+    """
+
+    sent: int = 0
+    acknowledged: int = 0
+    rolled_back: int = 0
+    redelivered: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        """Return the sum."""
+        return Counts(
+            self.sent + other.sent,
+            self.acknowledged + other.acknowledged,
+            self.rolled_back + other.rolled_back,
+            self.redelivered + other.redelivered,
+        )
+
+
+Meter = Callable[[Destination, Counts], None]
+"""Called with what was counted, in the thread that has done it."""
+
+meters: set[Meter] = set()
+"""Who else in this process counts: nobody, unless somebody wants to see it."""
+
+
+def measure(destination: Destination, counts: Counts) -> None:
+    """Tell the other counters."""
+    for meter in tuple(meters):
+        meter(destination, counts)
 
 
 class DestinationCounters:
@@ -63,9 +112,6 @@ class DestinationCounters:
         known[3] += counts[3]
 
 
-_add = SqlFile("control").statement("add_counters", "counting what goes through", nothing)
-
-
 def add_counters(counted: Mapping[int, Counts]) -> Query[None]:
     """Add to what is written down; the statement is to commit by itself.
 
@@ -78,4 +124,26 @@ def add_counters(counted: Mapping[int, Counts]) -> Query[None]:
         acknowledged=array_literal(counts.acknowledged for counts in counted.values()),
         rolled_back=array_literal(counts.rolled_back for counts in counted.values()),
         redelivered=array_literal(counts.redelivered for counts in counted.values()),
+    )
+
+
+class Consumption(NamedTuple):
+    """What a consumer receives: all messages of a queue, or those that a selector chooses."""
+
+    queue_id: int
+    selector: str | None
+
+
+def replace_consumers(connection_id: int, consumers: Mapping[Consumption, int]) -> Query[None]:
+    """Write down which consumers a connection has, in place of what was written before; it is to commit by itself.
+
+    Args:
+        connection_id: The number of the client's connection.
+        consumers: How many consumers there are of each kind.
+    """
+    return _replace.bind(
+        connection_id=connection_id,
+        queue_ids=array_literal(each.queue_id for each in consumers),
+        selectors=array_literal(to_postgresql(each.selector or "") for each in consumers),
+        consumers=array_literal(consumers.values()),
     )

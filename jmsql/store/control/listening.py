@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from jmsql.store.rows.message_key import GroupKey, MessageKey
+from jmsql.store.rows.message_rows import GroupKey, MessageKey
 
 __all__ = ["ListeningConnection", "end_listening", "is_listening", "listening_connection", "start_listening"]
 

@@ -1,23 +1,31 @@
-"""What a client has to know of the server that it has connected to: asked once, in one statement."""
+"""What a client has to know of the server that it has connected to: the database, the schema, and the time."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jmsql.exceptions import JMSException
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.schema.version import check_schema, check_version
-from jmsql.store.statement import SqlFile, rows
+from jmsql.store.statement import Query, SqlFile, Steps, rows, value
+from jmsql.timings import Timings
 
-__all__ = ["Server", "look_at_server"]
+__all__ = ["Server", "ServerClock", "find_database", "look_at_server", "require_same_database"]
 
 _MISSING = {"3F000", "42P01", "42883"}
 """What PostgreSQL reports where the schema, a table or a function is not there."""
 
 _FIRST_WITH_ANNOUNCED_WAITS = 2
 
-_server = SqlFile("control").statement("server", "looking at the schema", rows)
+_sql = SqlFile("server")
+_server = _sql.statement("server", "looking at the schema", rows)
+_clock = _sql.statement("clock", "asking for the time", value(int))
+find_database: Query[tuple[Any, ...]] = _sql.statement(
+    "database", "looking for the database", lambda result: result.rows[0]
+).bind()
+"""What tells the database that a connection leads to from all others: the server's start, and its number."""
 
 
 class Server(NamedTuple):
@@ -61,3 +69,54 @@ def look_at_server(runner: Runner) -> Server:
     check_version(schema_version, runner.schema)
     announces_waits = int(schema_version) >= _FIRST_WITH_ANNOUNCED_WAITS
     return Server(version, milliseconds, is_restricted, may_ask_to_dequeue, announces_waits, tuple(dialect))
+
+
+def require_same_database(database: tuple[Any, ...]) -> Steps[None]:
+    """Make sure that two ways lead to one database: else each client's claims would look like those of a dead one.
+
+    Args:
+        database: Where the other way leads.
+
+    Raises:
+        JMSException: They do not.
+    """
+    if (yield from find_database) != database:
+        raise JMSException(
+            "control_url leads to another database than url. Both lead to the same database of the same server, "
+            "url perhaps through a pooler, control_url past it."
+        )
+
+
+class ServerClock:
+    """The client's own clock while that agrees with the server's, which is asked now and then.
+
+    A clock that was set wrong, or set while the client runs, would make messages expire as they are sent.
+
+    Args:
+        timings: How often it asks, and by how much the clocks may differ. Asking takes time, too.
+    """
+
+    def __init__(self, timings: Timings) -> None:
+        self._interval = timings.clock_interval
+        self._tolerance = timings.clock_tolerance * 1000
+        self._set_at: tuple[int, int] | None = None
+        self._next_look = 0.0
+
+    def milliseconds(self) -> int:
+        """Return the time in milliseconds since the epoch."""
+        own = time.time_ns() // 1_000_000
+        if self._set_at is None:
+            return own
+        then, monotonic = self._set_at
+        servers = then + (time.monotonic_ns() - monotonic) // 1_000_000
+        return own if abs(own - servers) < self._tolerance else servers
+
+    def set(self, milliseconds: int) -> None:
+        """Take note of the server's time, of now."""
+        self._set_at = milliseconds, time.monotonic_ns()
+        self._next_look = time.monotonic() + self._interval
+
+    def look(self, runner: Runner) -> None:
+        """Ask for the server's time, if it was not asked for lately."""
+        if time.monotonic() >= self._next_look:
+            self.set(runner.run(_clock.bind()))

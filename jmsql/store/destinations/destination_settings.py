@@ -15,7 +15,9 @@ __all__ = [
     "DestinationSummary",
     "alter",
     "create",
+    "create_temporary",
     "delete",
+    "delete_temporary",
     "destination_summary",
     "destinations",
     "reset",
@@ -67,12 +69,17 @@ class DestinationSummary(NamedTuple):
 
 
 _sql = SqlFile("administration")
+_temporary = SqlFile("destinations")
 _create_queue = _sql.statement("create_queue", "making {destination}", value(bool))
 _create_topic = _sql.statement("create_topic", "making {destination}", value(bool))
 _alter = _sql.statement("alter", "changing {destination}", nothing)
 _delete = _sql.statement("delete", "deleting {destination}", nothing)
 destinations = _sql.statement("destinations", "looking at the destinations", records(DestinationSummary._make)).bind()
 """All destinations, queues first, by name."""
+_create_temporary_queue = _temporary.statement("create_temporary_queue", "making {destination}", nothing)
+_create_temporary_topic = _temporary.statement("create_temporary_topic", "making {destination}", nothing)
+_delete_temporary_queue = _temporary.statement("delete_temporary_queue", "deleting {destination}", nothing)
+_delete_temporary_topic = _temporary.statement("delete_temporary_topic", "deleting {destination}", nothing)
 _find = _sql.statement("destination", "looking at {destination}", records(DestinationSummary._make))
 
 
@@ -95,6 +102,18 @@ def reset(destination: Destination, names: Sequence[str]) -> Query[None]:
 def delete(destination: Destination, *, force: bool) -> Query[None]:
     """Delete a destination, with its messages; also while somebody receives from it, if forced."""
     return _delete.bind(destination=destination, uri=destination.uri, force=force)
+
+
+def create_temporary(destination: Destination, connection_id: int) -> Query[None]:
+    """Make a destination for a connection; if it is there, it goes with this connection from now on."""
+    create = _create_temporary_topic if isinstance(destination, Topic) else _create_temporary_queue
+    return create.bind(destination=destination, name=destination.name, connection_id=connection_id)
+
+
+def delete_temporary(destination: Destination) -> Query[None]:
+    """Delete a destination of a connection, if it is there."""
+    delete = _delete_temporary_topic if isinstance(destination, Topic) else _delete_temporary_queue
+    return delete.bind(destination=destination, name=destination.name)
 
 
 def destination_summary(destination: Destination) -> Steps[DestinationSummary]:

@@ -1,14 +1,24 @@
-"""The numbers of queues and topics, by their names."""
+"""Queues and topics by their names: their numbers, and whether the first use of one makes it."""
 
 from __future__ import annotations
 
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.store.destinations.access import Action
-from jmsql.store.destinations.automatic_creation import refusal
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, optional_value, value
-from jmsql.values.destinations import Queue, Topic
+from jmsql.values.destinations import Destination, Queue, Topic
 
-__all__ = ["existing_queue", "find_queue", "find_topic", "last_sequence", "queue_id", "require_access", "topic_id"]
+__all__ = [
+    "automatic_creation",
+    "existing_queue",
+    "find_queue",
+    "find_topic",
+    "last_sequence",
+    "queue_id",
+    "require_access",
+    "require_temporary",
+    "set_automatic_creation",
+    "topic_id",
+]
 
 _sql = SqlFile("destinations")
 _find_queue = _sql.statement("find_queue", "looking up the queue {name!r}", optional_value(int))
@@ -17,6 +27,9 @@ _find_topic = _sql.statement("find_topic", "looking up the topic {name!r}", opti
 _create_topic = _sql.statement("create_topic", "creating the topic {name!r}", nothing)
 last_sequence = SqlFile("inspection").statement("last_sequence", "looking at the queue", value(int)).bind()
 """The sequence of the last message sent, to whatever queue: those sent from now on have higher ones."""
+automatic_creation = _sql.statement("automatic_creation", "looking at the configuration", value(bool)).bind()
+"""Whether the first use of a queue or topic makes it."""
+_set_automatic_creation = _sql.statement("set_automatic_creation", "changing the configuration", nothing)
 _require_access = _sql.statement("require_access", "looking at the queue", value(bool))
 
 _ATTEMPTS = 3
@@ -74,12 +87,28 @@ def topic_id(name: str, *, create: bool = True) -> Steps[int]:
     return _number(Topic, name, _find_topic, _create_topic if create else None)
 
 
+def require_temporary(destination: Destination) -> Steps[None]:
+    """Make sure that a temporary destination is there.
+
+    Raises:
+        InvalidDestinationException: It is gone.
+    """
+    find = find_topic if isinstance(destination, Topic) else find_queue
+    if (yield from find(destination.name)) is None:
+        raise InvalidDestinationException(f"{destination} is gone: its connection or its owner closed it.")
+
+
 def require_access(queue_id: int, action: Action) -> Query[bool]:
     """Make sure that policies do not hide a queue's messages, and tell whether they hide anything from the role.
 
     It fails with a JMSSecurityException if they do.
     """
     return _require_access.bind(queue_id=queue_id, action=action)
+
+
+def set_automatic_creation(*, enabled: bool) -> Query[None]:
+    """Say whether the first use of a queue or topic makes it."""
+    return _set_automatic_creation.bind(enabled=enabled)
 
 
 def _number(
@@ -92,4 +121,16 @@ def _number(
         if create is None:
             break
         yield from create.bind(name=name)
-    raise (yield from refusal(kind(name), by_client=create is None))
+    raise (yield from _refusal(kind(name), by_client=create is None))
+
+
+def _refusal(destination: Queue | Topic, *, by_client: bool) -> Steps[InvalidDestinationException]:
+    """Return what to raise for a destination that is not there and was not made, perhaps as the client wants it."""
+    kind = "topic" if isinstance(destination, Topic) else "queue"
+    if not by_client and (yield from automatic_creation):
+        return InvalidDestinationException(f"The {kind} {destination.name!r} was deleted as fast as it was created.")
+    name = destination.uri if kind == "topic" else destination.name
+    return InvalidDestinationException(
+        f"There is no {kind} {destination.name!r}, and its use does not make it: automatic creation is off. "
+        f"`jmsql destination create {name}` makes it."
+    )

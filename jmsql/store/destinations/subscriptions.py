@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException, JMSSecurityException
+from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import topic_id
-from jmsql.store.destinations.subscription_change import SubscriptionChange
 from jmsql.store.statement import SqlFile, Steps, column, nothing, records, row_count, rows, value
 from jmsql.values.postgresql_text import from_postgresql, optional_to_postgresql, to_postgresql
 
 __all__ = [
     "Attachment",
     "ChangeRefusedException",
+    "SubscriptionChange",
     "SubscriptionDefinition",
     "attach",
     "create_durable",
@@ -26,6 +28,20 @@ __all__ = [
     "rejoin",
     "unsubscribe",
 ]
+
+
+@set_module("jmsql.admin")
+class SubscriptionChange(StrEnum):
+    """What happens to a durable subscription that a consumer wants with another topic, selector or `no_local`."""
+
+    DROP = "drop"
+    """It is made again, and the messages that it has collected are deleted: what JMS asks for (4.2.3)."""
+
+    KEEP = "keep"
+    """The new selector decides about what is published from now on; what is collected stays, and is delivered."""
+
+    REFUSE = "refuse"
+    """It stays as it is, and the consumer gets an IllegalStateException."""
 
 
 class ChangeRefusedException(IllegalStateException):

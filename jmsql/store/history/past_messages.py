@@ -9,9 +9,8 @@ from jmsql.messages import Message
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector, SelectorSQL
 from jmsql.store.destinations.lookup import existing_queue
-from jmsql.store.rows.columns import message_columns
+from jmsql.store.rows.columns import and_chosen, message_columns
 from jmsql.store.rows.message_rows import MessageRow
-from jmsql.store.rows.selection import and_chosen
 from jmsql.store.statement import (
     Item,
     Items,
@@ -103,7 +102,7 @@ class HistoryRange:
 _WIDTH = len(MessageRow._fields)
 
 _sql = SqlFile("history")
-_columns = message_columns("jmsql_internal")
+_columns = message_columns()
 _see_no_changes = _sql.statement("see_no_changes", "replaying", nothing)
 _count_replayed = _sql.statement("count_replayed", "replaying", row_count)
 _rewind_replayed = _sql.statement("rewind_replayed", "replaying", nothing)

@@ -16,7 +16,7 @@ _LIMIT = 500
 _SHARE = 20.0
 
 
-_sql = SqlFile("delayed")
+_sql = SqlFile("maintenance")
 _names = [name for name, _ in DELAYED_COLUMNS[1:]]
 
 
@@ -24,7 +24,7 @@ def _to_counts(result: Result) -> dict[int, int]:
     return dict(result.rows)
 
 
-milliseconds_to_next = _sql.statement("milliseconds_to_next", "looking for delayed messages", optional_value(int))
+milliseconds_to_next = _sql.statement("milliseconds_to_next_due", "looking for delayed messages", optional_value(int))
 move_due = _sql.statement(
     "move_due",
     "moving delayed messages",
@@ -35,7 +35,7 @@ move_due = _sql.statement(
         "last_sequence": str(LAST_SEQUENCE),
     },
 )
-_purge_deleted = _sql.statement("purge_deleted", "removing what was in deleted queues", row_count)
+_purge_deleted = _sql.statement("purge_deleted_delayed", "removing what was in deleted queues", row_count)
 
 
 def purge_deleted(limit: int) -> Query[int]:

@@ -44,7 +44,7 @@ def _standing(result: Result) -> Standing:
 _sql = SqlFile("control")
 HAS_MESSAGE = fill(
     _sql["has_message"],
-    delivery_of_m=by_key("jmsql_internal", "delivery", "d", "m"),
+    delivery_of_m=by_key("delivery", "d", "m"),
     last_sequence=str(LAST_SEQUENCE),
 )
 """The condition that a queue `q` has a message to receive."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jmsql.store.destinations.subscriptions import end_if_abandoned
-from jmsql.store.history.statements import RECORDED, history
+from jmsql.store.history.keeping import RECORDED, history
 from jmsql.store.maintenance.due_messages import DueMessages
 from jmsql.store.maintenance.due_messages import purge_deleted as purge_deleted_delayed
 from jmsql.store.maintenance.history_maintenance import HistoryMaintenance
@@ -18,7 +18,7 @@ from jmsql.store.maintenance.maintenance_task import MaintenanceTask, load_task
 from jmsql.store.receiving.candidates import by_key
 from jmsql.store.receiving.redelivery import LostClaim, Release, bury, lost_claims, release
 from jmsql.store.rows.columns import SEND_COLUMNS
-from jmsql.store.rows.message_key import MessageKey
+from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Result, SqlFile, Steps, column, in_transaction, nothing, row_count, rows, value
 from jmsql.timings import Timings
@@ -45,9 +45,8 @@ _moved = {"jms_expiration": "null", "properties": _sql["expired_properties"]}
 _parts = {
     "columns": ", ".join(_names),
     "moved": ", ".join(_moved.get(name, f"e.{name}") for name in _names),
-    "delivery_of_m": by_key("jmsql_internal", "delivery", "d", "m"),
+    "delivery_of_m": by_key("delivery", "d", "m"),
     "history": history(
-        "jmsql_internal",
         queues="array(select queue_id from free)",
         addresses="array(select address from free)",
         deliveries="array(select delivery_count from free)",

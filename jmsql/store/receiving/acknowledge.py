@@ -8,40 +8,37 @@ from typing import Any, Protocol
 
 from jmsql.exceptions import JMSException, TransactionRolledBackException
 from jmsql.selectors import Selector
-from jmsql.store.history.statements import RECORDED, history
+from jmsql.store.history.keeping import RECORDED, history
 from jmsql.store.receiving.candidates import by_key
 from jmsql.store.receiving.dequeue import GroupScan
 from jmsql.store.receiving.receive import ask_to_dequeue, dequeue_statement, next_messages
 from jmsql.store.receiving.redelivery import Release, release
 from jmsql.store.rows.arrays import array_literal, integers_literal
-from jmsql.store.rows.message_key import MessageKey, key_parameters
-from jmsql.store.rows.message_rows import MessageRow
+from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_parameters
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, row_count, rows, value
 
 __all__ = ["Client", "Recipient", "missing_messages", "present"]
 
-_sql = SqlFile("acknowledge")
+_sql = SqlFile("receiving")
 _SPARSEST = 4
 """How many times as long as the number of its messages a range may be that is read for them."""
 
 _parts = {
     "forget_deliveries": _sql["forget_deliveries"],
     "forget_claimed": _sql["forget_claimed"],
-    "message_of_k": by_key("jmsql_internal", "message", "m", "k"),
-    "message_of_a": by_key("jmsql_internal", "message", "m", "a"),
-    "delivery_of_k": by_key("jmsql_internal", "delivery", "d", "k"),
-    "claimed_of_k": by_key("jmsql_internal", "delivery", "found", "k", "and t.claim_id = k.claim_id"),
+    "message_of_k": by_key("message", "m", "k"),
+    "message_of_a": by_key("message", "m", "a"),
+    "delivery_of_k": by_key("delivery", "d", "k"),
+    "claimed_of_k": by_key("delivery", "found", "k", "and t.claim_id = k.claim_id"),
     "recorded": RECORDED,
 }
 _history_of_locked = history(
-    "jmsql_internal",
     queues="%(queue_ids)s::integer[]",
     addresses="%(addresses)s::tid[]",
     deliveries="%(deliveries)s::integer[]",
     consumer="%(connection_id)s::bigint",
 )
 _history_of_claimed = history(
-    "jmsql_internal",
     queues="%(queue_ids)s::integer[]",
     addresses="array(select address from found)",
     deliveries="array(select delivery_count from found)",

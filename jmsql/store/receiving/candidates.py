@@ -10,10 +10,11 @@ from functools import lru_cache
 
 from jmsql.selectors import Selector, SelectorSQL
 from jmsql.store.rows.arrays import array_literal
-from jmsql.store.rows.selection import and_chosen
+from jmsql.store.rows.columns import and_chosen
 from jmsql.store.statement import Query, Result, Statement
 
 __all__ = [
+    "HAS_NOT_EXPIRED",
     "LAST_SEQUENCE",
     "NO_CLAIMS",
     "by_key",
@@ -22,7 +23,6 @@ __all__ = [
     "first_of_groups_statement",
     "following",
     "grouped_candidates",
-    "has_not_expired",
     "makes_wait",
     "wanted",
 ]
@@ -37,6 +37,9 @@ _HAS_DELIVERIES = f"""and (select exists (
                         select from jmsql_internal.delivery a
                         where a.queue_id = %(queue_id)s and a.inverse_priority = b.inverse_priority
                           and a.sequence between b.lowest and {LAST_SEQUENCE}))"""
+
+HAS_NOT_EXPIRED = "(m.jms_expiration is null or m.jms_expiration > (select jmsql_internal.current_milliseconds()))"
+"""The condition that a message `m` has not expired, by the server's clock, which is asked once."""
 
 _MOST_RUNNING = 1000
 """Of how many of the newest transactions the scans know. There are more if one has as many savepoints, for example."""
@@ -58,21 +61,20 @@ def _same_group(alias: str, other: str, queue_id: str) -> str:
     )
 
 
-def by_key(internal: str, table: str, alias: str, key: str, condition: str = "") -> str:
+def by_key(table: str, alias: str, key: str, condition: str = "") -> str:
     """Return the look-up of a table's rows by the key of another relation's, with their addresses.
 
     It is fenced (`offset 0`). While the planner takes a table for empty, as it was when it was last vacuumed, it would
     join on part of the key, or begin with the table, and read all of it for each of the others.
 
     Args:
-        internal: The name of the internal schema.
         table: The name of the table.
         alias: What to call the rows that are found.
         key: The alias of the relation that has the key.
         condition: What else is asked of a row `t`.
     """
     return f"""lateral (
-                    select t.ctid as address, t.* from {internal}.{table} t
+                    select t.ctid as address, t.* from jmsql_internal.{table} t
                     where (t.queue_id, t.inverse_priority, t.sequence)
                         = ({key}.queue_id, {key}.inverse_priority, {key}.sequence)
                         {condition}
@@ -127,7 +129,7 @@ def candidates(
         locks: Whether to lock what is found.
     """
     is_wanted, parameters = wanted(selector, condition)
-    delivery = by_key("jmsql_internal", "delivery", "d", "m", "" if is_single else _HAS_DELIVERIES)
+    delivery = by_key("delivery", "d", "m", "" if is_single else _HAS_DELIVERIES)
     return SelectorSQL(
         f"""
         found as materialized (
@@ -165,7 +167,7 @@ def following(selector: Selector | None, condition: str = "") -> SelectorSQL:
                 cross join unnest('{{0,1,2,3,4,5,6,7,8,9}}'::smallint[]) as b (inverse_priority)
                 cross join lateral (
                     select from jmsql_internal.message m
-                    left join {by_key("jmsql_internal", "delivery", "d", "m")} on true
+                    left join {by_key("delivery", "d", "m")} on true
                     where m.queue_id = %(queue_id)s and m.inverse_priority = b.inverse_priority
                       and m.sequence between 0 and {LAST_SEQUENCE} and m.sequence <> f.sequence
                       and {_is_unlocked("m")} and {is_wanted}
@@ -175,11 +177,6 @@ def following(selector: Selector | None, condition: str = "") -> SelectorSQL:
     )
 
 
-def has_not_expired(internal: str) -> str:
-    """Return the condition that a message `m` has not expired, by the server's clock, which is asked once."""
-    return f"(m.jms_expiration is null or m.jms_expiration > (select {internal}.current_milliseconds()))"
-
-
 def wanted(selector: Selector | None, condition: str = "") -> SelectorSQL:
     """Compose the condition on a message `m` with its delivery's row `d`.
 
@@ -187,7 +184,7 @@ def wanted(selector: Selector | None, condition: str = "") -> SelectorSQL:
     """
     chosen, parameters = and_chosen(selector)
     return SelectorSQL(
-        f"""{has_not_expired("jmsql_internal")} and {{is_sent}}
+        f"""{HAS_NOT_EXPIRED} and {{is_sent}}
                 and d.claim_id is null and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                 and (select q.deleted_at is null and not q.paused
                             and current_setting('transaction_isolation') = 'read committed'
@@ -230,7 +227,7 @@ def grouped_candidates(selector: Selector | None, *, own_claims: str, condition:
         condition: What else is asked of a message `m`.
     """
     is_wanted, parameters = wanted(selector, condition)
-    delivery = f"left join {by_key('jmsql_internal', 'delivery', 'd', 'm')} on true"
+    delivery = f"left join {by_key('delivery', 'd', 'm')} on true"
     waits = f"""exists (
             select from jmsql_internal.delivery g
             where {_same_group("g", "m", "m.queue_id")}
@@ -309,7 +306,7 @@ def first_of_groups_statement(selector: Selector | None) -> Statement[list[tuple
         cross join lateral (
             select m.inverse_priority, m.sequence
             from jmsql_internal.message m
-            left join {by_key("jmsql_internal", "delivery", "d", "m")} on true
+            left join {by_key("delivery", "d", "m")} on true
             where {_same_group("m", "g", "%(queue_id)s")} and {is_wanted}
             order by m.group_hash, m.inverse_priority, m.sequence
             limit 1) first

@@ -8,22 +8,21 @@ from typing import Any, Protocol
 
 from jmsql.exceptions import IllegalStateException
 from jmsql.selectors import Selector, SelectorSQL
-from jmsql.store.history.statements import RECORDED, history
+from jmsql.store.history.keeping import RECORDED, history
 from jmsql.store.receiving.candidates import (
+    HAS_NOT_EXPIRED,
     LAST_SEQUENCE,
     NO_CLAIMS,
     by_key,
     candidates,
     following,
     grouped_candidates,
-    has_not_expired,
     makes_wait,
 )
 from jmsql.store.receiving.dequeue import GroupScan
 from jmsql.store.rows.arrays import array_literal, integers_literal
-from jmsql.store.rows.columns import BODY_COLUMNS, message_columns, shared_body
+from jmsql.store.rows.columns import BODY_COLUMNS, SHARED_BODY, and_chosen, message_columns
 from jmsql.store.rows.message_rows import MessageRow, as_message_rows
-from jmsql.store.rows.selection import and_chosen
 from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, records, rows, value
 
 __all__ = [
@@ -45,14 +44,13 @@ __all__ = [
     "require_read_committed",
 ]
 
-_sql = SqlFile("receive")
+_sql = SqlFile("receiving")
 _highest_sequences = _sql.statement("highest_sequences", "receiving", value(list[int]))
 _has_groups = _sql.statement("has_groups", "receiving", value(bool))
 _isolation = _sql.statement("isolation", "receiving", value(str))
 
-_DELETED_COLUMNS = message_columns("jmsql_internal")
-_COLUMNS = message_columns("jmsql_internal", joined=True)
-_SHARED_BODY = shared_body("jmsql_internal")
+_DELETED_COLUMNS = message_columns()
+_COLUMNS = message_columns(joined=True)
 _NOT_OWN = "and m.transaction_id is distinct from (select pg_current_xact_id_if_assigned())"
 _KEY = "m.queue_id, m.inverse_priority, m.sequence, m.group_hash"
 _message_rows = records(MessageRow._make)
@@ -255,7 +253,7 @@ def lock_statement(selector: Selector | None, *, grouped: bool = False) -> State
         "lock",
         f"""with {found}, {_free(own_claims if grouped else None)}
             select {_COLUMNS}, m.group_hash, m.delivery_count, m.address::text
-            from free m {_SHARED_BODY}""",
+            from free m {SHARED_BODY}""",
         "receiving",
         _ordered_rows,
         parameters,
@@ -306,7 +304,6 @@ def dequeue_statement(
     kept, recorded = "", ""
     if record:
         part = history(
-            "jmsql_internal",
             queues="array[%(queue_id)s::integer]",
             addresses="array(select address from free where delivery_count is not null)",
             deliveries="array(select delivery_count from free where delivery_count is not null)",
@@ -322,12 +319,12 @@ def dequeue_statement(
                     insert into jmsql_internal.removal (messages, deliveries, connection_id, is_exact)
                     select array_agg(f.address),
                            array(select d.address from free f
-                                 cross join {by_key("jmsql_internal", "delivery", "d", "f")}
+                                 cross join {by_key("delivery", "d", "f")}
                                  where f.delivery_count is not null),
                            %(connection_id)s::bigint, true
                     from free f where f.delivery_count is not null having count(*) > 0)
                 select {_COLUMNS}, m.group_hash, m.delivery_count, null
-                from free m {_SHARED_BODY} where m.delivery_count is not null""",
+                from free m {SHARED_BODY} where m.delivery_count is not null""",
             "receiving",
             _message_rows,
             parameters,
@@ -338,7 +335,7 @@ def dequeue_statement(
             {kept}
             forgotten as (
                 delete from jmsql_internal.delivery where ctid = any(array(
-                    select d.address from free f cross join {by_key("jmsql_internal", "delivery", "d", "f")}
+                    select d.address from free f cross join {by_key("delivery", "d", "f")}
                     where f.delivery_count is not null)))
             delete from jmsql_internal.message m using free f
             where m.ctid = f.address and f.delivery_count is not null {recorded}
@@ -384,7 +381,7 @@ def claim_statement(selector: Selector | None, *, grouped: bool = False) -> Stat
                   and (d.next_attempt is null or d.next_attempt <= statement_timestamp())
                 returning d.queue_id, d.inverse_priority, d.sequence, d.delivery_count, d.claim_id)
             select {_COLUMNS}, m.group_hash, d.delivery_count, d.claim_id
-            from claimed d cross join {by_key("jmsql_internal", "message", "m", "d")} {_SHARED_BODY}""",
+            from claimed d cross join {by_key("message", "m", "d")} {SHARED_BODY}""",
         "receiving",
         _ordered_rows,
         parameters,
@@ -442,19 +439,19 @@ def browse_statement(selector: Selector | None) -> Statement[list[MessageRow]]:
                 cross join lateral (
                     select m.*, d.delivery_count
                     from jmsql_internal.message m
-                    left join {by_key("jmsql_internal", "delivery", "d", "m")} on true
+                    left join {by_key("delivery", "d", "m")} on true
                     where m.queue_id = %(queue_id)s and m.inverse_priority = p.inverse_priority
                       and m.sequence between
                           case when p.inverse_priority = %(inverse_priority)s::smallint
                                then %(sequence)s::bigint + 1 else 0 end and {LAST_SEQUENCE}
-                      and {has_not_expired("jmsql_internal")} and {{is_sent}}
+                      and {HAS_NOT_EXPIRED} and {{is_sent}}
                       and d.claim_id is null
                       {_NOT_OWN} {condition}
                     order by m.queue_id, m.inverse_priority, m.sequence
                     limit %(limit)s) found
                 where p.inverse_priority >= %(inverse_priority)s::smallint
                 limit %(limit)s) m
-            {_SHARED_BODY}
+            {SHARED_BODY}
             order by m.inverse_priority, m.sequence""",
         "receiving",
         _message_rows,

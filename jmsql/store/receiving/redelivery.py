@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.candidates import by_key
 from jmsql.store.rows.arrays import array_literal, integers_literal
-from jmsql.store.rows.message_key import MessageKey, key_parameters
+from jmsql.store.rows.message_rows import MessageKey, key_parameters
 from jmsql.store.statement import (
     Query,
     Result,
@@ -167,9 +167,9 @@ _outcome_arrays = (
 _sql = SqlFile("redelivery")
 _parts = {
     "policy": _sql["policy"],
-    "message_of_k": by_key("jmsql_internal", "message", "m", "k"),
-    "delivery_of_k": by_key("jmsql_internal", "delivery", "d", "k"),
-    "claimed_of_k": by_key("jmsql_internal", "delivery", "found", "k", "and t.claim_id = k.claim_id"),
+    "message_of_k": by_key("message", "m", "k"),
+    "delivery_of_k": by_key("delivery", "d", "k"),
+    "claimed_of_k": by_key("delivery", "found", "k", "and t.claim_id = k.claim_id"),
     "outcomes": _outcome_arrays,
 }
 

@@ -1,15 +1,18 @@
-"""The columns of messages: those that a send has as parameters, and those that are read."""
+"""What statements say of a message `m`: its columns, as a send has them and as they are read, and what chooses it."""
 
 from __future__ import annotations
+
+from jmsql.selectors import Selector, SelectorSQL
 
 __all__ = [
     "BODY_COLUMNS",
     "DELAYED_COLUMNS",
     "SEND_COLUMNS",
+    "SHARED_BODY",
+    "and_chosen",
     "body_columns",
     "message_columns",
     "outgoing_messages",
-    "shared_body",
 ]
 
 SEND_COLUMNS = (
@@ -39,43 +42,40 @@ DELAYED_COLUMNS = (*SEND_COLUMNS, ("jms_delivery_time", "bigint"))
 """The parameters of a send of messages that are delivered later."""
 
 
-def outgoing_messages(internal: str, alias: str, columns: tuple[tuple[str, str], ...] = SEND_COLUMNS) -> str:
+def outgoing_messages(alias: str, columns: tuple[tuple[str, str], ...] = SEND_COLUMNS) -> str:
     """Return the parameters of a send as rows, with the columns given and `position`."""
-    types = (kind if kind != "message_type" else f"{internal}.message_type" for _, kind in columns)
+    types = (kind if kind != "message_type" else "jmsql_internal.message_type" for _, kind in columns)
     arrays = ", ".join(f"%({name})s::{kind}[]" for (name, _), kind in zip(columns, types, strict=True))
     names = ", ".join(name for name, _ in columns)
     return f"unnest({arrays}) with ordinality as {alias} ({names}, position)"
 
 
-def body_columns(internal: str) -> dict[str, str]:
+SHARED_BODY = f"""left join lateral (
+                select {", ".join(f"t.{name}" for name in BODY_COLUMNS)} from jmsql_internal.body t
+                where m.body_id is not null and t.body_id = m.body_id offset 0) b on true"""
+"""The join that finds the body `b` which a message `m` shares with others, for `message_columns`.
+
+It looks up nothing for a message that has its body itself, however small the table was when the plan was made."""
+
+
+def body_columns() -> dict[str, str]:
     """Return the SQL of each part of the body of a message `m`, which has it itself or shares it with others."""
     return {
         name: f"""case when m.body_id is null then m.{name}
-                else (select b.{name} from {internal}.body b where b.body_id = m.body_id) end"""
+                else (select b.{name} from jmsql_internal.body b where b.body_id = m.body_id) end"""
         for name in BODY_COLUMNS
     }
 
 
-def shared_body(internal: str) -> str:
-    """Return the join that finds the body `b` which a message `m` shares with others, for `message_columns`.
-
-    It looks up nothing for a message that has its body itself, however small the table was when the plan was made.
-    """
-    return f"""left join lateral (
-                select {", ".join(f"t.{name}" for name in BODY_COLUMNS)} from {internal}.body t
-                where m.body_id is not null and t.body_id = m.body_id offset 0) b on true"""
-
-
-def message_columns(internal: str, *, joined: bool = False) -> str:
+def message_columns(*, joined: bool = False) -> str:
     """Return what is read of a message `m`, as the fields of `MessageRow` but for the last three.
 
     Args:
-        internal: The schema of the tables, as it stands in the statement.
-        joined: Whether the statement has the join of `shared_body`. The policies of the table of bodies are set up
+        joined: Whether the statement has `SHARED_BODY`. The policies of the table of bodies are set up
             once then, and not for each part of a body. What a deletion returns cannot be joined.
     """
     text_form = {"json_body": "::text", "body_types": "::text"}
-    parts = body_columns(internal)
+    parts = body_columns()
     if joined:
         parts = {name: f"case when m.body_id is null then m.{name} else b.{name} end" for name in BODY_COLUMNS}
     bodies = ", ".join(f"{body}{text_form.get(name, '')}" for name, body in parts.items())
@@ -83,3 +83,11 @@ def message_columns(internal: str, *, joined: bool = False) -> str:
         m.inverse_priority, m.sequence, m.jms_message_id::text, m.jms_timestamp, m.jms_expiration, m.jms_delivery_mode,
         m.message_type::text, m.jms_correlation_id, m.jms_reply_to, m.jms_type, m.properties::text,
         m.property_types::text, {bodies}, m.jms_delivery_time"""
+
+
+def and_chosen(selector: Selector | None) -> SelectorSQL:
+    """Return what a selector adds to the conditions on a message `m`, and its parameters."""
+    if selector is None:
+        return SelectorSQL("", {})
+    condition, parameters = selector.to_sql()
+    return SelectorSQL(f"and ({condition})", parameters)

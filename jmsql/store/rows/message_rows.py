@@ -1,22 +1,28 @@
-"""Messages as rows: what goes to the server with a send, and what comes back."""
+"""Messages as rows: what goes to the server with a send, what comes back, and what identifies them there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message, decode_message
-from jmsql.store.rows.arrays import array_literal
+from jmsql.store.rows.arrays import array_literal, integers_literal
 from jmsql.store.rows.columns import DELAYED_COLUMNS
 from jmsql.values.destinations import Destination
 
 __all__ = [
     "LARGEST_MESSAGE",
+    "GroupKey",
+    "MessageKey",
     "MessageRow",
     "OutgoingMessage",
     "as_message_rows",
+    "copied_rows",
+    "key_of",
+    "key_parameters",
     "send_parameters",
     "single_send_parameters",
     "size_of",
@@ -175,3 +181,101 @@ def send_parameters(messages: Sequence[OutgoingMessage]) -> dict[str, str | byte
         name: None if values.count(None) == len(values) else array_literal(values)
         for (name, _), values in zip(DELAYED_COLUMNS, zip(*messages, strict=True), strict=True)
     }
+
+
+class MessageKey(NamedTuple):
+    """What identifies a message in the store, and its group if it is in one.
+
+    With the sequence 0, which none has: all that are in the queue.
+    """
+
+    queue_id: int
+    inverse_priority: int
+    sequence: int
+    group_hash: int | None = None
+
+
+class GroupKey(NamedTuple):
+    """What identifies a message group in the store."""
+
+    queue_id: int
+    group_hash: int
+
+
+def key_of(queue_id: int, row: MessageRow) -> MessageKey:
+    """Return the key of a message in a queue."""
+    # Measured: the constructor of a named tuple takes twice as long.
+    return tuple.__new__(MessageKey, (queue_id, row.inverse_priority, row.sequence, row.group_hash))
+
+
+def key_parameters(keys: Sequence[MessageKey]) -> dict[str, str]:
+    """Turn keys into the parameters that statements on many messages have."""
+    queue_ids, inverse_priorities, sequences, _ = zip(*keys, strict=True)
+    return {
+        "queue_ids": integers_literal(queue_ids),
+        "inverse_priorities": integers_literal(inverse_priorities),
+        "sequences": integers_literal(sequences),
+    }
+
+
+_NULL = "\\N"
+_SPECIAL = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+"""How COPY has characters that would end a value or a row, the backslash first."""
+
+
+def copied_rows(messages: Sequence[OutgoingMessage], queue_ids: Mapping[str, int]) -> tuple[tuple[str, ...], bytes]:
+    """Write messages as rows of the table of messages, or of the delayed ones, in the text format of COPY.
+
+    PostgreSQL takes a batch so at half the cost of an INSERT. A column at a time: measured at 0.6 µs a message, which
+    psycopg takes three times as long for, row after row.
+
+    Args:
+        messages: At least one.
+        queue_ids: The queues, by the names that the messages have as destinations.
+
+    Returns:
+        Which columns the rows have: those in which some message has a value; and the rows, in UTF-8.
+    """
+    destinations, *columns = zip(*messages, strict=True)
+    names = ["queue_id"]
+    values: list[Iterable[str]] = [_numbers([queue_ids[name] for name in destinations])]
+    for (name, kind), column in zip(DELAYED_COLUMNS[1:], columns, strict=True):
+        if column.count(None) < len(column):
+            names.append(name)
+            values.append(_writers[kind](column))
+    rows = map("\t".join, zip(*values, strict=False))
+    return tuple(names), ("\n".join(rows) + "\n").encode()
+
+
+def _texts(values: Sequence[str | None]) -> Iterable[str]:
+    present = "".join(filter(None, values))
+    for character, written in _SPECIAL.items():
+        if character in present:
+            values = [None if value is None else value.replace(character, written) for value in values]
+    return _with_nulls(values)
+
+
+def _numbers(values: Sequence[int | None]) -> Iterable[str]:
+    first = values[0]
+    if values.count(first) == len(values):
+        return repeat(str(first), len(values))
+    return [_NULL if value is None else str(value) for value in values]
+
+
+def _bytes(values: Sequence[bytes | None]) -> Iterable[str]:
+    return [_NULL if value is None else f"\\\\x{value.hex()}" for value in values]
+
+
+def _with_nulls(values: Sequence[str | None]) -> Iterable[str]:
+    return [_NULL if value is None else value for value in values]
+
+
+_writers: dict[str, Callable[[Sequence[Any]], Iterable[str]]] = {
+    "text": _texts,
+    "jsonb": _texts,
+    "bytea": _bytes,
+    "smallint": _numbers,
+    "bigint": _numbers,
+    "uuid": _with_nulls,
+    "message_type": _with_nulls,
+}

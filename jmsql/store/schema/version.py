@@ -32,7 +32,7 @@ _LONGEST_NAME = 63 - len(internal_schema(""))
 _UNFIT = set("'$%{}")
 """Migrations write the name into functions, where it stands in literals too."""
 
-_sql = SqlFile("schema_version")
+_sql = SqlFile("server")
 _has_schema = _sql.statement("has_schema", "looking at the schema", first_value)
 _version = _sql.statement("version", "looking at the schema", optional_value(str))
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, Self
 
-from jmsql.store.rows.message_key import GroupKey, MessageKey
+from jmsql.store.rows.message_rows import GroupKey, MessageKey
 from jmsql.store.statement import Query, SqlFile, Steps, nothing
 
 __all__ = ["DELAYED_CHANNEL", "Notification", "combine", "notify", "notify_sent"]

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException, JMSException
 from jmsql.selectors import Selector
-from jmsql.store.destinations.temporary_destinations import require_temporary
+from jmsql.store.destinations.lookup import require_temporary
 from jmsql.store.rows.arrays import array_literal
 from jmsql.store.rows.columns import BODY_COLUMNS, DELAYED_COLUMNS, SEND_COLUMNS, outgoing_messages
-from jmsql.store.rows.copy_format import copied_rows
-from jmsql.store.rows.message_rows import OutgoingMessage, send_parameters, single_send_parameters
+from jmsql.store.rows.message_rows import OutgoingMessage, copied_rows, send_parameters, single_send_parameters
 from jmsql.store.statement import (
     CannotCopyError,
     Query,
@@ -62,7 +61,7 @@ def _insert(table: str, columns: tuple[tuple[str, str], ...], condition: str = "
         table=f"jmsql_internal.{table}",
         columns=", ".join(names),
         values=", ".join(f"s.{name}" for name in names),
-        messages="{waiting}" + outgoing_messages("jmsql_internal", "s", columns),
+        messages="{waiting}" + outgoing_messages("s", columns),
     )
 
 
@@ -302,7 +301,7 @@ def publish_statement(
         _sql["publish"],
         commit="" if flush else f"{_sql['no_flush'].removeprefix('with ')},",
         waiting="" if flush else "commit cross join ",
-        messages=outgoing_messages("jmsql_internal", "m", columns) if source is None else source,
+        messages=outgoing_messages("m", columns) if source is None else source,
         table=f"jmsql_internal.{table}",
         columns=", ".join(names),
         values=", ".join(

@@ -1,4 +1,4 @@
--- Destinations and what is set for them, who has access, and administered objects under their names.
+-- Destinations and what is set for them, who has access, administered objects under their names, and indexes for selectors.
 
 -- name: create_queue
 select jmsql.create_queue(%(name)s, %(settings)s::jsonb);
@@ -48,3 +48,25 @@ select name, object from jmsql_internal.binding order by name;
 
 -- name: limit_statements
 select set_config('statement_timeout', %(milliseconds)s, false);
+
+-- name: selector_indexes
+select c.relname::text, coalesce(obj_description(c.oid, 'pg_class'), ''), i.indisvalid,
+       pg_relation_size(c.oid), coalesce(s.idx_scan, 0)
+from pg_index i
+join pg_class c on c.oid = i.indexrelid
+left join pg_stat_all_indexes s on s.indexrelid = c.oid
+where i.indrelid = 'jmsql_internal.message'::regclass
+    and starts_with(c.relname, %(prefix)s)
+order by c.relname;
+
+-- name: index_progress
+select phase, blocks_done, blocks_total from pg_stat_progress_create_index where pid = %(process_id)s;
+
+-- name: create_index
+create index concurrently {name} on jmsql_internal.message ({columns}) where {condition};
+
+-- name: comment_on_index
+comment on index jmsql_internal.{name} is {comment};
+
+-- name: drop_index
+drop index concurrently if exists jmsql_internal.{name};

@@ -1,19 +1,5 @@
 -- What a client's control connection asks: who lives, who listens, and what each client does.
 
--- name: server
--- The last five: which database it is, and what SQLAlchemy's dialect asks there on an engine's first connection.
-select (select version_num from jmsql.schema_version),
-       current_setting('server_version'), (extract(epoch from clock_timestamp()) * 1000)::bigint,
-       not jmsql_internal.may_administer(current_user),
-       coalesce(has_column_privilege(to_regclass('jmsql_internal'::regnamespace || '.dequeue'), 'queue_id', 'insert'), false),
-       pg_postmaster_start_time(), oid::bigint, current_schema()::text,
-       current_setting('standard_conforming_strings'), to_regtype('hstore')::oid::bigint
-from pg_catalog.pg_database where datname = current_database();
-
--- name: database
-select pg_catalog.pg_postmaster_start_time(), oid::bigint
-from pg_catalog.pg_database where datname = pg_catalog.current_database();
-
 -- name: notify
 select pg_notify({channel}, payload) from unnest(%(payloads)s::text[]) as payload;
 
@@ -107,9 +93,6 @@ select q.queue_id
 from (select distinct c.queue_id from jmsql_internal.consumer c) c
 join jmsql_internal.queue q using (queue_id)
 where {has_message};
-
--- name: clock
-select (extract(epoch from clock_timestamp()) * 1000)::bigint;
 
 -- name: queues_with_history
 select queue_id from jmsql_internal.queue where history;

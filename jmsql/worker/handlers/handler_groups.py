@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
-from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.worker.handlers._sync.handlers import Handlers
 from jmsql.worker.handlers.handler_watch import WatchedTask
 from jmsql.worker.handlers.listener import Listener

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from jmsql.exceptions import JMSException
-from jmsql.store.control.counts import Counts
+from jmsql.store.control.counters import Counts
 from jmsql.worker.handlers.listener import Listener
 from jmsql.worker.reporting.handler_counters import HandlerCounters
 from jmsql.worker.reporting.reports import Progress

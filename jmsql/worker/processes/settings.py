@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.worker.reporting.logs import LogFormat, LogLevel
 from jmsql.worker.timings import WorkerTimings
 

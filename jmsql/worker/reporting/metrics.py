@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from jmsql.store.control.counts import Counts
+from jmsql.store.control.counters import Counts
 from jmsql.worker.reporting.handler_counters import DURATION_BOUNDS, HandlerCounters
 from jmsql.worker.reporting.reports import Progress
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
-from jmsql.store.control.counts import Counts
+from jmsql.store.control.counters import Counts
 from jmsql.worker.reporting.handler_counters import HandlerCounters
 
 __all__ = ["Listening", "Progress", "Refusal", "Report", "ReportReader", "send_report"]

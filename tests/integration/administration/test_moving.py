@@ -21,7 +21,7 @@ from jmsql import (
     Topic,
 )
 from jmsql.admin import Administration
-from jmsql.store.administration import move
+from jmsql.store.administration import emptying
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 from tests.texts import receive, receive_texts, send_texts, texts_of
@@ -37,7 +37,7 @@ def archive(administration: Administration, queue: Queue) -> None:
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(move, "_MOVED_AT_ONCE", 3)
+    monkeypatch.setattr(emptying, "_AT_ONCE", 3)
 
 
 class TestMoving:

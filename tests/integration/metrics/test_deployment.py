@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import jmsql
 from jmsql.cli.commands import load_command
 from jmsql.metrics import StoreCollector
-from jmsql.store.control.counts import Counts
+from jmsql.store.control.counters import Counts
 from jmsql.worker.reporting.handler_counters import HandlerCounters
 from jmsql.worker.reporting.metrics import Totals, WorkerMetrics, exposition
 from jmsql.worker.reporting.reports import Progress

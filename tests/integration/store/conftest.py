@@ -12,8 +12,7 @@ import psycopg
 import pytest
 
 from jmsql.store.destinations import lookup
-from jmsql.store.rows.message_key import MessageKey
-from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
+from jmsql.store.rows.message_rows import MessageKey, MessageRow, OutgoingMessage
 from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 from jmsql.store.sending.send import send as store_send
 from jmsql.store.statement import Query, Steps

@@ -49,8 +49,7 @@ from jmsql.store.receiving.redelivery import (
     release_claimed,
 )
 from jmsql.store.rows.columns import SEND_COLUMNS
-from jmsql.store.rows.message_key import MessageKey
-from jmsql.store.rows.message_rows import OutgoingMessage
+from jmsql.store.rows.message_rows import MessageKey, OutgoingMessage
 from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.sending.send import insertion, last_insertion, queues_to_copy_to
 from jmsql.store.statement import Query, Statement, column

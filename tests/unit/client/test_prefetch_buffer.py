@@ -10,7 +10,7 @@ import pytest
 
 from jmsql import Queue
 from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
-from jmsql.store.control.server_clock import ServerClock
+from jmsql.store.control.server import ServerClock
 from jmsql.store.receiving.acknowledge import Recipient
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Steps

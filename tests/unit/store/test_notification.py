@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.store.rows.message_key import GroupKey, MessageKey
+from jmsql.store.rows.message_rows import GroupKey, MessageKey
 from jmsql.store.sending.notification import Notification, combine
 
 GENUINE = [

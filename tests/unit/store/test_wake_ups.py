@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from jmsql.store.control.announced_waits import bucket_of
-from jmsql.store.control.wake_ups import Competition, Wait, WakeUps
+from jmsql.store.control.wake_ups import Competition, Wait, WakeUps, bucket_of
 
 QUEUE = 7
 TOPIC = -3

@@ -19,7 +19,7 @@ from jmsql.concurrency.tasks import BackgroundTask, Lock
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.public_names import set_module
 from jmsql.store.receiving.receive import lock
-from jmsql.store.rows.message_key import MessageKey
+from jmsql.store.rows.message_rows import MessageKey
 
 if TYPE_CHECKING:
     from jmsql.client._async.shared.client_context import ClientContext

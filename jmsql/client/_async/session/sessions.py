@@ -13,7 +13,7 @@ from weakref import WeakSet
 from jmsql.client._async.session.session_state import SessionState
 from jmsql.concurrency.tasks import current
 from jmsql.exceptions import IllegalStateException
-from jmsql.store.control.consumers import Consumption
+from jmsql.store.control.counters import Consumption
 
 if TYPE_CHECKING:
     from jmsql.client._async.session.dispatcher import Dispatcher

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import finished
-from jmsql.store.control.counts import Counts
+from jmsql.store.control.counters import Counts
 from jmsql.store.sending.notification import DELAYED_CHANNEL
 from jmsql.store.sending.send import Publisher
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from jmsql.exceptions import JMSException
     from jmsql.store.control.control import ControlConnection
     from jmsql.store.control.counters import DestinationCounters
-    from jmsql.store.control.server_clock import ServerClock
-    from jmsql.store.rows.message_key import MessageKey
+    from jmsql.store.control.server import ServerClock
+    from jmsql.store.rows.message_rows import MessageKey
     from jmsql.store.statement import Query, Steps
     from jmsql.timings import Timings
     from jmsql.values.destinations import Destination

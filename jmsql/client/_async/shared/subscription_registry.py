@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jmsql.concurrency.tasks import Lock
 from jmsql.exceptions import IllegalStateException, JMSException
-from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.store.destinations.subscriptions import SubscriptionChange
 
 if TYPE_CHECKING:
     from jmsql.client._async.shared.connection_destinations import ConnectionDestinations

@@ -15,6 +15,7 @@ from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.administration import inspection
 from jmsql.store.administration.dead_letters import DeadLetter, Retry, first_dead_letters, retry
+from jmsql.store.administration.emptying import move, purge
 from jmsql.store.administration.inspection import (
     BrowsedMessage,
     ClientSummary,
@@ -22,15 +23,13 @@ from jmsql.store.administration.inspection import (
     QueueSummary,
     SubscriptionSummary,
 )
-from jmsql.store.administration.move import move
-from jmsql.store.administration.purge import purge
 from jmsql.store.connections.database_url import parse_url, without_secrets
 from jmsql.store.destinations import access, destination_settings
 from jmsql.store.destinations.access import AccessSummary, Action
-from jmsql.store.destinations.automatic_creation import automatic_creation, set_automatic_creation
 from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
+from jmsql.store.destinations.lookup import automatic_creation, set_automatic_creation
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
-from jmsql.store.runners._sync.autocommit import AutocommitRunner
+from jmsql.store.runners._sync.runner import AutocommitRunner
 from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
 from jmsql.store.statement import in_transaction
 from jmsql.timings import Timings

@@ -28,7 +28,7 @@ from jmsql.store.connections.database_url import without_secrets
 from jmsql.store.connections.engine import Endpoint
 from jmsql.store.control.control import ControlConnection, open_control
 from jmsql.store.control.counters import DestinationCounters
-from jmsql.store.control.server_clock import ServerClock
+from jmsql.store.control.server import ServerClock
 from jmsql.timings import Timings
 from jmsql.values.destinations import Destination, require_destination
 

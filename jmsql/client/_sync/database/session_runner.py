@@ -25,7 +25,7 @@ from jmsql.store.runners._sync.implicit_transaction import ImplicitTransaction
 from jmsql.store.runners._sync.prepared_runner import AskingRunner, PreparedRunner
 from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 from jmsql.store.runners._sync.transaction_runner import LookingRunner, TransactionRunner
-from jmsql.store.runners.savepoints import SavepointStep
+from jmsql.store.runners.application_sql import SavepointStep
 from jmsql.store.statement import Query, Result, Statement, Steps, nothing
 
 if TYPE_CHECKING:

@@ -12,9 +12,13 @@ import psycopg
 from psycopg import sql
 
 from jmsql.store.runners._sync.committing_connection import CommittingConnection
-from jmsql.store.runners.connection_settings import outlives_transaction
+from jmsql.store.runners.application_sql import (
+    SavepointCommand,
+    SavepointStep,
+    outlives_transaction,
+    read_savepoint_step,
+)
 from jmsql.store.runners.prepared_statements import PreparedStatements
-from jmsql.store.runners.savepoints import SavepointCommand, SavepointStep, read_savepoint_step
 
 __all__ = ["StatementListener", "WatchedConnection"]
 

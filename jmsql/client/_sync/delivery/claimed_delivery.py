@@ -13,8 +13,7 @@ from jmsql.exceptions import JMSException
 from jmsql.store.control.liveness import is_connected
 from jmsql.store.receiving.receive import claim
 from jmsql.store.receiving.redelivery import ExtendedClaim, Release
-from jmsql.store.rows.message_key import MessageKey, key_of
-from jmsql.store.rows.message_rows import MessageRow
+from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_of
 
 if TYPE_CHECKING:
     from jmsql.client._sync.database.session_runner import SessionRunner

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 import psycopg
 
 from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
-from jmsql.store.control.counts import Counts
+from jmsql.store.control.counters import Counts
 from jmsql.store.errors import translate
 from jmsql.store.receiving.receive import Fetch
-from jmsql.store.rows.message_key import MessageKey
-from jmsql.store.rows.message_rows import MessageRow
+from jmsql.store.rows.message_rows import MessageKey, MessageRow
 
 if TYPE_CHECKING:
     from jmsql.client._sync.database.session_runner import SessionRunner

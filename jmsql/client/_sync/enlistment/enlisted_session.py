@@ -20,10 +20,9 @@ from jmsql.concurrency.threads import Notifications
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, TransactionInProgressException
 from jmsql.messages import Message
 from jmsql.selectors import Selector
-from jmsql.store.connections.pooler import find_database
-from jmsql.store.control.counts import Counts, measure, meters
+from jmsql.store.control.counters import Counts, measure, meters
 from jmsql.store.control.listening import is_listening, listening_connection
-from jmsql.store.control.server_clock import ServerClock
+from jmsql.store.control.server import ServerClock, find_database
 from jmsql.store.destinations.lookup import find_queue, queue_id, require_access
 from jmsql.store.errors import jms_errors
 from jmsql.store.receiving.acknowledge import Recipient
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
     from jmsql.store.destinations.access import Action
     from jmsql.store.destinations.subscriptions import SubscriptionDefinition
     from jmsql.store.receiving.dequeue import GroupScan
-    from jmsql.store.rows.message_key import GroupKey, MessageKey
-    from jmsql.store.rows.message_rows import MessageRow, OutgoingMessage
+    from jmsql.store.rows.message_rows import GroupKey, MessageKey, MessageRow, OutgoingMessage
     from jmsql.store.runners._sync.runner import Runner
     from jmsql.store.statement import Query, Steps
     from jmsql.values.policies import RedeliveryPolicy
@@ -306,7 +304,7 @@ class EnlistedSession(AbstractSession):
         """
         if buffer.queue_id == _NO_QUEUE or not is_listening(self._schema):
             return False
-        connection = listening_connection(self._look(find_database()), self._schema)
+        connection = listening_connection(self._look(find_database), self._schema)
         if connection is None:
             return False
 

@@ -26,7 +26,7 @@ from jmsql.values.duration import LONGEST, seconds
 
 if TYPE_CHECKING:
     from jmsql.client.instrumentation import SessionFacts
-    from jmsql.store.control.server_clock import ServerClock
+    from jmsql.store.control.server import ServerClock
 
 __all__ = ["MessageProducer", "SendOperations"]
 

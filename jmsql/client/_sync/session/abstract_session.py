@@ -16,8 +16,7 @@ from jmsql.client.receiving.consumer_state import ConsumerState
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.selectors import Selector
-from jmsql.store.destinations.subscription_change import SubscriptionChange
-from jmsql.store.destinations.subscriptions import SubscriptionDefinition
+from jmsql.store.destinations.subscriptions import SubscriptionChange, SubscriptionDefinition
 from jmsql.values.destinations import (
     Destination,
     Queue,

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
     from jmsql.exceptions import JMSException
     from jmsql.messages import Message
-    from jmsql.store.rows.message_key import MessageKey
-    from jmsql.store.rows.message_rows import MessageRow
+    from jmsql.store.rows.message_rows import MessageKey, MessageRow
 
 __all__ = ["Acknowledgement", "ClaimedAcknowledgement", "acknowledgement_of"]
 

@@ -14,7 +14,7 @@ from weakref import WeakSet
 from jmsql.client._sync.session.session_state import SessionState
 from jmsql.concurrency.threads import current
 from jmsql.exceptions import IllegalStateException
-from jmsql.store.control.consumers import Consumption
+from jmsql.store.control.counters import Consumption
 
 if TYPE_CHECKING:
     from jmsql.client._sync.session.dispatcher import Dispatcher

@@ -15,7 +15,7 @@ from jmsql.client.instrumentation import settling
 from jmsql.client.receiving.failure_text import failure_text
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.receiving.acknowledge import missing_messages
-from jmsql.store.runners.savepoints import SavepointCommand, SavepointStep
+from jmsql.store.runners.application_sql import SavepointCommand, SavepointStep
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

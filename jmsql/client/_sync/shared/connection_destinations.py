@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from jmsql.client._sync.shared.side_runner import SideRunner
 from jmsql.exceptions import InvalidDestinationException
-from jmsql.store.destinations.lookup import queue_id, topic_id
+from jmsql.store.destinations.destination_settings import create_temporary, delete_temporary
+from jmsql.store.destinations.lookup import queue_id, require_temporary, topic_id
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, attach, detach, rejoin, unsubscribe
-from jmsql.store.destinations.temporary_destinations import create_temporary, delete_temporary, require_temporary
 from jmsql.values.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 
 __all__ = ["ConnectionDestinations"]

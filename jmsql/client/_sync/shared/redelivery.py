@@ -25,7 +25,7 @@ from jmsql.store.receiving.redelivery import (
     record_deliveries,
     record_first_deliveries,
 )
-from jmsql.store.rows.message_key import MessageKey
+from jmsql.store.rows.message_rows import MessageKey
 from jmsql.values.destinations import Queue
 from jmsql.values.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy
 

@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from jmsql.concurrency.threads import sleep
-from jmsql.store.errors import is_driver_error, translate
+from jmsql.store.errors import is_driver_error, jms_errors, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
 
-__all__ = ["PsycopgRunner", "Runner", "copy"]
+__all__ = ["AutocommitRunner", "PsycopgRunner", "Runner", "copy"]
 
 T = TypeVar("T")
 
@@ -167,3 +168,61 @@ def _require_no_rows(cursor: psycopg.Cursor[Any]) -> None:
     """Raise the error that is being handled again, unless it says that the statement returns no rows."""
     if cursor.pgresult is None or cursor.pgresult.status != ExecStatus.COMMAND_OK:
         raise  # noqa: PLE0704 - called while it is handled
+
+
+class AutocommitRunner(PsycopgRunner):
+    """Runs statements each of which commits by itself. A context manager.
+
+    Args:
+        connection: The connection.
+        schema: The plain name of the schema.
+        close: Ends the connection, or gives it back.
+        is_pooled: Whether it leads through a pooler.
+        prepares: Whether statements are prepared.
+        another: Connects once more to the same place.
+    """
+
+    __slots__ = ("_another", "_close", "is_pooled")
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        schema: str,
+        close: Callable[[], None],
+        *,
+        is_pooled: bool,
+        another: Callable[[], AutocommitRunner],
+        prepares: bool = True,
+    ) -> None:
+        super().__init__(connection, schema, prepares=prepares)
+        self._close = close
+        self._another = another
+        self.is_pooled = is_pooled
+        """Whether the connection leads through a pooler."""
+
+    def open_another(self) -> AutocommitRunner:
+        """Connect once more to the same place.
+
+        Raises:
+            JMSException: The database cannot be reached.
+        """
+        return self._another()
+
+    def wait_for_notification(self, timeout: float) -> bool:
+        """Tell whether a notification comes within so many seconds."""
+        with jms_errors("listening for a notification"):
+            for _ in self.connection.notifies(timeout=timeout, stop_after=1):
+                return True
+        return False
+
+    def close(self) -> None:
+        """End the connection, also if the server has ended it."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -17,7 +17,7 @@ from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import BackgroundTask, Lock, Notifications, call, is_cancelled, nobody_cancels
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message
-from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.values.destinations import Queue
 from jmsql.worker.handlers._async.handler_call import HandlerCall
 from jmsql.worker.handlers.handler_watch import Handling

@@ -16,7 +16,7 @@ from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency.threads import BackgroundTask, Lock, Notifications, call
 from jmsql.exceptions import JMSException
 from jmsql.messages import Message
-from jmsql.store.destinations.subscription_change import SubscriptionChange
+from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.values.destinations import Queue
 from jmsql.worker.handlers._sync.handler_call import HandlerCall
 from jmsql.worker.handlers.handler_watch import Handling

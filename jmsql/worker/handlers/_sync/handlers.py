@@ -12,8 +12,7 @@ from jmsql.client._sync.connection.connection import Connection
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.concurrency.threads import Lock, Notifications
 from jmsql.exceptions import IllegalStateException
-from jmsql.store.destinations.subscription_change import SubscriptionChange
-from jmsql.store.destinations.subscriptions import ChangeRefusedException
+from jmsql.store.destinations.subscriptions import ChangeRefusedException, SubscriptionChange
 from jmsql.worker.handlers._sync.handler_task import HandlerThread
 from jmsql.worker.handlers.listener import Listener, way_out
 from jmsql.worker.timings import WorkerTimings

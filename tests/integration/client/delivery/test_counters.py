@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Queue, Session, Topic, enlist
-from jmsql.store.control.counts import Counts, meters
+from jmsql.store.control.counters import Counts, meters
 from jmsql.testing import drain, wait_for
 from tests.integration.client.server import Server
 

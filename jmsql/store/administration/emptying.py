@@ -1,18 +1,55 @@
-"""Moving messages from one queue to another, in steps."""
+"""Emptying a queue in small steps: its messages are deleted, or moved to another queue."""
 
 from __future__ import annotations
 
 from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import existing_queue, last_sequence
+from jmsql.store.history.keeping import RECORDED, history
 from jmsql.store.receiving.candidates import by_key
-from jmsql.store.rows.selection import and_chosen
-from jmsql.store.statement import Item, Items, SqlFile, Statement, fill, value
+from jmsql.store.rows.columns import and_chosen
+from jmsql.store.statement import Item, Items, SqlFile, Statement, fill, rows, value
 
-__all__ = ["move"]
+__all__ = ["move", "purge"]
 
-_MOVED_AT_ONCE = 5000
+_AT_ONCE = 5000
 
 _sql = SqlFile("inspection")
+_history = history(
+    queues="array[%(queue_id)s::integer]",
+    addresses="array(select address from free)",
+    deliveries="array(select delivery_count from free)",
+    outcome="purged",
+)
+
+
+def purge(queue: str, selector: Selector | None) -> Items[int]:
+    """Delete the messages that are in a queue now, but for those that a session holds.
+
+    Each statement has to commit by itself.
+
+    Args:
+        queue: The name of the queue.
+        selector: Which messages; None: all.
+
+    Yields:
+        How many were deleted, after each step. Each step commits.
+
+    Raises:
+        InvalidDestinationException: There is no such queue.
+    """
+    chosen, parameters = and_chosen(selector)
+    text = fill(_sql["purge"], history=_history, recorded=RECORDED, chosen=chosen)
+    step = Statement("purge", text, "purging", rows, parameters)
+    queue_id = yield from existing_queue(queue)
+    newest = yield from last_sequence
+    place = {"inverse_priority": -1, "sequence": 0}
+    while found := (yield from step.bind(place, queue_id=queue_id, newest=newest, limit=_AT_ONCE)):
+        place["inverse_priority"], place["sequence"], deleted = found[0]
+        yield Item(deleted)
+    text = fill(_sql["purge_delayed"], chosen=chosen)
+    delayed = Statement("purge_delayed", text, "purging", value(int), parameters)
+    while deleted := (yield from delayed.bind(queue_id=queue_id, newest=newest, limit=_AT_ONCE)):
+        yield Item(deleted)
 
 
 def move(source: str, target: str, selector: Selector | None, limit: int | None) -> Items[int]:
@@ -39,7 +76,7 @@ def move(source: str, target: str, selector: Selector | None, limit: int | None)
     for delayed in (False, True):
         step = _step(selector, delayed=delayed)
         while remaining is None or remaining > 0:
-            most = _MOVED_AT_ONCE if remaining is None else min(remaining, _MOVED_AT_ONCE)
+            most = _AT_ONCE if remaining is None else min(remaining, _AT_ONCE)
             moved = yield from step.bind(queues, newest=newest, most=most)
             if not moved:
                 break
@@ -53,6 +90,6 @@ def _step(selector: Selector | None, *, delayed: bool) -> Statement[int]:
     sequences = "null"
     if selector is not None:
         scan = _sql["chosen_delayed" if delayed else "chosen_present"]
-        sequences = fill(scan, delivery_of_m=by_key("jmsql_internal", "delivery", "d", "m"), chosen=chosen)
+        sequences = fill(scan, delivery_of_m=by_key("delivery", "d", "m"), chosen=chosen)
     text = fill(_sql["move"], sequences=sequences, delayed=str(delayed).lower())
     return Statement("move", text, "moving messages", value(int), parameters)

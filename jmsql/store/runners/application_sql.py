@@ -1,4 +1,4 @@
-"""Savepoints in the SQL that an application runs in a session's transaction."""
+"""What SQL of an application's does to its connection: settings and locks that outlive the transaction, savepoints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,32 @@ import re
 from enum import Enum, auto
 from typing import NamedTuple
 
-__all__ = ["SavepointCommand", "SavepointStep", "read_savepoint_step"]
+__all__ = ["SavepointCommand", "SavepointStep", "outlives_transaction", "read_savepoint_step"]
+
+_OUTLIVES = re.compile(
+    r"""
+    (?:^|;|\*/)\s*  # at the beginning of a statement
+    (?:
+        set\s+(?!local\b|constraints\b|transaction\b)
+        | (?:reset|discard|listen|unlisten|load)\b
+        | prepare\s+(?!transaction\b)
+        | declare\b
+        | create\s+(?:local\s+|global\s+)?temp
+        | do\b
+        | call\b
+    )
+    | \b(?:set_config|setseed|pg_(?:try_)?advisory_lock(?:_shared)?)\s*\(
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def outlives_transaction(statement: str) -> bool:
+    """Return whether a statement, by its text, changes what holds for its connection beyond the transaction.
+
+    What functions do is not known. A comment in front of a statement is taken for a statement that changes nothing.
+    """
+    return _OUTLIVES.search(statement) is not None
 
 
 class SavepointCommand(Enum):

@@ -1,4 +1,4 @@
-"""What a client knows of which queues keep history, so that it acknowledges messages of others at no cost."""
+"""Keeping history: which queues do, and the part of a deletion that copies messages there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Collection
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import SqlFile, column
 
-__all__ = ["QueuesWithHistory"]
+__all__ = ["RECORDED", "QueuesWithHistory", "history"]
 
 _find = SqlFile("control").statement("queues_with_history", "looking for queues with history", column)
 
@@ -70,3 +70,33 @@ class QueuesWithHistory:
         self._known = frozenset(queue_ids)
         with self._lock:
             self._not_looked_at.difference_update(new)
+
+
+RECORDED = "(select true from history)"
+"""The condition of a deletion that comes after the part `history`."""
+
+
+def history(
+    *,
+    queues: str,
+    addresses: str,
+    deliveries: str,
+    outcome: str = "acknowledged",
+    consumer: str = "null",
+) -> str:
+    """Return the common table expression `history`, which the deletion waits for by its condition `RECORDED`.
+
+    The function that copies sees as deleted what the statement has deleted by then. So it comes first, and is given
+    what it could not read any more.
+
+    Args:
+        queues: The numbers of the messages' queues, an integer array.
+        addresses: Where the messages are, a tid array. Their rows are locked.
+        deliveries: How often each was delivered before, an integer array or null.
+        outcome: How they end.
+        consumer: The number of the connection that ends them, or null.
+    """
+    return f"""history as materialized (
+                select case when exists (select from jmsql_internal.queue q
+                where q.history and q.queue_id = any({queues}))
+                       then jmsql_internal.keep_history({addresses}, {deliveries}, '{outcome}', {consumer}) end)"""
