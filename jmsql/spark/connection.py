@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 import pyarrow as pa
@@ -28,6 +29,7 @@ from jmsql.store.statement import Query
 from jmsql.timings import Timings
 
 if TYPE_CHECKING:
+    from adbc_driver_manager import AdbcDatabase
     from adbc_driver_manager.dbapi import Connection as ArrowConnection
     from adbc_driver_manager.dbapi import Cursor as ArrowCursor
 
@@ -165,11 +167,12 @@ class DatabaseReference:
     @contextmanager
     def connect_arrow(self, doing: str) -> Iterator[ArrowConnection]:
         """Connect for reading rows as Arrow batches."""
-        from adbc_driver_manager import Error
-        from adbc_driver_postgresql import dbapi
+        from adbc_driver_manager import AdbcConnection, Error
+        from adbc_driver_manager.dbapi import Connection
 
         try:
-            with dbapi.connect(self.libpq_url(_application_name(doing))) as connection:
+            database = _drivers.database(self.libpq_url(_application_name(doing)))
+            with Connection(cast("AdbcDatabase", _Unclosed()), AdbcConnection(database)) as connection:
                 with connection.cursor() as cursor:
                     for statement in reader_settings(Timings()):
                         cursor.execute(statement)
@@ -185,6 +188,28 @@ class DatabaseReference:
                 f"Option 'connection': {self.connection!r} is neither a variable {_variable(self.connection)}, nor a "
                 "service of PostgreSQL's service file (PGSERVICEFILE)."
             ) from error
+
+
+class _Drivers(threading.local):
+    """What a thread's tasks connect by: ADBC reads the server's types for it, which takes ten times a connection."""
+
+    _last: tuple[str, AdbcDatabase] | None = None
+
+    def database(self, url: str) -> AdbcDatabase:
+        if self._last is None or self._last[0] != url:
+            from adbc_driver_postgresql import connect as open_database
+
+            self._last = url, open_database(url)
+        return self._last[1]
+
+
+class _Unclosed:
+    """What a connection closes in place of the database that the next one needs."""
+
+    def close(self) -> None: ...
+
+
+_drivers = _Drivers()
 
 
 @contextmanager
