@@ -69,7 +69,7 @@ packages java:
 			iproute2) command -v ip ;; \
 			chromium) command -v chromium ;; \
 			chromium-driver) command -v chromedriver ;; \
-			default-jre-headless) $(BIN)/python -m jmsql.spark.java ;; \
+			default-jre-headless) $(BIN)/python -m jmsql.spark.session ;; \
 		esac >/dev/null 2>&1 || missing="$$missing $$package"; \
 	done; \
 	if test -z "$$missing"; then exit 0; fi; \
@@ -78,7 +78,7 @@ packages java:
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 			apt-get install -y -qq --no-install-recommends $$missing >/dev/null && exit 0; \
 	fi; \
-	if test $@ = java; then $(BIN)/python -m jmsql.spark.java >/dev/null; exit; fi; \
+	if test $@ = java; then $(BIN)/python -m jmsql.spark.session >/dev/null; exit; fi; \
 	echo "Not installed:$$missing. Without them, tests behind a pooler, of clocks, of networks and of reports are" \
 		"skipped, and those of Spark fail without Java; as root on Debian, apt-get install$$missing brings them." >&2
 

@@ -61,8 +61,7 @@ class DefaultSource(DataSource):
     """  # noqa: E501 - a table
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        from jmsql.spark.options.options import Options
-        from jmsql.spark.options.table import options_of_new_table
+        from jmsql.spark.options.options import Options, options_of_new_table
 
         self._table = options_of_new_table(options)
         self._given = options if self._table is None else self._table
@@ -136,8 +135,7 @@ class DefaultSource(DataSource):
         check_target(self.settings)
 
     def _take_options_of_table(self, schema: StructType, use: Use) -> None:
-        from jmsql.spark.options.options import Options
-        from jmsql.spark.options.table import options_of_table
+        from jmsql.spark.options.options import Options, options_of_table
 
         if self.settings.destination is None and not self.settings.history:
             self.settings = Options.read({**options_of_table(schema, use), **self._given})

@@ -59,7 +59,7 @@ def _can_run(setting: Setting) -> bool:
         import adbc_driver_postgresql  # noqa: F401
         import pyspark  # noqa: F401
 
-        from jmsql.spark.java import find_java
+        from jmsql.spark.session import find_java
 
         find_java()
     except (ImportError, ResourceAllocationException) as error:

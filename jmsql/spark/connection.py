@@ -18,7 +18,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
-import pyarrow as pa
 
 from jmsql.exceptions import JMSException
 from jmsql.store.connections.database_url import DatabaseUrl, parse_url
@@ -29,6 +28,7 @@ from jmsql.store.statement import Query
 from jmsql.timings import Timings
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from adbc_driver_manager import AdbcDatabase
     from adbc_driver_manager.dbapi import Connection as ArrowConnection
     from adbc_driver_manager.dbapi import Cursor as ArrowCursor
@@ -140,12 +140,7 @@ class DatabaseReference:
         return url.text()
 
     def open(self, doing: str, *, autocommit: bool) -> psycopg.Connection[Any]:
-        """Connect for control statements.
-
-        Args:
-            doing: What for, for error messages and as the connection's name.
-            autocommit: Whether each statement is a transaction of its own.
-        """
+        """Connect for control statements; errors, and the connection's name, say what for."""
         url = self.libpq_url(_application_name(doing))
         try:
             return connect(url, autocommit=autocommit)
@@ -155,12 +150,7 @@ class DatabaseReference:
 
     @contextmanager
     def connect(self, doing: str, *, autocommit: bool = False) -> Iterator[psycopg.Connection[Any]]:
-        """Connect for control statements; the block is one transaction.
-
-        Args:
-            doing: What for, for error messages and as the connection's name.
-            autocommit: Whether each statement is a transaction of its own instead.
-        """
+        """Connect for control statements: the block is one transaction, or with `autocommit` each of them is."""
         with jms_errors(doing), self.open(doing, autocommit=autocommit) as connection:
             yield connection
 
@@ -216,8 +206,7 @@ _drivers = _Drivers()
 def default_database(url: str | None) -> Iterator[None]:
     """Name the database that is used where no option names one, here and in processes that are started meanwhile.
 
-    Args:
-        url: Its URL; None: what the environment says.
+    None is the one that the environment names.
     """
     before = os.environ.get(DEFAULT_VARIABLE)
     if url is not None:
@@ -232,13 +221,7 @@ def default_database(url: str | None) -> Iterator[None]:
 
 
 def inlined(connection: psycopg.Connection[Any], schema: str, query: Query[Any]) -> str:
-    """Return the SQL of a query with its values written into it, as a task runs it that reads rows as Arrow batches.
-
-    Args:
-        connection: Tells how values are written.
-        schema: The plain name of the schema.
-        query: The query.
-    """
+    """Return the SQL of a query with its values written into it, as a task runs it that reads rows as Arrow batches."""
     return psycopg.ClientCursor(connection).mogrify(query.statement.encoded(schema), query.parameters)
 
 
@@ -273,13 +256,15 @@ def read_ahead(
     Raises:
         JMSException: The server or the connection to it failed meanwhile.
     """
+    from pyarrow import ArrowException  # `jmsql`, the command, loads this module, and goes without
+
     with ThreadPoolExecutor(1) as thread:
         try:
             coming = deque(thread.submit(next, batches, None) for _ in range(count))
             while (batch := coming.popleft().result()) is not None:
                 coming.append(thread.submit(next, batches, None))
                 yield batch
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, ArrowException) as error:
             raise JMSException(f"PostgreSQL has failed while {doing}: {str(error).strip().splitlines()[0]}") from error
         except BaseException:
             cancel(connection)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from jmsql.exceptions import JMSException, JMSSecurityException
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.schema.version import check_version
-from jmsql.store.statement import Query, SqlFile, first_value, nothing, records, rows
+from jmsql.store.statement import SqlFile, first_value, nothing, records, rows
 
 __all__ = [
     "WaitingStream",
@@ -32,9 +32,6 @@ _rights = _sql.statement("rights", "looking at the rights of the role", rows)
 def check_database(runner: Runner) -> None:
     """Make sure that the schema is there, and of the right version.
 
-    Args:
-        runner: Runs the statements, in the schema.
-
     Raises:
         JMSException: The schema is missing, or of another version; the message says what to do.
     """
@@ -49,9 +46,6 @@ def check_database(runner: Runner) -> None:
 
 def check_rights(runner: Runner) -> None:
     """Make sure that this role may do what streams and writes of Spark need, on this server.
-
-    Args:
-        runner: Runs the statement, in the schema.
 
     Raises:
         JMSSecurityException: It may not.
@@ -89,15 +83,8 @@ class WaitingWrite(NamedTuple):
     seconds: float
 
 
-_waiting_streams = _sql.statement("waiting_streams", "examining the server", records(WaitingStream._make))
-_waiting_writes = _sql.statement("waiting_writes", "examining the server", records(WaitingWrite._make))
+waiting_streams = _sql.statement("waiting_streams", "examining the server", records(WaitingStream._make))
+"""The streaming reads that have not gone on for so many seconds and keep something."""
 
-
-def waiting_streams(seconds: float) -> Query[list[WaitingStream]]:
-    """Return the streaming reads that have not gone on for so many seconds and keep something."""
-    return _waiting_streams.bind(seconds=seconds)
-
-
-def waiting_writes(seconds: float) -> Query[list[WaitingWrite]]:
-    """Return the writes whose first task has committed so many seconds ago, and that are not sent."""
-    return _waiting_writes.bind(seconds=seconds)
+waiting_writes = _sql.statement("waiting_writes", "examining the server", records(WaitingWrite._make))
+"""The writes whose first task has committed so many seconds ago, and that are not sent."""

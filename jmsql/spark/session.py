@@ -1,11 +1,13 @@
-"""A Spark session for jmsql's own jobs: quiet, and on this machine unless its settings name another master."""
+"""A Spark session for jmsql's own jobs: quiet, and on this machine unless its settings name another; and its Java."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -16,12 +18,63 @@ from typing import IO, TYPE_CHECKING
 
 from jmsql.exceptions import JMSException, ResourceAllocationException
 from jmsql.spark.connection import default_database
-from jmsql.spark.java import find_java, stop_with_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["spark_errors", "spark_session"]
+__all__ = ["OLDEST_JAVA", "find_java", "spark_errors", "spark_session", "stop_with_java"]
+
+OLDEST_JAVA = 17
+"""The oldest release of Java that Spark 4 runs on."""
+
+_ADVICE = (
+    f"Spark needs Java {OLDEST_JAVA} or newer: install it (Debian, Ubuntu: apt-get install default-jre-headless; "
+    "macOS: brew install openjdk), or set JAVA_HOME to where it is."
+)
+
+
+def _release(program: str | Path) -> int | None:
+    """Return the release of a Java program, or None if it does not run."""
+    try:
+        shown = subprocess.run([program, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    except OSError:
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', shown.stderr)
+    return int(found.group(1)) if found else None
+
+
+def find_java() -> Path:
+    """Return the Java program that Spark will run: that of JAVA_HOME, else the one on the PATH.
+
+    Raises:
+        ResourceAllocationException: There is none, or it is too old; the message says how to get one.
+    """
+    home = os.environ.get("JAVA_HOME")
+    program = Path(home, "bin", "java") if home else shutil.which("java")
+    if program is None:
+        raise ResourceAllocationException(f"No Java was found. {_ADVICE}")
+    release = _release(program)
+    if release is None:
+        raise ResourceAllocationException(f"There is no Java that runs at {program}. {_ADVICE}")
+    if release < OLDEST_JAVA:
+        raise ResourceAllocationException(f"{program} is Java {release}. {_ADVICE}")
+    return Path(program)
+
+
+def stop_with_java(spark: SparkSession) -> None:
+    """Stop a session, and end its Java, so that the next one starts with settings of its own."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway  # PySpark has no public way to it
+    spark.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        process = gateway.proc
+        if process is not None:
+            process.stdin.close()
+            process.wait()
+        SparkContext._gateway = SparkContext._jvm = None
+
 
 _LOCAL_SETTINGS = {
     "spark.master": "local[*]",
@@ -127,9 +180,6 @@ def _interruption_as_before() -> Iterator[None]:
 def spark_errors(doing: str) -> Iterator[None]:
     """Turn Spark's errors, which are many lines long, into one of jmsql's that says the essence.
 
-    Args:
-        doing: What was tried, for the message.
-
     Raises:
         JMSException: Spark has raised an error.
     """
@@ -158,3 +208,10 @@ def _text(error: BaseException) -> str:
         )
     own = _OWN_ERROR.findall(shown)
     return own[-1] if own else shown.split("\n", 1)[0]
+
+
+if __name__ == "__main__":
+    try:
+        print(find_java())  # noqa: T201
+    except ResourceAllocationException as error:
+        sys.exit(str(error))

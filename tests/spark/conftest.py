@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import SparkSession
 
 import jmsql
-from jmsql.spark.java import stop_with_java
+from jmsql.spark.session import stop_with_java
 from tests.integration.client.server import Server
 from tests.spark.programs.python_server import python_server
 from tests.spark.shared_classes import QUICK_START, archive_in, using

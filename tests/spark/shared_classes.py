@@ -16,7 +16,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from jmsql.spark.java import find_java, stop_with_java
+from jmsql.spark.session import find_java, stop_with_java
 from tests.spark.subprocesses import SETTINGS
 
 __all__ = ["QUICK_START", "archive_in", "using"]

@@ -88,8 +88,7 @@ def _pipe(engine: Engine, database: DemoDatabase, output: Path) -> Piped | str:
     missing = missing_packages(PACKAGES)
     if missing:
         return f"Python has no {', '.join(missing)}: pip install 'jmsql[demo]'."
-    from jmsql.spark.java import find_java
-    from jmsql.spark.session import spark_errors, spark_session
+    from jmsql.spark.session import find_java, spark_errors, spark_session
 
     try:
         find_java()

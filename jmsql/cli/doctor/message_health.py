@@ -136,7 +136,7 @@ def finishing_advice(transaction: PreparedTransaction) -> str:
 
 
 def _streams(runner: Runner) -> Iterator[Finding]:
-    streams = runner.run(waiting_streams(_STREAM_COMES_BACK))
+    streams = runner.run(waiting_streams.bind(seconds=_STREAM_COMES_BACK))
     for each in streams[:_SHOWN]:
         place = "all destinations" if each.destination is None else repr(each.destination)
         kept = f"{counted(each.claimed, 'message')} of" if each.claimed else "the history of"
@@ -152,7 +152,7 @@ def _streams(runner: Runner) -> Iterator[Finding]:
 
 
 def _writes(runner: Runner) -> Iterator[Finding]:
-    writes = runner.run(waiting_writes(_WRITE_ENDS))
+    writes = runner.run(waiting_writes.bind(seconds=_WRITE_ENDS))
     for each in writes[:_SHOWN]:
         name = each.write_id.replace("'", "''")
         yield Finding(

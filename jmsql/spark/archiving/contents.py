@@ -11,15 +11,13 @@ import psycopg
 from jmsql.client._sync.administration.administration import Administration
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.spark.archiving.manifest import Manifest, Progress
-from jmsql.spark.archiving.parquet_files import history_schema, waiting_schema
+from jmsql.spark.archiving.parquet_files import Unloading, history_schema, waiting_schema
 from jmsql.spark.archiving.target import ArchiveLock, Target
-from jmsql.spark.archiving.unloading import Unloading
 from jmsql.spark.columns.arrow import Shaper
 from jmsql.spark.columns.expressions import rare_columns_of_history, rare_columns_of_messages
 from jmsql.spark.connection import DatabaseReference, inlined
 from jmsql.spark.database import check_rights
-from jmsql.spark.options.options import Options
-from jmsql.spark.options.property_format import PropertyFormat
+from jmsql.spark.options.options import Options, PropertyFormat
 from jmsql.spark.reading.browse import WHOLE_QUEUE, find_queue, read_queue, source_of
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
 from jmsql.spark.streaming.history_stream import (
@@ -40,18 +38,7 @@ __all__ = ["ArchiveSettings", "HistoryArchiver", "count_live", "write_live"]
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSettings:
-    """The settings of a run, checked.
-
-    Args:
-        database: Where the history is.
-        schema: The PostgreSQL schema of jmsql.
-        destinations: Whose history; none named: that of all.
-        properties: How the properties of messages are stored.
-        partitions: Over how many connections each batch is read.
-        max_messages_per_batch: The most messages in a batch.
-        keep_days: How many days, before today, stay in the history.
-        file_size: The bytes from which on a file takes no more messages.
-    """
+    """The settings of a run, checked: what `archive` takes. No destinations: those of all."""
 
     database: DatabaseReference
     schema: str
@@ -69,10 +56,7 @@ class ArchiveSettings:
         schema: str,
         destinations: Sequence[Destination | str],
         properties: PropertyFormat | str,
-        partitions: int,
-        max_messages_per_batch: int,
-        keep_days: int,
-        file_size: int,
+        **numbers: int,
     ) -> ArchiveSettings:
         """Check the settings.
 
@@ -80,27 +64,15 @@ class ArchiveSettings:
             InvalidDestinationException: One of them is not a destination.
             JMSException: A number is too small, or properties are not stored so.
         """
-        for name, number, least in (
-            ("partitions", partitions, 1),
-            ("max_messages_per_batch", max_messages_per_batch, 1),
-            ("keep_days", keep_days, 0),
-            ("file_size", file_size, 1),
-        ):
+        for name, number in numbers.items():
+            least = 0 if name == "keep_days" else 1
             if number < least:
                 raise JMSException(f"{name} is a whole number from {least} on, not {number}.")
         if properties not in list(PropertyFormat):
             raise JMSException(f"Properties are stored as {' or as '.join(PropertyFormat)}, not as {properties!r}.")
         chosen = {named.uri: named for named in map(named_destination, destinations)}
-        return cls(
-            database,
-            schema,
-            tuple(chosen[uri] for uri in sorted(chosen)),
-            PropertyFormat(properties),
-            partitions,
-            max_messages_per_batch,
-            keep_days,
-            file_size,
-        )
+        ordered = tuple(chosen[uri] for uri in sorted(chosen))
+        return cls(database, schema, ordered, PropertyFormat(properties), **numbers)
 
     @property
     def uris(self) -> list[str] | None:
@@ -124,14 +96,8 @@ _DOING = "archiving"
 class HistoryArchiver:
     """Follows the history in batches, each of which becomes part of the archive as a whole.
 
-    A batch is part of it, and passed, as soon as the manifest says so; the database is told afterwards.
-
-    Args:
-        settings: What is archived.
-        manifest: What says how far the archive goes.
-        lock: What keeps others from writing there.
-        unloading: Who reads, and where it goes.
-        progress: Called with the number of messages, after each batch.
+    A batch is part of it, and passed, as soon as the manifest says so; the database is told afterwards. `progress` is
+    called with the number of messages, after each batch.
     """
 
     def __init__(
@@ -168,11 +134,12 @@ class HistoryArchiver:
             runner = PsycopgRunner(connection, self._settings.schema)
             end = runner.run(end_of_history)
             rare = runner.run(rare_columns_of_history)
+            limits = BatchLimits(self._settings.max_messages_per_batch)
             for progress, options in zip(self._manifest.progress, self._settings.origins(), strict=True):
                 stream = _open(runner, progress, HistoryOrigin(options.destination))
                 first = HistoryPosition(progress.transaction, progress.sequence)
                 stream.pass_to(first)
-                while (batch := self._next_batch(stream, first)) is not None:
+                while (batch := stream.next_batch(first, limits, None)) is not None:
                     parts = stream.divide(batch.first, batch.end, self._settings.partitions, batch.messages)
                     reads = [stream.read(part, self._columns, None, rare) for part in parts]
                     self._write(batch, progress, [inlined(connection, self._settings.schema, read) for read in reads])
@@ -191,9 +158,6 @@ class HistoryArchiver:
                 source = runner.run(create_cursor(origin, HistoryPosition(0), None))
                 begun.append(Progress(source, None if options.destination is None else options.destination.uri))
         self._manifest.begin(begun)
-
-    def _next_batch(self, stream: HistoryStream, first: HistoryPosition) -> HistoryBatch | None:
-        return stream.next_batch(first, BatchLimits(self._settings.max_messages_per_batch), None)
 
     def _write(self, batch: HistoryBatch, progress: Progress, statements: list[str]) -> None:
         files = self._unloading.run(statements, self._schema)

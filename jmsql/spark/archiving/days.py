@@ -84,11 +84,8 @@ def archived_keys(target: Target, files: Iterable[ArchivedFile]) -> ds.Dataset:
 def compare(history: Iterator[pa.RecordBatch], archive: ds.Dataset) -> ArchiveComparison:
     """Compare what tells the rows apart, all of it.
 
-    The archive may have more than the history, from which some destinations' messages may have been removed.
-
-    Args:
-        history: What PostgreSQL has: the columns `KEY`, in the order of their transactions.
-        archive: What the archive has.
+    The archive may have more than the history, from which some destinations' messages may have been removed. The
+    history has the columns `KEY`, in the order of its transactions.
     """
     total = ArchiveComparison()
     place = pc.field("transaction_id")
@@ -147,14 +144,7 @@ _ONE_DAY = timedelta(days=1)
 
 
 class Days:
-    """The days of the history that is archived.
-
-    Args:
-        administration: Where to ask of the history.
-        settings: What is archived.
-        target: Where the archive is.
-        manifest: What says of which files it is.
-    """
+    """The days of the history that is archived."""
 
     def __init__(
         self, administration: Administration, settings: ArchiveSettings, target: Target, manifest: Manifest

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.administration.administration import Administration
@@ -13,11 +12,10 @@ from jmsql.exceptions import IllegalStateException
 from jmsql.spark.archiving.contents import ArchiveSettings, HistoryArchiver, count_live, write_live
 from jmsql.spark.archiving.days import ArchivedDay, Days
 from jmsql.spark.archiving.manifest import Manifest
-from jmsql.spark.archiving.parquet_files import compact
+from jmsql.spark.archiving.parquet_files import Unloading, compact
 from jmsql.spark.archiving.target import ArchiveLock, Target
-from jmsql.spark.archiving.unloading import Unloading
 from jmsql.spark.connection import DatabaseReference
-from jmsql.spark.options.property_format import PropertyFormat
+from jmsql.spark.options.options import PropertyFormat
 from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.values.destinations import Destination
 
@@ -107,9 +105,16 @@ def archive(
     """
     database = DatabaseReference(connection, url)
     settings = ArchiveSettings.check(
-        database, schema, destinations, properties, partitions, max_messages_per_batch, keep_days, file_size
+        database,
+        schema,
+        destinations,
+        properties,
+        partitions=partitions,
+        max_messages_per_batch=max_messages_per_batch,
+        keep_days=keep_days,
+        file_size=file_size,
     )
-    tell = progress or _ignore
+    tell = progress or (lambda _doing, _messages: None)
     place = Target(target)
     manifest = Manifest(place, schema, settings.uris, settings.properties)
     with Administration(database.resolve().text(), schema=schema) as administration:
@@ -142,11 +147,7 @@ def archive(
                     file_size=file_size,
                     progress=lambda directory: tell(f"Merging {directory}", archiver.messages),
                 )
-
-            def tell_day(day: date) -> None:
-                tell(f"Comparing {day}", archiver.messages)
-
-            dropped = days.drop(tell_day) if drop else []
+            dropped = days.drop(lambda day: tell(f"Comparing {day}", archiver.messages)) if drop else []
             manifest.close()
         return ArchiveReport(
             place.url, archiver.batches, archiver.messages, waiting, merged, tuple(dropped), dry_run=False
@@ -160,7 +161,3 @@ def _locked(database: DatabaseReference, schema: str, target: Target) -> Iterato
         if not lock.acquire():
             raise IllegalStateException(f"Another run writes to the archive in {target.url}: wait until it has ended.")
         yield lock
-
-
-def _ignore(doing: str, messages: int) -> None:
-    pass

@@ -100,14 +100,7 @@ class ArchivedFile(NamedTuple):
 
 
 class Manifest:
-    """The file `MANIFEST` of a target.
-
-    Args:
-        target: The target.
-        schema: The PostgreSQL schema whose history is archived.
-        destinations: Whose history, as URIs; None: that of all.
-        properties: How properties are stored, "json" or "map".
-    """
+    """The file `MANIFEST` of a target; its destinations are URIs, or None for all."""
 
     def __init__(self, target: Target, schema: str, destinations: list[str] | None, properties: str) -> None:
         self._target = target
@@ -153,12 +146,7 @@ class Manifest:
         self._write()
 
     def commit(self, files: Sequence[NewFile], remove: Iterable[str] = ()) -> None:
-        """Make files part of the archive, in the place of others, together with the progress that was made.
-
-        Args:
-            files: The new files, in the order of their messages.
-            remove: The files that they replace.
-        """
+        """Make files, in the order of their messages, part of the archive in the place of others; note the progress."""
         self._target.make_durable(file.name for file in files)
         self.batch += 1
         move = [

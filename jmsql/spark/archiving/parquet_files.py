@@ -1,14 +1,17 @@
-"""The Parquet files of an archive: their columns, how rows become files in directories, and small files large ones."""
+"""Rows of PostgreSQL become Parquet files, without a JVM: in this process, or in tasks of Spark."""
 
 from __future__ import annotations
 
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from datetime import date
-from typing import Self
+from functools import partial
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,65 +20,31 @@ import pyarrow.parquet as pq
 from jmsql.exceptions import JMSException
 from jmsql.spark.archiving.manifest import NEW, ArchivedFile, Manifest, NewFile
 from jmsql.spark.archiving.target import ArchiveLock, Target
-from jmsql.spark.options.property_format import PropertyFormat
+from jmsql.spark.columns.arrow import Shaper
+from jmsql.spark.columns.expressions import COLUMNS, HISTORY_COLUMNS
+from jmsql.spark.connection import CANCEL_AGAIN_AFTER, DatabaseReference, cancel, execute_arrow, read_ahead
+from jmsql.spark.options.options import PropertyFormat
 
-__all__ = ["KEY", "ParquetFiles", "compact", "history_schema", "waiting_schema"]
+if TYPE_CHECKING:
+    from adbc_driver_manager.dbapi import Connection
+    from pyspark.sql import SparkSession
 
-_TIMESTAMP = pa.timestamp("us", "UTC")
-_MAP = pa.map_(
-    pa.string(),
-    pa.struct(
-        [
-            ("type", pa.string()),
-            ("boolean", pa.bool_()),
-            ("long", pa.int64()),
-            ("double", pa.float64()),
-            ("string", pa.string()),
-        ]
-    ),
-)
-KEY = pa.schema(
-    {
-        "destination": pa.string(),
-        "subscription": pa.string(),
-        "subscription_client_id": pa.string(),
-        "transaction_id": pa.int64(),
-        "sequence": pa.int64(),
-    }
-)
+__all__ = ["KEY", "ParquetFiles", "Unloading", "compact", "history_schema", "waiting_schema"]
+
+_TYPES = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "binary": pa.binary(),
+}
+_STRING, _LONG = pa.string(), pa.int64()
+_VALUE = {"type": _STRING, "boolean": pa.bool_(), "long": _LONG, "double": pa.float64(), "string": _STRING}
+_MAP = pa.map_(_STRING, pa.struct([*_VALUE.items()]))
+_KEY = ("destination", "subscription", "subscription_client_id", "transaction_id", "sequence")
+KEY = pa.schema([(name, _TYPES[HISTORY_COLUMNS[name]]) for name in _KEY])
 """The columns that tell a row of history from all others."""
 
-_MESSAGE = {
-    "destination": pa.string(),
-    "sequence": pa.int64(),
-    "priority": pa.int32(),
-    "type": pa.string(),
-    "message_id": pa.string(),
-    "sent_at": _TIMESTAMP,
-    "expires_at": _TIMESTAMP,
-    "delivery_time": _TIMESTAMP,
-    "delivery_mode": pa.string(),
-    "correlation_id": pa.string(),
-    "reply_to": pa.string(),
-    "jms_type": pa.string(),
-    "properties": pa.string(),
-    "property_types": pa.string(),
-    "text_body": pa.string(),
-    "json_body": pa.string(),
-    "body_types": pa.string(),
-    "bytes_body": pa.binary(),
-    "delivery_count": pa.int32(),
-}
-_SUBSCRIPTION = {"subscription": pa.string(), "subscription_client_id": pa.string()}
-_HISTORY = {
-    "acknowledged_at": _TIMESTAMP,
-    "outcome": pa.string(),
-    **_SUBSCRIPTION,
-    "connection_id": pa.int64(),
-    "client_id": pa.string(),
-    "user_name": pa.string(),
-    "transaction_id": pa.int64(),
-}
 _OF_FEW_VALUES = (
     *("priority", "type", "delivery_mode", "reply_to", "jms_type", "properties", "property_types", "body_types"),
     *("delivery_count", "outcome", "subscription", "subscription_client_id", "connection_id", "client_id", "user_name"),
@@ -91,19 +60,20 @@ _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
 
 def history_schema(properties: PropertyFormat) -> pa.Schema:
     """Return the columns of the history, the destination included, which is in the names of directories."""
-    return _schema({**_MESSAGE, **_HISTORY}, properties)
+    return _schema(HISTORY_COLUMNS, properties)
 
 
 def waiting_schema(properties: PropertyFormat) -> pa.Schema:
     """Return the columns of what waits, likewise."""
-    return _schema({**_MESSAGE, **_SUBSCRIPTION}, properties)
+    return _schema({**COLUMNS, "subscription": "string", "subscription_client_id": "string"}, properties)
 
 
-def _schema(columns: dict[str, pa.DataType], properties: PropertyFormat) -> pa.Schema:
+def _schema(columns: Mapping[str, str], properties: PropertyFormat) -> pa.Schema:
+    types = {name: _TYPES[kind] for name, kind in columns.items()}
     if properties is PropertyFormat.map:
-        columns = {**columns, "properties": _MAP}
-        del columns["property_types"]
-    return pa.schema(columns)
+        types["properties"] = _MAP
+        del types["property_types"]
+    return pa.schema(types)
 
 
 class _File:
@@ -138,10 +108,7 @@ class _File:
 class ParquetFiles:
     """Writes rows to files, each with the rows of one directory, in the order in which they come.
 
-    Args:
-        target: Where they go.
-        schema: The columns of the rows.
-        file_size: The bytes from which on a file takes no more rows.
+    From `file_size` bytes on, a file takes no more rows.
     """
 
     def __init__(self, target: Target, schema: pa.Schema, file_size: int) -> None:
@@ -223,18 +190,9 @@ def compact(
     file_size: int,
     progress: Callable[[str], None],
 ) -> int:
-    """Merge the files of each destination and day that are smaller than half of the wanted size.
+    """Merge the files of each destination and day before another that are smaller than half of the wanted size.
 
-    Args:
-        target: Where the archive is.
-        manifest: What says of which files it is.
-        lock: What keeps others from writing there.
-        before: The first day that is left alone: more comes to it.
-        file_size: The wanted size of a file, in bytes.
-        progress: Called with each directory.
-
-    Returns:
-        How many files were merged.
+    `progress` is called with each directory.
     """
     small: defaultdict[str, list[ArchivedFile]] = defaultdict(list)
     for file in manifest.files():
@@ -267,3 +225,80 @@ def _merge(target: Target, manifest: Manifest, lock: ArchiveLock, files: list[Ar
         raise JMSException(f"The files in {files[0].directory} have changed while they were merged.")
     lock.check()
     manifest.commit(written, [file.place for file in files])
+
+
+_DOING = "archiving"
+
+_BATCHES_AHEAD = 5
+"""Batches of 16 MiB that are read before they are needed: as many as one row group has, while that is written."""
+
+
+@dataclass(frozen=True)
+class Unloading:
+    """Who reads, threads or tasks of Spark, each over its own connection; and where it goes, in files of what size."""
+
+    database: DatabaseReference
+    target: str
+    file_size: int
+    connections: int = 1
+    spark: SparkSession | None = None
+
+    def run(self, statements: Sequence[str], schema: pa.Schema) -> list[NewFile]:
+        """Write what statements return, which are complete, to files that are not part of the archive yet.
+
+        Returns:
+            The files, in the order of the statements.
+
+        Raises:
+            JMSException: It failed. What was written stays, under hidden names.
+        """
+        task = partial(_unload, self.database, self.target, self.file_size, schema)
+        if self.spark is not None and statements:
+            from jmsql.spark.session import spark_errors
+
+            with spark_errors(_DOING):
+                found = self.spark.sparkContext.parallelize(statements, len(statements)).map(task).collect()
+        elif len(statements) == 1:
+            found = [task(statements[0])]
+        else:
+            readers: list[Connection] = []
+            with ThreadPoolExecutor(self.connections) as threads:
+                running = [threads.submit(task, statement, readers) for statement in statements]
+                try:
+                    found = [future.result() for future in running]
+                except BaseException:
+                    _end(running, readers)
+                    raise
+        return [file for files in found for file in files]
+
+
+def _end(running: Sequence[Future[list[NewFile]]], readers: Sequence[Connection]) -> None:
+    """Cancel what threads read, also of those that have not connected yet, or not begun their statements."""
+    waiting = {future for future in running if not future.cancel()}
+    while waiting:
+        for reader in tuple(readers):
+            cancel(reader)
+        waiting = wait(waiting, CANCEL_AGAIN_AFTER).not_done
+
+
+def _unload(
+    database: DatabaseReference,
+    target: str,
+    file_size: int,
+    schema: pa.Schema,
+    statement: str,
+    readers: list[Connection] | None = None,
+) -> list[NewFile]:
+    with (
+        ParquetFiles(Target(target), schema, file_size) as files,
+        database.connect_arrow(_DOING) as connection,
+        connection.cursor() as cursor,
+    ):
+        if readers is not None:
+            readers.append(connection)
+        execute_arrow(cursor, statement)
+        rows = Shaper(schema).shape(cursor.fetch_record_batch())
+        with closing(read_ahead(connection, rows, _DOING, _BATCHES_AHEAD)) as batches:
+            for batch in batches:
+                files.add(batch)
+        return files.finish()

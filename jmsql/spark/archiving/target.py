@@ -166,10 +166,6 @@ class ArchiveLock:
     """An advisory lock of a transaction, which also a pooler in transaction mode leaves on its connection.
 
     The transaction reads nothing meanwhile, so that it holds up neither vacuum nor those who follow the history.
-
-    Args:
-        runner: Runs statements in a transaction of the archive's own.
-        target: Where the archive is.
     """
 
     def __init__(self, runner: Runner, target: str) -> None:

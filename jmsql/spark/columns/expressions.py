@@ -1,4 +1,4 @@
-"""The columns of a read as SQL, and conditions on them."""
+"""The columns of messages in Spark: their names and types, what they are in SQL, and conditions on them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from jmsql.store.statement import Result, SqlFile
 
 __all__ = [
     "BYTES",
+    "COLUMNS",
+    "HISTORY_COLUMNS",
     "HISTORY_EXPRESSIONS",
     "MESSAGE_EXPRESSIONS",
     "MILLISECONDS",
@@ -25,6 +27,42 @@ __all__ = [
     "rare_columns_of_messages",
     "select_list",
 ]
+
+COLUMNS = {
+    "destination": "string",
+    "sequence": "bigint",
+    "priority": "int",
+    "type": "string",
+    "message_id": "string",
+    "sent_at": "timestamp",
+    "expires_at": "timestamp",
+    "delivery_time": "timestamp",
+    "delivery_mode": "string",
+    "correlation_id": "string",
+    "reply_to": "string",
+    "jms_type": "string",
+    "properties": "string",
+    "property_types": "string",
+    "text_body": "string",
+    "json_body": "string",
+    "body_types": "string",
+    "bytes_body": "binary",
+    "delivery_count": "int",
+}
+"""The columns of a message and their types, with properties as JSON text."""
+
+HISTORY_COLUMNS = {
+    **COLUMNS,
+    "acknowledged_at": "timestamp",
+    "outcome": "string",
+    "subscription": "string",
+    "subscription_client_id": "string",
+    "connection_id": "bigint",
+    "client_id": "string",
+    "user_name": "string",
+    "transaction_id": "bigint",
+}
+"""The columns of a message in the history, which also say how it left its destination."""
 
 RARE = "rare"
 """The column that stands for those that hardly any message fills: null, or the texts of all of them."""
@@ -171,12 +209,8 @@ def select_list(expressions: Mapping[str, str], columns: Sequence[str], rare: Co
     """Return what a read selects: some columns, under their names.
 
     A column takes about as much as another, be it null, a digit or a line of text: to write, to send, and most to read.
-    So those that are rare are one together, and those that are small numbers.
-
-    Args:
-        expressions: What each column is made of.
-        columns: The columns.
-        rare: Which of them are expected to be null. If they are not, they are read all the same, but less fast.
+    So those that are rare are one together, and those that are small numbers. Columns that are expected to be rare and
+    are not are read all the same, but less fast.
     """
     packed = _together(columns, rare)
     small = _together(columns, SMALL_FIELDS)
@@ -202,12 +236,7 @@ def _together(columns: Sequence[str], chosen: Collection[str]) -> list[str]:
 
 
 def filter_condition(expressions: Mapping[str, str], comparisons: Sequence[ColumnComparison]) -> Condition:
-    """Compose what rows have to fulfil; each of its conditions begins with "and".
-
-    Args:
-        expressions: What each column is made of.
-        comparisons: The conditions, all of which hold.
-    """
+    """Compose what rows have to fulfil; each of its conditions begins with "and"."""
     text = ""
     parameters: dict[str, object] = {}
     for number, comparison in enumerate(comparisons):

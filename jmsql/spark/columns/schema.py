@@ -1,4 +1,4 @@
-"""The columns of messages in Spark: their names and types, which of them a read returns, and which a write takes."""
+"""Which columns of messages a read returns, and which a write takes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from pyspark.sql.types import MapType, StringType, StructType
 
 from jmsql.exceptions import JMSException
 from jmsql.spark.columns.arrow import BODY, Shaper
-from jmsql.spark.options.options import Options, Use
-from jmsql.spark.options.property_format import PropertyFormat
-from jmsql.spark.options.table import table_comment
+from jmsql.spark.columns.expressions import COLUMNS, HISTORY_COLUMNS
+from jmsql.spark.options.options import Options, PropertyFormat, Use, table_comment
 
 __all__ = [
-    "COLUMNS",
-    "HISTORY_COLUMNS",
     "TYPED_PROPERTIES",
     "check_read_schema",
     "check_written_schema",
@@ -28,49 +25,9 @@ _PROPERTY = "struct<type:string,boolean:boolean,long:bigint,double:double,string
 TYPED_PROPERTIES = f"map<string,{_PROPERTY}>"
 """The type of the column `properties` where it is a map of typed values."""
 
-COLUMNS = {
-    "destination": "string",
-    "sequence": "bigint",
-    "priority": "int",
-    "type": "string",
-    "message_id": "string",
-    "sent_at": "timestamp",
-    "expires_at": "timestamp",
-    "delivery_time": "timestamp",
-    "delivery_mode": "string",
-    "correlation_id": "string",
-    "reply_to": "string",
-    "jms_type": "string",
-    "properties": "string",
-    "property_types": "string",
-    "text_body": "string",
-    "json_body": "string",
-    "body_types": "string",
-    "bytes_body": "binary",
-    "delivery_count": "int",
-}
-"""The columns of a message and their types, with properties as JSON text."""
-
-HISTORY_COLUMNS = {
-    **COLUMNS,
-    "acknowledged_at": "timestamp",
-    "outcome": "string",
-    "subscription": "string",
-    "subscription_client_id": "string",
-    "connection_id": "bigint",
-    "client_id": "string",
-    "user_name": "string",
-    "transaction_id": "bigint",
-}
-"""The columns of a message in the history, which also say how it left its destination."""
-
 
 def read_schema(options: Options, table: Mapping[str, str] | None = None) -> str:
-    """Return the schema that a read has by itself, as DDL.
-
-    Args:
-        options: The options of the read.
-        table: The options of the table of Spark's that is made, which its schema has to keep; None: none is made.
+    """Return the schema that a read has by itself, as DDL, which keeps the options of a table that is made.
 
     Raises:
         JMSException: Option 'columns' names a column that does not exist, or names one twice.
@@ -92,12 +49,7 @@ def read_schema(options: Options, table: Mapping[str, str] | None = None) -> str
 
 
 def shaper(schema: StructType, options: Options) -> Shaper:
-    """Return what makes batches of a schema of Spark's of the rows that are read.
-
-    Args:
-        schema: The schema.
-        options: The options of the read.
-    """
+    """Return what makes batches of a schema of Spark's of the rows that are read."""
     destination = options.destination
     return Shaper(to_arrow_schema(schema, timezone="UTC"), None if destination is None else destination.uri)
 

@@ -13,12 +13,7 @@ _EXAMPLE = "2026-11-21T08:00:00+00:00"
 
 
 def check_offset_options(starting: str, ending: str, *, history: bool) -> None:
-    """Make sure that the options make sense.
-
-    Args:
-        starting: Option 'startingOffsets'.
-        ending: Option 'endingOffsets'.
-        history: Whether the history is read.
+    """Make sure that the options make sense, of a read of the history or another.
 
     Raises:
         JMSException: They do not.

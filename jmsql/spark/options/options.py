@@ -1,47 +1,46 @@
-"""The options of the data source, checked when it is made: a wrong one fails before any task starts."""
+"""The options of the data source, and of tables: a wrong one fails when the source is made, before any task starts."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from enum import Enum
-from typing import Self, TypeVar
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException, JMSException
 from jmsql.selectors import Selector
 from jmsql.spark.connection import DatabaseReference
 from jmsql.spark.options.offset_options import check_offset_options
-from jmsql.spark.options.property_format import PropertyFormat
 from jmsql.values.destinations import Destination, Queue, Topic
 
-__all__ = ["OPTIONS", "Options", "Use", "applies"]
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "OPTIONS",
+    "Options",
+    "PropertyFormat",
+    "Use",
+    "options_of_new_table",
+    "options_of_table",
+    "table_comment",
+]
+
+
+class PropertyFormat(StrEnum):
+    """As JSON text, with the types that it does not tell in a column beside it, or as a map of typed values."""
+
+    json = "json"
+    map = "map"
+
 
 OPTIONS = (
-    "queue",
-    "topic",
-    "subscription",
-    "clientId",
-    "history",
-    "selector",
-    "columns",
-    "properties",
-    "bodySchema",
-    "partitions",
-    "minPartitions",
-    "pushFilters",
-    "snapshotTimeout",
-    "startingOffsets",
-    "endingOffsets",
-    "maxMessagesPerTrigger",
-    "maxBytesPerTrigger",
-    "claimConnections",
-    "failOnDataLoss",
-    "writeId",
-    "writeIdDays",
-    "connection",
-    "url",
-    "jmsqlSchema",
+    *("queue", "topic", "subscription", "clientId", "history", "selector", "columns", "properties", "bodySchema"),
+    *("partitions", "minPartitions", "pushFilters", "snapshotTimeout", "startingOffsets", "endingOffsets"),
+    *("maxMessagesPerTrigger", "maxBytesPerTrigger", "claimConnections", "failOnDataLoss", "writeId", "writeIdDays"),
+    *("connection", "url", "jmsqlSchema"),
 )
 """The names of all options, in which letter case does not count."""
 
@@ -251,15 +250,6 @@ class Options:
             )
 
 
-def applies(name: str, use: Use) -> bool:
-    """Tell whether an option, of a table that is both read and written, is to be looked at for what is done.
-
-    That a table is one of the history is, also for a write, which is refused for it.
-    """
-    name = _NAMES[name.lower()]
-    return name == "history" or use in _USES.get(name, tuple(Use))
-
-
 def _unknown(name: str) -> str:
     if name == "path":
         return "A path was given to load() or save(); jmsql has options instead, such as 'queue'."
@@ -317,3 +307,39 @@ def _boolean(name: str, options: Mapping[str, str], *, default: bool) -> bool:
     if text.lower() not in {"true", "false"}:
         raise JMSException(f"Option '{name}' is true or false, not {text!r}.")
     return text.lower() == "true"
+
+
+# The options of a table in Spark's catalog, which Spark itself tells the data source only when it makes the table. So
+# the comment of the table's first column keeps them: of a table Spark knows the schema, and gives it to each read and
+# write. There is no password in them, as in no option.
+_MARK = "A table of jmsql with the options "
+_OPTION = "option."
+
+
+def options_of_new_table(properties: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the options of CREATE TABLE, by their names in lower case; None if no table is made.
+
+    Spark gives each option of a table besides with a prefix, and properties of its own.
+    """
+    names = {name.lower(): value for name, value in properties.items()}
+    if "provider" not in names:
+        return None
+    return {name.removeprefix(_OPTION): value for name, value in names.items() if name.startswith(_OPTION)}
+
+
+def table_comment(options: Mapping[str, str]) -> str:
+    """Return the comment, in DDL, of the first column of a table that has these options."""
+    text = _MARK + json.dumps(options, sort_keys=True)
+    return "COMMENT '" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def options_of_table(schema: StructType, use: Use) -> dict[str, str]:
+    """Return the options that a table has, if the schema is that of one, and that mean something for what is done."""
+    comment = str(schema.fields[0].metadata.get("comment", "")) if schema.fields else ""
+    if not comment.startswith(_MARK):
+        return {}
+    options: dict[str, str] = json.loads(comment.removeprefix(_MARK))
+    if use is Use.BATCH_READ and options.get("history", "").lower() == "true":
+        use = Use.HISTORY_READ
+    # That it is one of the history counts for a write, too, which is refused for it.
+    return {name: text for name, text in options.items() if name == "history" or use in _USES.get(_NAMES[name], (use,))}

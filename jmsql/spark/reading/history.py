@@ -124,16 +124,7 @@ def read_history(
     filters: Sequence[ColumnComparison],
     rare: Collection[str],
 ) -> Query[list[tuple[object, ...]]]:
-    """Read a part of the history.
-
-    Args:
-        columns: Which columns.
-        origin: Whose history.
-        selector: Which messages are wanted; None: all.
-        part: The condition on the rows `m` of the part.
-        filters: Conditions that hold for the rows that are wanted.
-        rare: Columns that hardly any row fills, for `select_list`.
-    """
+    """Read a part of the history: a condition on its rows `m` says which."""
     of_origin = origin.condition()
     filtered = filter_condition(HISTORY_EXPRESSIONS, filters)
     chosen = and_chosen(selector)
@@ -165,12 +156,8 @@ def divide_history(
     """Divide a part of the history into parts of about the same size.
 
     All there is, is divided by where it lies on the disk, so that each reader reads its own blocks. The history of one
-    destination is divided by its index, where a sample says.
-
-    Args:
-        origin: Whose history.
-        span: What of it.
-        count_parts: Tells into how many parts, or fewer, some number of messages is to be divided.
+    destination is divided by its index, where a sample says. `count_parts` tells into how many parts, or fewer, some
+    number of messages is to be divided.
 
     Returns:
         For each part, conditions on rows `m` of the history. Together they hold for each row once, also for one that

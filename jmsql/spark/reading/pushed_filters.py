@@ -24,8 +24,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from jmsql.spark.columns.expressions import ColumnComparison
-from jmsql.spark.columns.schema import COLUMNS, HISTORY_COLUMNS
+from jmsql.spark.columns.expressions import HISTORY_COLUMNS, ColumnComparison
 from jmsql.spark.reading.batch_reader import BatchReader, HistoryReader
 from jmsql.values.postgresql_text import to_postgresql
 
@@ -36,9 +35,7 @@ _NOT_COMPARED = {"properties", "property_types", "json_body", "body_types"}
 """JSON, which PostgreSQL would have to write as text for each row."""
 
 _COMPARED = {
-    name: _KINDS[kind]
-    for name, kind in {**COLUMNS, **HISTORY_COLUMNS}.items()
-    if kind in _KINDS and name not in _NOT_COMPARED
+    name: _KINDS[kind] for name, kind in HISTORY_COLUMNS.items() if kind in _KINDS and name not in _NOT_COMPARED
 }
 _EQUALITIES = {EqualTo: "=", EqualNullSafe: "is not distinct from"}
 _ORDERS = {GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<="}

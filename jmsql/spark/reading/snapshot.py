@@ -140,10 +140,7 @@ def _not_taken(reason: str) -> JMSException:
 def see_snapshot(connection: ArrowConnection, read: int, timeout: float) -> None:
     """Let a new transaction of a task see the moment that its query sees: the same in each task, however often it runs.
 
-    Args:
-        connection: The connection, with nothing done in its transaction, which is replaced by another.
-        read: The number of the read.
-        timeout: For how long the moment is kept when it is not used, in seconds; for an error.
+    The connection's transaction, in which nothing was done, is replaced by another.
 
     Raises:
         JMSException: The moment is gone, or nobody tells which it is.

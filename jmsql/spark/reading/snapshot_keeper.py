@@ -50,13 +50,7 @@ _asked = _sql.statement("asked", "looking for tasks", rows)
 
 
 class _Moment:
-    """A transaction of a read that tells tasks to see its snapshot.
-
-    Args:
-        read: The number of the read.
-        connection: The transaction's connection.
-        runner: Runs statements in the transaction.
-    """
+    """A transaction of a read that tells tasks to see its snapshot."""
 
     def __init__(self, read: int, connection: psycopg.Connection[Any], runner: PsycopgRunner) -> None:
         self._read = read
@@ -70,13 +64,9 @@ class _Moment:
 
     @classmethod
     def take(cls, database: DatabaseReference, read: int, history_of: str | None, *, exports: bool = True) -> _Moment:
-        """Begin the transaction.
+        """Begin the transaction, in which no day may be dropped of the history of a schema, if one is named.
 
-        Args:
-            database: Where.
-            read: The number of the read.
-            history_of: The schema of whose history no day may be dropped meanwhile, if any.
-            exports: Whether its snapshot can be seen. If not, the tasks that try are told that it is gone.
+        If its snapshot is not exported, the tasks that try to see it are told that it is gone.
 
         Raises:
             JMSException: The snapshot could not be taken.
@@ -132,13 +122,7 @@ class _Read:
     """The queries that saw a moment which is gone."""
 
     def answer(self, database: DatabaseReference, asking: set[int], answered: set[int]) -> bool:
-        """Tell the tasks that ask; return whether one is of a query that is told newly.
-
-        Args:
-            database: Where to take a moment, if it must be.
-            asking: The queries of the tasks.
-            answered: The queries that have an answer.
-        """
+        """Tell the tasks that ask; return whether one is of a query that is told newly."""
         now = time.monotonic()
         for moment in tuple(self.moments):
             if moment.queries & asking:
@@ -185,11 +169,7 @@ class _Read:
 
 
 class _Keeper:
-    """Keeps the moments of the reads of a database.
-
-    Args:
-        database: The database.
-    """
+    """Keeps the moments of the reads of a database."""
 
     def __init__(self, database: DatabaseReference) -> None:
         self._database = database
@@ -249,14 +229,7 @@ class _Keeper:
 
 
 def _serve(keeper: _Keeper, driver_process: int, path: Path, lock: int | None) -> None:
-    """Answer, while there is a driver.
-
-    Args:
-        keeper: Knows the answers.
-        driver_process: The driver.
-        path: Where planning finds the socket.
-        lock: What keeps planning from looking for it until it is there.
-    """
+    """Answer, while there is a driver; planning waits for the lock until it finds the socket."""
     path.unlink(missing_ok=True)
     try:
         with socket.socket(socket.AF_UNIX) as server:

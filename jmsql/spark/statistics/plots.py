@@ -58,15 +58,9 @@ def busiest_destinations(results: Results, top: int) -> list[str]:
 
 
 def series(results: Results, name: str, value: str, chosen: Sequence[str]) -> Series:
-    """Add up a column of a statistic by step and destination.
+    """Add up a column of a statistic by step and destination; those that are not chosen are `OTHERS`.
 
     Steps are hours, or days where it is more than two weeks.
-
-    Args:
-        results: The statistics.
-        name: The statistic's name.
-        value: The column.
-        chosen: The destinations that are shown by themselves; all others are `OTHERS`.
     """
     zone = ZoneInfo(results.time_zone)
     # All of them, so that plots of different statistics have one and the same time.
@@ -133,12 +127,7 @@ class Plot(NamedTuple):
 
 
 def draw_plots(results: Results, top: int) -> list[Plot]:
-    """Return the plots of the statistics.
-
-    Args:
-        results: The statistics.
-        top: How many destinations are shown by themselves, and how many groups; ten at most.
-    """
+    """Return the plots of the statistics, with the ten largest destinations and groups at most."""
     top = min(top, _MOST_PLOTTED)
     chosen = busiest_destinations(results, top)
     made = (
@@ -153,16 +142,7 @@ def draw_plots(results: Results, top: int) -> list[Plot]:
 
 
 def render(plot: Plot, theme: str, *kinds: str) -> list[bytes]:
-    """Draw a plot.
-
-    Args:
-        plot: The plot.
-        theme: ``light`` or ``dark``.
-        kinds: ``svg``, ``png`` or both.
-
-    Returns:
-        The images, in the order of the kinds.
-    """
+    """Draw a plot in a theme, ``light`` or ``dark``, as ``svg``, ``png`` or both; return the images in this order."""
     colors = _THEMES[theme]
     ink = dict.fromkeys(
         ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"), colors["ink"]

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import MapType
 
 from jmsql.exceptions import JMSException
-from jmsql.spark.columns.schema import HISTORY_COLUMNS, TYPED_PROPERTIES
+from jmsql.spark.columns.expressions import HISTORY_COLUMNS
+from jmsql.spark.columns.schema import TYPED_PROPERTIES
 from jmsql.spark.connection import DatabaseReference
 from jmsql.store.administration.dead_letters import dead_letter_queues
 from jmsql.store.runners._sync.runner import PsycopgRunner
@@ -62,11 +63,6 @@ def read_messages(spark: SparkSession, source: Source, time_zone: str = "UTC") -
     """Return a row for each message that has left, with what is counted and measured of it.
 
     What is in the history and in the archive is there once.
-
-    Args:
-        spark: The session. Its environment names the database.
-        source: Which messages.
-        time_zone: Whose hours are meant.
 
     Raises:
         JMSException: The source names nothing to read.

@@ -104,12 +104,7 @@ class Listing(NamedTuple):
 
 
 def list_statistics(results: Results, top: int) -> list[Listing]:
-    """Return the tables of the statistics, of all of the time.
-
-    Args:
-        results: The statistics.
-        top: How many rows a table has at most, those with the most messages.
-    """
+    """Return the tables of the statistics, of all of the time, each with the rows that have the most messages."""
     found = (_destinations(results, top), _balance(results, top), _reasons(results, top), _groups(results, top))
     return [listing for listing in found if listing.rows]
 

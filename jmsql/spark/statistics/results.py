@@ -30,13 +30,9 @@ _LATEST_RECORD = 60_000_000
 
 
 def aggregate(rows: DataFrame, deaths: DataFrame, keys: Sequence[str], top: int) -> dict[str, DataFrame]:
-    """Compute all statistics.
+    """Compute all statistics, for the destinations, or the destinations and hours.
 
-    Args:
-        rows: The messages, as `read_messages` returns them.
-        deaths: Those that became dead letters, as `match_deaths` returns them.
-        keys: What they are computed for: ``destination``, or ``destination`` and ``hour``.
-        top: How many consumers and groups are named, those with the most messages.
+    Of consumers and groups, those are named that have the most messages.
 
     Returns:
         By name: ``counts``, of which several statistics consist, ``dead_letters``, ``consumers``, ``consumer_balance``
@@ -115,10 +111,6 @@ def match_deaths(rows: DataFrame, waiting: DataFrame | None) -> DataFrame:
 
     A message that leaves for the dead-letter queue does not say why; the dead letter that it has become does, with the
     same message id. It may wait in its queue, or have left it for the history.
-
-    Args:
-        rows: The messages that have left.
-        waiting: What the dead letters say that still wait; None: there are none.
     """
     known = rows.where(F.col("reason").isNotNull()).select(*DEATH_COLUMNS)
     if waiting is not None:

@@ -30,7 +30,7 @@ from jmsql.store.statement import (
 from jmsql.values.destinations import Topic
 from jmsql.values.postgresql_text import optional_to_postgresql
 
-__all__ = ["HistoryBatch", "HistoryPart", "HistoryPosition", "HistoryStream", "Lost", "create_cursor", "end_of_history"]
+__all__ = ["HistoryBatch", "HistoryPosition", "HistoryStream", "Lost", "create_cursor", "end_of_history"]
 
 T = TypeVar("T")
 
@@ -57,15 +57,7 @@ class HistoryPosition(NamedTuple):
 
 
 class HistoryBatch(NamedTuple):
-    """A part of the history, from a place to another, and how many rows there are in it."""
-
-    first: HistoryPosition
-    end: HistoryPosition
-    messages: int
-
-
-class HistoryPart(NamedTuple):
-    """What a task reads: the rows between two places, and how many they are."""
+    """A part of the history, or of a batch of it: from a place to another, with so many rows."""
 
     first: HistoryPosition
     end: HistoryPosition
@@ -117,14 +109,7 @@ _days = _sql.statement("days", "looking at the history", rows)
 def create_cursor(
     origin: HistoryOrigin, first: HistoryPosition, since: dt.datetime | None, source_id: str | None = None
 ) -> Steps[str]:
-    """Note a new streaming read, and return its number.
-
-    Args:
-        origin: Whose history it reads.
-        first: Where it begins.
-        since: What left its destination before is left out.
-        source_id: The number that it is to have; None: a new one.
-    """
+    """Note a new streaming read, from a place and a time on, and return its number: a new one, if none is given."""
     destination = origin.destination
     parameters = {
         "source_id": source_id,
@@ -144,11 +129,7 @@ def create_cursor(
 
 
 class _Scan:
-    """What is asked of the rows of an origin in a range of places.
-
-    Args:
-        origin: Whose history.
-    """
+    """What is asked of the rows of an origin in a range of places."""
 
     def __init__(self, origin: HistoryOrigin) -> None:
         self._origin = origin
@@ -225,12 +206,6 @@ class HistoryStream:
     """A streaming read of the history, in the hands of one driver. Each method is one transaction.
 
     Made by `open`.
-
-    Args:
-        runner: Runs statements on a connection of its own, in autocommit mode.
-        source_id: The number of the read.
-        origin: Whose history it reads.
-        epoch: Tells this driver from those before and after it.
     """
 
     def __init__(self, runner: Runner, source_id: str, origin: HistoryOrigin, epoch: int) -> None:
@@ -246,11 +221,6 @@ class HistoryStream:
     @classmethod
     def open(cls, runner: Runner, source_id: str, origin: HistoryOrigin) -> Self:
         """Take a read from the driver before, which can do nothing more.
-
-        Args:
-            runner: Runs statements on a connection of its own, in autocommit mode.
-            source_id: The number of the read.
-            origin: Whose history it reads.
 
         Raises:
             LookupError: The read is not known.
@@ -283,10 +253,7 @@ class HistoryStream:
     ) -> HistoryBatch | None:
         """Find the next batch after a place, and note that it is given out; None if there is nothing.
 
-        Args:
-            start: Where it begins. All before is done.
-            limits: How much it takes.
-            bound: Where the last batch ends; None: where the history does.
+        All before the place is done. The batch ends at `bound` at the latest; None: where the history does.
         """
         return self._runner.run(in_transaction(self._next_batch(start, limits, bound)))
 
@@ -310,31 +277,27 @@ class HistoryStream:
 
     def divide(
         self, first: HistoryPosition, end: HistoryPosition, partitions: int, messages: int | None = None
-    ) -> list[HistoryPart]:
+    ) -> list[HistoryBatch]:
         """Divide a batch that Spark has noted into parts for its tasks; retention now keeps what is not passed.
 
-        Args:
-            first: Where it begins.
-            end: Where it ends.
-            partitions: Into how many parts, or fewer.
-            messages: How many rows it has, which are not counted again if it is one part; None: they are.
+        How many messages it has is not counted again, if it is given, and the batch is one part.
         """
         return self._runner.run(in_transaction(self._divide(first, end, partitions, messages)))
 
     def _divide(
         self, first: HistoryPosition, end: HistoryPosition, partitions: int, messages: int | None
-    ) -> Steps[list[HistoryPart]]:
+    ) -> Steps[list[HistoryBatch]]:
         yield from self._lock()
         yield from _hold.bind(self._source)
         if partitions == 1:
             if messages is not None:
-                return [HistoryPart(first, end, messages)]
+                return [HistoryBatch(first, end, messages)]
             messages = yield from self._count(first, end)
-            return [HistoryPart(first, end, messages)] if messages else []
+            return [HistoryBatch(first, end, messages)] if messages else []
         found = yield from self._scan.parts.bind(self._range(first, end), partitions=partitions)
         places = [HistoryPosition(transaction, sequence) for _, transaction, sequence in found]
         ends = [*places[1:], end]
-        return [HistoryPart(place, stop, row[0]) for row, place, stop in zip(found, places, ends, strict=True)]
+        return [HistoryBatch(place, stop, row[0]) for row, place, stop in zip(found, places, ends, strict=True)]
 
     def pass_to(self, place: HistoryPosition) -> None:
         """Note that all before a place is done."""
@@ -345,16 +308,9 @@ class HistoryStream:
         return self._runner.run(self._scan.backlog.bind(self._range(start, HistoryPosition(_BEYOND))))
 
     def read(
-        self, part: HistoryPart, columns: Sequence[str], selector: Selector | None, rare: Collection[str] = ()
+        self, part: HistoryBatch, columns: Sequence[str], selector: Selector | None, rare: Collection[str] = ()
     ) -> Query[list[tuple[Any, ...]]]:
-        """Return the query that reads a part of a batch.
-
-        Args:
-            part: The part.
-            columns: Which columns.
-            selector: Which messages are wanted; None: all.
-            rare: Columns that hardly any row fills, for `select_list`.
-        """
+        """Return the query that reads a part of a batch."""
         return self._scan.read(columns, selector, rare).bind(self._range(part.first, part.end))
 
     def _fill(self, start: HistoryPosition, end: HistoryPosition, limits: BatchLimits) -> Steps[HistoryBatch | None]:

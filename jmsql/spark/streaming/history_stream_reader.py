@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 import psycopg
-import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.spark.columns.schema import shaper
-from jmsql.spark.connection import inlined, read_ahead
+from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
 from jmsql.spark.options.offset_options import read_timestamp
 from jmsql.spark.options.options import Options
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
 from jmsql.spark.streaming.history_stream import HistoryPosition, HistoryStream, Lost, create_cursor, end_of_history
-from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader
+from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader, StreamPartition
 from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 
 __all__ = ["HistoryStreamReader"]
@@ -33,49 +30,11 @@ _POLL = 1.0
 """Seconds after which a history without anything new is looked at again."""
 
 
-@dataclass
-class HistoryPartition(InputPartition):
-    """A part of a batch.
+class _Opened(NamedTuple):
+    """What a stream keeps in the driver while it runs: its connection, and the read that it holds."""
 
-    Args:
-        statement: The statement that reads it, complete with its values.
-        messages: How many rows it returns; None: a selector says.
-    """
-
-    statement: str
-    messages: int | None
-
-
-class _Opened:
-    """What a stream keeps in the driver while it runs: its connection, and the read that it holds.
-
-    Args:
-        connection: The connection, which it closes.
-        stream: The read.
-    """
-
-    def __init__(self, connection: psycopg.Connection[Any], stream: HistoryStream) -> None:
-        self.connection = connection
-        self.stream = stream
-
-    @classmethod
-    def open(cls, options: Options, source_id: str, origin: HistoryOrigin) -> Self:
-        """Connect, and take the read from the driver before.
-
-        Args:
-            options: The options of the read.
-            source_id: The number of the read.
-            origin: Whose history it reads.
-
-        Raises:
-            LookupError: The read is not known.
-        """
-        connection = options.database.open("streaming history", autocommit=True)
-        try:
-            return cls(connection, HistoryStream.open(PsycopgRunner(connection, options.schema), source_id, origin))
-        except BaseException:
-            connection.close()
-            raise
+    connection: psycopg.Connection[Any]
+    stream: HistoryStream
 
     def close(self) -> None:
         self.connection.close()
@@ -87,11 +46,9 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
     An offset is a place `(transaction, sequence)` in the history, with the number of the read, and besides with the
     place at which its batch begins and how many rows that has: so a batch is the same each time it is read, or it is
     noticed that it is not.
-
-    Args:
-        options: The options of the read.
-        schema: What to return.
     """
+
+    _reading = "reading the history"
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -155,7 +112,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
         columns = shaper(self._schema, self._options).columns
         read = [(opened.stream.read(part, columns, options.selector), part.messages) for part in parts]
         return [
-            HistoryPartition(
+            StreamPartition(
                 inlined(opened.connection, options.schema, query), messages if options.selector is None else None
             )
             for query, messages in read
@@ -198,7 +155,7 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
         if self._opened is None:
             source_id = offset["source"]
             try:
-                self._opened = _Opened.open(self._options, source_id, self._origin)
+                self._opened = self._take(source_id)
             except LookupError as error:
                 if self._options.fail_on_data_loss:
                     raise InvalidDestinationException(
@@ -207,8 +164,22 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
                         "a new checkpoint, or set option 'failOnDataLoss' to false to start again with this one."
                     ) from error
                 self._begin_anew(source_id)
-                self._opened = _Opened.open(self._options, source_id, self._origin)
+                self._opened = self._take(source_id)
         return self._opened
+
+    def _take(self, source_id: str) -> _Opened:
+        """Connect, and take the read from the driver before.
+
+        Raises:
+            LookupError: The read is not known.
+        """
+        connection = self._options.database.open("streaming history", autocommit=True)
+        try:
+            runner = PsycopgRunner(connection, self._options.schema)
+            return _Opened(connection, HistoryStream.open(runner, source_id, self._origin))
+        except BaseException:
+            connection.close()
+            raise
 
     def _begin_anew(self, source_id: str) -> None:
         logger.warning(
@@ -222,25 +193,8 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
             since = read_timestamp(options.starting_offsets)
             driver.run(create_cursor(self._origin, self._first_place(driver), since, source_id))
 
-    # Called by Spark, in a task
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a part of a batch."""
-        assert isinstance(partition, HistoryPartition)
-        messages = 0
-        with (
-            self._options.database.connect_arrow("reading the history") as connection,
-            connection.cursor() as cursor,
-        ):
-            cursor.execute(partition.statement)
-            rows = shaper(self._schema, self._options).shape(cursor.fetch_record_batch())
-            for batch in read_ahead(connection, rows, "reading the history"):
-                messages += batch.num_rows
-                yield batch
-        if partition.messages is not None and messages < partition.messages:
-            self._lose(
-                f"{partition.messages - messages} rows of a batch were removed from the history while it was read"
-            )
+    def _miss(self, messages: int) -> None:
+        self._lose(f"{messages} rows of a batch were removed from the history while it was read")
 
 
 def _place(offset: Offset) -> HistoryPosition:

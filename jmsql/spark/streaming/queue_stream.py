@@ -19,7 +19,6 @@ from jmsql.store.receiving.dequeue import PRIORITIES, ScanBounds
 from jmsql.store.receiving.receive import claim_batch, has_groups
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import (
-    Query,
     Result,
     SqlFile,
     Statement,
@@ -61,9 +60,6 @@ _MOST_PIECES = 1000
 """The most statements that claim a batch side by side."""
 
 _EVERYTHING = 2**63 - 1
-
-_NO_PLACES: dict[str, object] = {"place_priorities": "{}", "place_sequences": "{}", "place_limit": 1}
-"""Where a scan of a queue with groups is to look besides: nowhere."""
 
 
 class Start(NamedTuple):
@@ -177,8 +173,12 @@ _find_message = _sql.statement("find_message", "looking for the start of the str
 _begin_epoch = _sql.statement("begin_epoch", "starting a stream", rows)
 _share_source = _sql.statement("share_source", "going on with a stream", rows)
 _lock_source = _sql.statement("lock_source", "going on with a stream", rows)
-_is_durable = _sql.statement("subscription_is_durable", "looking at the subscription", value(bool))
-_last_sequence = _sql.statement("last_sequence", "looking for the last message", value(int))
+is_durable = _sql.statement("subscription_is_durable", "looking at the subscription", value(bool))
+"""Whether the subscription behind a queue is durable."""
+
+last_sequence = _sql.statement("last_sequence", "looking for the last message", value(int)).bind()
+"""The last sequence that was given to any message; 0 if there was none."""
+
 _finished = _sql.statement("finished", "acknowledging a batch", rows)
 _keep_history = _sql.statement("keep_history", "acknowledging a batch", nothing, {**_OF_PART, **_BY_KEY})
 _acknowledge = _sql.statement("acknowledge", "acknowledging a batch", _first_row, {**_OF_PART, **_BY_KEY})
@@ -207,11 +207,7 @@ def create_source(queue_id: int, start: Start) -> Steps[str]:
 
 
 def find_start(queue_id: int, text: str) -> Steps[Start]:
-    """Return where to start streaming a queue.
-
-    Args:
-        queue_id: The number of the queue.
-        text: Option 'startingOffsets'.
+    """Return where to start streaming a queue, as option 'startingOffsets' says.
 
     Raises:
         JMSException: The option names a message that is not in the queue.
@@ -219,7 +215,7 @@ def find_start(queue_id: int, text: str) -> Steps[Start]:
     if text == "earliest":
         return Start()
     if text == "latest":
-        return Start(sequence=(yield from last_sequence()) + 1)
+        return Start(sequence=(yield from last_sequence) + 1)
     if (since := read_timestamp(text)) is not None:
         return Start(timestamp=int(since.timestamp() * 1000))
     found = yield from _find_message.bind(queue_id=queue_id, message_id=text.removeprefix("ID:").lower())
@@ -228,22 +224,8 @@ def find_start(queue_id: int, text: str) -> Steps[Start]:
     return Start(sequence=found)
 
 
-def is_durable(queue_id: int) -> Query[bool]:
-    """Tell whether the subscription behind a queue is durable."""
-    return _is_durable.bind(queue_id=queue_id)
-
-
-def last_sequence() -> Query[int]:
-    """Return the last sequence that was given to any message; 0 if there was none."""
-    return _last_sequence.bind()
-
-
 def read_claim(columns: Sequence[str]) -> Statement[list[tuple[Any, ...]]]:
-    """Return the statement that reads the messages of a claim, from a key to another.
-
-    Args:
-        columns: Which columns.
-    """
+    """Return the statement that reads the messages of a claim, from a key to another."""
     return _sql.statement(
         "read",
         "reading a batch",
@@ -260,16 +242,6 @@ class SparkStream:
     """A streaming read, in the hands of one driver. Each method is one transaction.
 
     Made by `open`.
-
-    Args:
-        runner: Runs statements on a connection of its own, in autocommit mode.
-        source_id: The number of the read.
-        selector: Which messages are wanted.
-        count: Called with what was acknowledged, once that is committed.
-        epoch: Tells this driver from those before and after it.
-        queue_id: The number of the queue.
-        start: What the read began with.
-        in_parallel: Works on large batches; None: the runner alone does.
     """
 
     def __init__(
@@ -371,14 +343,9 @@ class SparkStream:
         return after + 1
 
     def freeze(self, batch: int, count_parts: Callable[[int], int]) -> FrozenBatch | None:
-        """Make sure that a batch stays as it is until it is acknowledged, and divide it.
+        """Make sure that a batch stays as it is until it is acknowledged, and divide it; None if it is not known.
 
-        Args:
-            batch: Its number.
-            count_parts: Tells into how many parts some number of messages is to be divided.
-
-        Returns:
-            Its parts; None if it is not known.
+        `count_parts` tells into how many parts some number of messages is to be divided.
         """
         if (claimed := self._claimed) is not None and claimed.batch == batch:
             self._work_beside([self._freeze_piece(claimed.claim_id, piece) for piece in claimed.pieces])
@@ -500,19 +467,26 @@ class SparkStream:
         yield from self._share()
         lowest = [_EVERYTHING] * PRIORITIES
         lowest[piece.inverse_priority] = piece.first
-        return (
-            yield from claim_batch(None).bind(
-                _NO_PLACES,
-                queue_id=self.queue_id,
-                lowest=lowest,
-                limit=piece.messages,
-                first_sequence=self._start.sequence,
-                last_sequence=piece.last,
-                first_timestamp=self._start.timestamp,
-                claim_id=claim_id,
-                connection_id=connection_id,
-            )
-        )
+        claim = self._claim(claim_id, connection_id, lowest, piece.messages, piece.last)
+        return (yield from claim_batch(None).bind(claim))
+
+    def _claim(
+        self, claim_id: int, connection_id: int, lowest: Sequence[int], limit: int, last_sequence: int
+    ) -> dict[str, object]:
+        """Return the parameters of a claim; a queue with groups is looked at in no places besides."""
+        return {
+            "place_priorities": "{}",
+            "place_sequences": "{}",
+            "place_limit": 1,
+            "queue_id": self.queue_id,
+            "lowest": lowest,
+            "limit": limit,
+            "last_sequence": last_sequence,
+            "first_sequence": self._start.sequence,
+            "first_timestamp": self._start.timestamp,
+            "claim_id": claim_id,
+            "connection_id": connection_id,
+        }
 
     def _freeze_piece(self, claim_id: int, piece: _Piece) -> Steps[None]:
         yield from self._share()
@@ -569,17 +543,7 @@ class SparkStream:
         claim = claim_batch(self._selector, grouped=(yield from has_groups(self.queue_id)))
         while messages < limits.messages and size < limits.size:
             limit = min(_CHUNK, limits.messages - messages)
-            found = yield from claim.bind(
-                _NO_PLACES,
-                queue_id=self.queue_id,
-                lowest=bounds,
-                limit=limit,
-                first_sequence=self._start.sequence,
-                last_sequence=limits.last_sequence,
-                first_timestamp=self._start.timestamp,
-                claim_id=claim_id,
-                connection_id=connection_id,
-            )
+            found = yield from claim.bind(self._claim(claim_id, connection_id, bounds, limit, limits.last_sequence))
             for inverse_priority, _, _, last in found:
                 bounds[inverse_priority] = last + 1
             self._bounds.passed((row[0], row[3]) for row in found)
@@ -592,15 +556,9 @@ class SparkStream:
 
 
 def check_epoch(found: Sequence[Sequence[Any]], epoch: int) -> Sequence[Any]:
-    """Make sure that a streaming read is there, and in the hands of this driver.
+    """Make sure that a streaming read is there, and in the hands of this driver; return the other columns of its row.
 
-    Args:
-        found: The row of the read, which the transaction has locked and whose first column is the epoch; none if it is
-            gone.
-        epoch: The driver's own.
-
-    Returns:
-        The other columns.
+    The transaction has locked the row, whose first column is the epoch. There is none if the read is gone.
 
     Raises:
         IllegalStateException: Another driver has opened it since.

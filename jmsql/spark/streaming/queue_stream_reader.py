@@ -5,21 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import psycopg
-import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from jmsql.exceptions import InvalidClientIDException, JMSException
 from jmsql.spark.columns.schema import shaper
-from jmsql.spark.connection import inlined, read_ahead
+from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
 from jmsql.spark.options.options import Options
 from jmsql.spark.reading.browse import find_queue, source_of
@@ -31,7 +29,7 @@ from jmsql.spark.streaming.queue_stream import (
     last_sequence,
     read_claim,
 )
-from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader
+from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader, StreamPartition
 from jmsql.store.connections.engine import Endpoint
 from jmsql.store.control.control import ControlConnection
 from jmsql.store.control.counters import Consumption, DestinationCounters
@@ -53,25 +51,8 @@ _POLL = 1.0
 """Seconds after which an empty queue is looked at again, though nothing was heard of it."""
 
 
-@dataclass
-class BatchPartition(InputPartition):
-    """A part of a batch.
-
-    Args:
-        statement: The statement that reads it, complete with its values.
-        messages: How many messages it has.
-    """
-
-    statement: str
-    messages: int
-
-
 class _Beside:
-    """Connections that work on large batches beside the driver's own, which are opened when the first one comes.
-
-    Args:
-        options: The options of the read.
-    """
+    """Connections that work on large batches beside the driver's own, which are opened when the first one comes."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -108,20 +89,15 @@ class _Beside:
 
 
 class _Driver:
-    """What a stream keeps in the driver while it runs: its connections, and the read that it holds.
-
-    Args:
-        options: The options of the read.
-        source_id: The number of the read.
-    """
+    """What a stream keeps in the driver while it runs: its connections, and the read that it holds."""
 
     def __init__(self, options: Options, source_id: str) -> None:
         self.source_id = source_id
         self._options = options
         self._joined: int | None = None
-        self._news = threading.Event()
-        self._news.set()
-        self._next_look = 0.0
+        self.news = threading.Event()
+        self.news.set()
+        self.next_look = 0.0
         self._consumptions: dict[Consumption, int] = {}
         self._beside = _Beside(options)
         self.connection: psycopg.Connection[Any] | None = None
@@ -138,7 +114,7 @@ class _Driver:
         try:
             with suppress(InvalidClientIDException):  # a driver before has it, which is about to end
                 self.control.set_client_id(f"spark-{self.source_id}")
-            self.control.serve(_log_loss, lambda _: self._news.set(), counters, lambda: self._consumptions)
+            self.control.serve(_log_loss, lambda _: self.news.set(), counters, lambda: self._consumptions)
             self.connection = options.database.open("streaming", autocommit=True)
             self.stream = SparkStream.open(
                 PsycopgRunner(self.connection, options.schema),
@@ -172,10 +148,6 @@ class _Driver:
             yield from rejoin([self._joined], connection_id)
         yield from occupy(self.stream.queue_id, connection_id)
 
-    def acknowledge(self, batch: int) -> None:
-        """Remove the messages of a batch and of those before it."""
-        self.stream.acknowledge(batch, self.control.connection_id)
-
     def close(self) -> None:
         self.control.close()
         self._beside.close()
@@ -184,22 +156,10 @@ class _Driver:
 
     def has_news(self) -> bool:
         """Whether the queue may have something new since it was found empty."""
-        return self._news.is_set() or time.monotonic() >= self._next_look
-
-    def looks(self) -> None:
-        """Note that the queue is looked at now."""
-        self._news.clear()
-
-    def found_nothing(self) -> None:
-        """Note that it is empty."""
-        self._next_look = time.monotonic() + _POLL
-
-    def found_something(self) -> None:
-        """Note that there may be more."""
-        self._news.set()
+        return self.news.is_set() or time.monotonic() >= self.next_look
 
     def _hear(self, _: MessageKey | GroupKey | None) -> None:
-        self._news.set()
+        self.news.set()
 
 
 def _log_loss(error: JMSException) -> None:
@@ -212,12 +172,9 @@ class StreamReader(ReconnectingReader[_Driver]):
     An offset is `{"source": the number of the read, "batch": the number of its last batch}`. A batch is claimed, then
     frozen before any task reads it, so that it stays the same when it is read again, and acknowledged when Spark says
     that it is done.
-
-    Args:
-        options: The options of the read.
-        schema: What to return.
     """
 
+    _reading = "reading a batch"
     _last_sequence: int | None = None
     """The last message that is taken; None: there is no last one."""
 
@@ -230,7 +187,7 @@ class StreamReader(ReconnectingReader[_Driver]):
             driver = PsycopgRunner(connection, options.schema)
             queue_id = find_queue(driver, options)
             check_rights(driver)
-            if options.subscription is not None and not driver.run(is_durable(queue_id)):
+            if options.subscription is not None and not driver.run(is_durable.bind(queue_id=queue_id)):
                 raise JMSException(
                     f"Option 'subscription': {options.subscription!r} is not durable; it would end with its last "
                     "consumer. Make one that is: jmsql subscribe, create_durable_subscriber() or "
@@ -242,7 +199,7 @@ class StreamReader(ReconnectingReader[_Driver]):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take no message that is sent after now."""
         with self._options.database.connect("looking for the last message") as connection:
-            self._last_sequence = PsycopgRunner(connection, self._options.schema).run(last_sequence())
+            self._last_sequence = PsycopgRunner(connection, self._options.schema).run(last_sequence)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Acknowledge what is done, and claim the next batch."""
@@ -251,7 +208,7 @@ class StreamReader(ReconnectingReader[_Driver]):
             limits = limits._replace(last_sequence=self._last_sequence)
 
         def claim(driver: _Driver) -> int:
-            driver.looks()
+            driver.news.clear()
             return driver.stream.next_batch(
                 start["batch"],
                 limits,
@@ -264,9 +221,9 @@ class StreamReader(ReconnectingReader[_Driver]):
         batch = self._do("claiming a batch", start, claim)
         driver = self._open(start)
         if batch == start["batch"]:
-            driver.found_nothing()
+            driver.next_look = time.monotonic() + _POLL
             return start
-        driver.found_something()
+        driver.news.set()  # there may be more
         return {**start, "batch": batch}
 
     def partitions(self, start: dict[str, Any], end: Offset) -> list[InputPartition]:
@@ -294,22 +251,20 @@ class StreamReader(ReconnectingReader[_Driver]):
         connection = self._open(end).connection
         assert connection is not None
         destination = source_of(options).uri
+        queries = [read.bind(part.parameters(), destination=destination) for part in frozen.parts]
         return [
-            BatchPartition(
-                inlined(
-                    connection,
-                    options.schema,
-                    read.bind(part.parameters(), destination=destination),
-                ),
-                part.messages,
-            )
-            for part in frozen.parts
+            StreamPartition(inlined(connection, options.schema, query), part.messages)
+            for query, part in zip(queries, frozen.parts, strict=True)
         ]
 
     def commit(self, end: Offset) -> None:
         """Remove the messages of the batches that are done."""
         if end["batch"]:
-            self._do("acknowledging a batch", end, lambda driver: driver.acknowledge(end["batch"]))
+            self._do(
+                "acknowledging a batch",
+                end,
+                lambda driver: driver.stream.acknowledge(end["batch"], driver.control.connection_id),
+            )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Tell, for the query's progress, what waits in the queue."""
@@ -325,21 +280,9 @@ class StreamReader(ReconnectingReader[_Driver]):
         self._opened.join()
         return self._opened
 
-    # Called by Spark, in a task
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a part of a batch."""
-        assert isinstance(partition, BatchPartition)
-        database = self._options.database
-        messages = 0
-        with database.connect_arrow("reading a batch") as connection, connection.cursor() as cursor:
-            cursor.execute(partition.statement)
-            rows = shaper(self._schema, self._options).shape(cursor.fetch_record_batch())
-            for batch in read_ahead(connection, rows, "reading a batch"):
-                messages += batch.num_rows
-                yield batch
-        if messages < partition.messages and self._options.fail_on_data_loss:
+    def _miss(self, messages: int) -> None:
+        if self._options.fail_on_data_loss:
             raise JMSException(
-                f"{partition.messages - messages} messages of the batch are gone: another driver has acknowledged "
-                "them, or they were deleted. See option 'failOnDataLoss'."
+                f"{messages} messages of the batch are gone: another driver has acknowledged them, or they were "
+                "deleted. See option 'failOnDataLoss'."
             )

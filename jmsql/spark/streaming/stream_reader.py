@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from pyspark.sql.datasource import DataSourceStreamReader
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -19,11 +21,13 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from jmsql.exceptions import JMSException
+from jmsql.spark.columns.schema import shaper
+from jmsql.spark.connection import read_ahead
 from jmsql.spark.options.options import Options
 from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits
 from jmsql.store.errors import is_connection_lost
 
-__all__ = ["Offset", "ReconnectingReader"]
+__all__ = ["Offset", "ReconnectingReader", "StreamPartition"]
 
 logger = logging.getLogger("jmsql")
 
@@ -40,6 +44,19 @@ _BACKLOG_SHARE = 20.0
 """How many times as long as a count, which reads all that waits, the pause after it is at the least."""
 
 
+@dataclass
+class StreamPartition(InputPartition):
+    """A part of a batch.
+
+    Args:
+        statement: The statement that reads it, complete with its values.
+        messages: How many messages it returns; None: a selector says.
+    """
+
+    statement: str
+    messages: int | None
+
+
 class _Closeable(Protocol):
     def close(self) -> None: ...
 
@@ -49,12 +66,10 @@ T = TypeVar("T")
 
 
 class ReconnectingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Opened]):
-    """A stream whose driver keeps a connection, and makes it again when it breaks.
+    """A stream whose driver keeps a connection, and makes it again when it breaks."""
 
-    Args:
-        options: The options of the read.
-        schema: What to return.
-    """
+    _reading: str
+    """What tasks do, for messages."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -89,13 +104,7 @@ class ReconnectingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Ge
         return limits
 
     def _do(self, doing: str, offset: Offset, action: Callable[[Opened], T]) -> T:
-        """Do something that may be done twice; if the connection breaks, once more with a new one.
-
-        Args:
-            doing: What, for messages.
-            offset: Names the streaming read.
-            action: Does it.
-        """
+        """Do something that may be done twice; if the connection breaks, once more with a new one."""
         try:
             return action(self._open(offset))
         except JMSException as error:
@@ -119,6 +128,23 @@ class ReconnectingReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Ge
             "backlogBytes": backlog.size,
             "lagSeconds": round(max(backlog.lag, 0.0), 3),
         }
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a part of a batch, in a task."""
+        assert isinstance(partition, StreamPartition)
+        messages = 0
+        with self._options.database.connect_arrow(self._reading) as connection, connection.cursor() as cursor:
+            cursor.execute(partition.statement)
+            rows = shaper(self._schema, self._options).shape(cursor.fetch_record_batch())
+            for batch in read_ahead(connection, rows, self._reading):
+                messages += batch.num_rows
+                yield batch
+        if partition.messages is not None and messages < partition.messages:
+            self._miss(partition.messages - messages)
+
+    @abstractmethod
+    def _miss(self, messages: int) -> None:
+        """Say that a part of a batch lacks some messages."""
 
     def stop(self) -> None:
         """Close the connection."""

@@ -21,10 +21,9 @@ __all__ = [
     "Attempt",
     "abandon",
     "forget_writes",
-    "queue_names",
+    "names_of",
     "remove_abandoned",
     "send_once",
-    "topic_names",
 ]
 
 _KEPT_BATCHES = 100
@@ -64,17 +63,8 @@ class Attempt(NamedTuple):
     delayed: int
 
 
-def queue_names(destinations: Iterable[str]) -> list[str]:
-    """Return the names of the queues among destinations, which are given as URIs."""
-    return _names(destinations, Queue)
-
-
-def topic_names(destinations: Iterable[str]) -> list[str]:
-    """Return the names of the topics among destinations, which are given as URIs."""
-    return _names(destinations, Topic)
-
-
-def _names(destinations: Iterable[str], kind: type[Queue | Topic]) -> list[str]:
+def names_of(kind: type[Queue | Topic], destinations: Iterable[str]) -> list[str]:
+    """Return the names of the queues, or the topics, among destinations, which are given as URIs."""
     parsed = map(parse_destination, sorted(destinations))
     return [destination.name for destination in parsed if isinstance(destination, kind)]
 
@@ -119,19 +109,14 @@ def send_once(
         yield from _send_all(attempts)
     yield from abandon(attempts, write_id if is_new else None)
     if is_new and messages:
-        queues, topics = queue_names(messages), topic_names(messages)
+        queues, topics = names_of(Queue, messages), names_of(Topic, messages)
         yield from notify_sent(queues, topics, delayed=any(attempt.delayed for attempt in attempts))
         yield from _count(messages)  # last: its rows are shared by all who send
     return is_new
 
 
 def abandon(attempts: Sequence[Attempt], write_id: str | None = None) -> Query[None]:
-    """Have what tasks have committed never be sent.
-
-    Args:
-        attempts: The tasks.
-        write_id: The write whose other tasks are meant as well; None: no others.
-    """
+    """Have what tasks have committed never be sent, nor what other tasks of the same write have, if one is named."""
     transactions = array_literal(attempt.transaction_id for attempt in attempts)
     return _abandon.bind(write_id=optional_to_postgresql(write_id), transactions=transactions)
 
@@ -159,13 +144,10 @@ def _send_all(attempts: Sequence[Attempt]) -> Steps[None]:
 def _count(messages: Counter[str]) -> Steps[None]:
     sent: dict[int, Counts] = {}
     for uri, count in messages.items():
-        for name in queue_names([uri]):
-            number = yield from find_queue(name)
-            if number is not None:
-                sent[number] = Counts(sent=count)
-        for name in topic_names([uri]):
-            number = yield from find_topic(name)
-            if number is not None:
-                sent[-number] = Counts(sent=count)
+        destination = parse_destination(uri)
+        is_queue = isinstance(destination, Queue)
+        number = yield from (find_queue if is_queue else find_topic)(destination.name)
+        if number is not None:
+            sent[number if is_queue else -number] = Counts(sent=count)
     if sent:
         yield from add_counters(sent)

@@ -53,11 +53,7 @@ OUTGOING_SCHEMA = pa.schema(
 
 
 class OutgoingMessages:
-    """Makes messages of the rows of one task.
-
-    Args:
-        destination: Where all messages go, as a URI; None: the rows say so.
-    """
+    """Makes messages of the rows of one task; all go to one destination, if one is given, else the rows say where."""
 
     def __init__(self, destination: str | None) -> None:
         self._destination = destination
@@ -270,11 +266,7 @@ _NOTHING = r"^\s*\{\s*\}\s*$"
 
 
 def encode_properties(column: pa.Array, types: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Write properties as JSON, and the types that it does not tell.
-
-    Args:
-        column: The properties: maps, or JSON objects as text.
-        types: For JSON objects, the types that they do not tell, as JSON objects.
+    """Write properties, maps or JSON objects as text, as JSON, and the types that it does not tell.
 
     Raises:
         MessageFormatException: A property cannot be set; the message names it.

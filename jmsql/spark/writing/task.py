@@ -14,14 +14,14 @@ from pgpq import ArrowToPostgresBinaryEncoder
 from pgpq.encoders import StringEncoderBuilder
 from pgpq.schema import Jsonb
 
-from jmsql.spark.writing.commit import Attempt, queue_names, topic_names
+from jmsql.spark.writing.commit import Attempt, names_of
 from jmsql.spark.writing.outgoing import OUTGOING_SCHEMA
 from jmsql.store.destinations.lookup import find_queue, queue_id
 from jmsql.store.rows.columns import DELAYED_COLUMNS
 from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.sending.send import Publisher, publish_statement, publish_with
 from jmsql.store.statement import SqlFile, Statement, Steps, fill, nothing, rows, value
-from jmsql.values.destinations import Topic
+from jmsql.values.destinations import Queue, Topic
 from jmsql.values.postgresql_text import to_postgresql
 
 __all__ = ["TaskMessages", "binary_encoder"]
@@ -64,12 +64,6 @@ class TaskMessages:
     Messages for queues are copied. Where row security is active for the role, and for topics, SQL sends them.
 
     Made by `begin`.
-
-    Args:
-        runner: That of the task's connection.
-        make_queues: Makes queues, and commits them, given the names of those that are not there.
-        may_copy: Whether the role may copy messages.
-        first_sequence: The lowest sequence that the messages can have.
     """
 
     def __init__(
@@ -93,13 +87,7 @@ class TaskMessages:
     def begin(
         cls, connection: psycopg.Connection[Any], schema: str, make_queues: Callable[[Sequence[str]], None]
     ) -> Self:
-        """Begin a task in an open transaction.
-
-        Args:
-            connection: The task's connection.
-            schema: The name of the schema.
-            make_queues: Makes queues, and commits them, given the names of those that are not there.
-        """
+        """Begin a task in an open transaction; `make_queues` makes queues that are not there, and commits them."""
         runner = PsycopgRunner(connection, schema)
         [(may_copy, first_sequence)] = runner.run(_begin.bind())
         return cls(runner, make_queues, may_copy=may_copy, first_sequence=first_sequence)
@@ -111,7 +99,7 @@ class TaskMessages:
         }
         self._messages.update(counted)
         self._delayed += len(messages) - messages.column("jms_delivery_time").null_count
-        direct = {uri for uri in counted if self._may_copy and queue_names([uri])}
+        direct = {uri for uri in counted if self._may_copy and names_of(Queue, [uri])}
         self._staged |= counted.keys() - direct
         if direct == counted.keys():
             self._copy_to_queues(messages)
@@ -122,11 +110,7 @@ class TaskMessages:
         self._copy(_stage, messages.filter(pc.invert(is_direct)))
 
     def end(self, write_id: str) -> Attempt:
-        """Send what is left; return what is there when the transaction has committed.
-
-        Args:
-            write_id: What the task's write is known by.
-        """
+        """Send what is left; return what is there when the transaction has committed."""
         for uri in sorted(self._staged):
             self._runner.run(self._send_staged(uri))
         if self._staged:
@@ -134,18 +118,18 @@ class TaskMessages:
         transaction_id = self._runner.run(
             _end.bind(
                 write_id=to_postgresql(write_id),
-                queues=queue_names(self._messages),
-                topics=topic_names(self._messages),
+                queues=names_of(Queue, self._messages),
+                topics=names_of(Topic, self._messages),
                 first_sequence=self._first_sequence,
             )
         )
         return Attempt(transaction_id, dict(self._messages), self._delayed)
 
     def _send_staged(self, uri: str) -> Steps[None]:
-        if queue_names([uri]):
+        if names_of(Queue, [uri]):
             yield from _send_staged.bind(destination=uri, queue_id=self._queue_id(uri))
             return
-        [name] = topic_names([uri])
+        [name] = names_of(Topic, [uri])
         yield from publish_with(
             Topic(name),
             lambda selectors: publish_statement(selectors, flush=True, delayed=True, source=_staged_messages),
@@ -181,7 +165,7 @@ class TaskMessages:
     def _queue_id(self, uri: str) -> int:
         found = self._queue_ids.get(uri)
         if found is None:
-            [name] = queue_names([uri])
+            [name] = names_of(Queue, [uri])
             if self._runner.run(find_queue(name)) is None:
                 # Of one that this transaction made, all other tasks would wait for the end.
                 self._make_queues([name])

@@ -45,23 +45,14 @@ def check_target(options: Options) -> None:
 
 @dataclass
 class WrittenPartition(WriterCommitMessage):
-    """What a task reports to the driver.
-
-    Args:
-        attempt: What it has committed; None: there was nothing to write.
-        query_id: The streaming query that it ran for, if it did.
-    """
+    """What a task has committed, if anything, and for which streaming query, if it ran for one."""
 
     attempt: Attempt | None
     query_id: str | None
 
 
 class _Writer:
-    """What batch and streaming writes have in common.
-
-    Args:
-        options: The options of the write.
-    """
+    """What batch and streaming writes have in common."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

@@ -21,8 +21,7 @@ from pyspark.sql.types import (
 )
 
 import jmsql
-from jmsql.spark.columns.expressions import SMALL_FIELDS
-from jmsql.spark.columns.schema import COLUMNS
+from jmsql.spark.columns.expressions import COLUMNS, SMALL_FIELDS
 from jmsql.spark.options.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader, BrowsePartition
 from jmsql.spark.reading.browse import divide_queue

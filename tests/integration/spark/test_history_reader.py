@@ -13,8 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 import jmsql
-from jmsql.spark.columns.expressions import Condition
-from jmsql.spark.columns.schema import HISTORY_COLUMNS
+from jmsql.spark.columns.expressions import HISTORY_COLUMNS, Condition
 from jmsql.spark.options.options import Options
 from jmsql.spark.reading.batch_reader import BrowsePartition, HistoryReader
 from jmsql.spark.reading.history import HistoryOrigin, HistorySpan, divide_history

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jmsql import ResourceAllocationException
-from jmsql.spark.java import find_java
+from jmsql.spark.session import find_java
 
 
 def fake_java(directory: Path, version: str) -> Path:
