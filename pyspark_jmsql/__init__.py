@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
-    from jmsql.spark.options.options import Options, Use
+    from jmsql.spark.options import Options, Use
     from jmsql.spark.reading.batch_reader import BatchReader
     from jmsql.spark.streaming.history_stream_reader import HistoryStreamReader
     from jmsql.spark.streaming.queue_stream_reader import StreamReader
@@ -61,7 +61,7 @@ class DefaultSource(DataSource):
     """  # noqa: E501 - a table
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        from jmsql.spark.options.options import Options, options_of_new_table
+        from jmsql.spark.options import Options, options_of_new_table
 
         self._table = options_of_new_table(options)
         self._given = options if self._table is None else self._table
@@ -81,19 +81,19 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """A reader that consumes nothing: it browses, or reads the history."""
-        from jmsql.spark.options.options import Use
+        from jmsql.spark.options import Use
         from jmsql.spark.reading.batch_reader import BatchReader, HistoryReader
 
         self._prepare_read(schema, Use.BATCH_READ)
         if self.settings.push_filters:
-            from jmsql.spark.reading.pushed_filters import FilteringBatchReader, FilteringHistoryReader
+            from jmsql.spark.reading.batch_reader import FilteringBatchReader, FilteringHistoryReader
 
             return (FilteringHistoryReader if self.settings.history else FilteringBatchReader)(self.settings, schema)
         return (HistoryReader if self.settings.history else BatchReader)(self.settings, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader | HistoryStreamReader:  # noqa: N802 - Spark's name
         """A reader that consumes, beside the other consumers; or one of the history, which consumes nothing."""
-        from jmsql.spark.options.options import Use
+        from jmsql.spark.options import Use
         from jmsql.spark.streaming.history_stream_reader import HistoryStreamReader
         from jmsql.spark.streaming.queue_stream_reader import StreamReader
 
@@ -116,7 +116,7 @@ class DefaultSource(DataSource):
 
     def _prepare_read(self, schema: StructType, use: Use) -> None:
         from jmsql.spark.columns.schema import check_read_schema
-        from jmsql.spark.options.options import Use
+        from jmsql.spark.options import Use
 
         self._take_options_of_table(schema, use)
         if self.settings.history and use is Use.BATCH_READ:
@@ -127,7 +127,7 @@ class DefaultSource(DataSource):
 
     def _prepare_write(self, schema: StructType, *, overwrite: bool) -> None:
         from jmsql.spark.columns.schema import check_written_schema
-        from jmsql.spark.options.options import Use
+        from jmsql.spark.options import Use
         from jmsql.spark.writing.writer import check_target
 
         self._take_options_of_table(schema, Use.WRITE)
@@ -135,7 +135,7 @@ class DefaultSource(DataSource):
         check_target(self.settings)
 
     def _take_options_of_table(self, schema: StructType, use: Use) -> None:
-        from jmsql.spark.options.options import Options, options_of_table
+        from jmsql.spark.options import Options, options_of_table
 
         if self.settings.destination is None and not self.settings.history:
             self.settings = Options.read({**options_of_table(schema, use), **self._given})

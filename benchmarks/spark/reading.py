@@ -20,7 +20,7 @@ from benchmarks.spark.session import jdbc_options, jmsql_options, spark_session
 from jmsql.spark import archive
 from jmsql.spark.columns.expressions import HISTORY_COLUMNS
 from jmsql.spark.columns.schema import TYPED_PROPERTIES, read_schema
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options
 
 __all__ = ["read", "read_history"]
 

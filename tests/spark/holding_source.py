@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options
 from jmsql.spark.writing.writer import BatchWriter, StreamWriter, WrittenPartition
 from jmsql.testing import wait_for
 from pyspark_jmsql import DefaultSource

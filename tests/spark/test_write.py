@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import jmsql
 from jmsql.spark.connection import DatabaseReference
-from jmsql.spark.options.options import PropertyFormat
+from jmsql.spark.options import PropertyFormat
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 

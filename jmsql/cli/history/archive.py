@@ -11,7 +11,7 @@ from jmsql.cli.options import Json, Schema, Url, open_database, read_destination
 from jmsql.cli.terminal.output import console, counted, print_json, progress, table
 from jmsql.exceptions import ResourceAllocationException
 from jmsql.spark.connection import default_database
-from jmsql.spark.options.options import PropertyFormat
+from jmsql.spark.options import PropertyFormat
 
 if TYPE_CHECKING:
     from jmsql.spark.archiving.job import ArchiveReport

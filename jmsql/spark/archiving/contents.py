@@ -17,7 +17,7 @@ from jmsql.spark.columns.arrow import Shaper
 from jmsql.spark.columns.expressions import rare_columns_of_history, rare_columns_of_messages
 from jmsql.spark.connection import DatabaseReference, inlined
 from jmsql.spark.database import check_rights
-from jmsql.spark.options.options import Options, PropertyFormat
+from jmsql.spark.options import Options, PropertyFormat
 from jmsql.spark.reading.browse import WHOLE_QUEUE, find_queue, read_queue, source_of
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
 from jmsql.spark.streaming.history_stream import (

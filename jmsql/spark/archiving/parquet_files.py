@@ -23,7 +23,7 @@ from jmsql.spark.archiving.target import ArchiveLock, Target
 from jmsql.spark.columns.arrow import Shaper
 from jmsql.spark.columns.expressions import COLUMNS, HISTORY_COLUMNS
 from jmsql.spark.connection import CANCEL_AGAIN_AFTER, DatabaseReference, cancel, execute_arrow, read_ahead
-from jmsql.spark.options.options import PropertyFormat
+from jmsql.spark.options import PropertyFormat
 
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from pyarrow import json as arrow_json
 
 from jmsql.spark.columns.expressions import BYTES, MILLISECONDS, RARE, SMALL, SMALL_FIELDS, SmallField
-from jmsql.spark.columns.properties import PropertyShaper
-from jmsql.spark.columns.text_columns import occurs
+from jmsql.spark.columns.properties import PropertyShaper, occurs
 from jmsql.values.postgresql_text import ESCAPE, from_postgresql
 
 __all__ = ["BODY", "Shaper"]

@@ -13,35 +13,42 @@ from pyarrow import json as arrow_json
 
 from jmsql.messages.types import typed_json
 from jmsql.messages.types.values import Byte, Float, Long, Short, Value
-from jmsql.spark.columns.text_columns import occurs
 from jmsql.values.postgresql_text import ESCAPE
 
-__all__ = ["PropertyShaper"]
+__all__ = ["PropertyShaper", "occurs"]
+
+
+def occurs(text: str, column: pa.Array) -> bool:
+    """Tell whether a text stands in a column of strings: somewhere, which is found out sooner than where.
+
+    It may also stand across the end of a string, or where a null is: who has found it is to look more closely.
+    """
+    _, offsets, data = column.buffers()
+    if data is None or not len(column):
+        return False
+    bounds = memoryview(offsets).cast("b").cast("q" if pa.types.is_large_string(column.type) else "i")
+    content = data[bounds[column.offset] : bounds[column.offset + len(column)]].to_pybytes()
+    searched = text.encode()
+    # A single byte, which hardly any text has if it is none of ASCII, is found a hundred times as fast.
+    return searched[:1] in content and searched in content
+
 
 _SLICE = 4096
 """How many messages are parsed at once: each name that occurs among them takes a column of that length."""
 
-_FIELDS: dict[type, str] = {
-    bool: "boolean",
-    Byte: "long",
-    Short: "long",
-    int: "long",
-    Long: "long",
-    Float: "double",
-    float: "double",
-    str: "string",
+_KINDS: dict[type, tuple[str, str]] = {
+    bool: ("boolean", "boolean"),
+    Byte: ("byte", "long"),
+    Short: ("short", "long"),
+    int: ("int", "long"),
+    Long: ("long", "long"),
+    Float: ("float", "double"),
+    float: ("double", "double"),
+    str: ("string", "string"),
+    type(None): ("null", "string"),
 }
-_TYPE_NAMES = {
-    bool: "boolean",
-    Byte: "byte",
-    Short: "short",
-    int: "int",
-    Long: "long",
-    Float: "float",
-    float: "double",
-    str: "string",
-    type(None): "null",
-}
+"""By the type of a value: what that is called, and the field that holds it."""
+
 _Column: TypeAlias = pa.Array | Sequence[Value]
 
 _VALUE_TYPES = {"boolean": pa.bool_(), "long": pa.int64(), "double": pa.float64(), "string": pa.string()}
@@ -114,11 +121,11 @@ def _read_each(column: pa.Array, types: pa.Array, kind: pa.MapType) -> pa.Array:
     for text, stated in zip(column.to_pylist(), types.to_pylist(), strict=True):
         for name, value in typed_json.read_object(text, stated).items():
             names.append(name)
-            type_names.append(_TYPE_NAMES[type(value)])
+            type_name, field = _KINDS[type(value)]
+            type_names.append(type_name)
             for value_column in values.values():
                 value_column.append(None)
-            if value is not None:
-                values[_FIELDS[type(value)]][-1] = value
+            values[field][-1] = value
         offsets.append(len(names))
     return _map(offsets, names, type_names, values, kind)
 

@@ -10,7 +10,7 @@ from pyspark.sql.types import MapType, StringType, StructType
 from jmsql.exceptions import JMSException
 from jmsql.spark.columns.arrow import BODY, Shaper
 from jmsql.spark.columns.expressions import COLUMNS, HISTORY_COLUMNS
-from jmsql.spark.options.options import Options, PropertyFormat, Use, table_comment
+from jmsql.spark.options import Options, PropertyFormat, Use, table_comment
 
 __all__ = [
     "TYPED_PROPERTIES",

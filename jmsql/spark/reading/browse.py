@@ -10,7 +10,7 @@ from jmsql.exceptions import InvalidDestinationException
 from jmsql.selectors import Selector
 from jmsql.spark.columns.expressions import MESSAGE_EXPRESSIONS, ColumnComparison, filter_condition, select_list
 from jmsql.spark.database import check_database
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options
 from jmsql.store.destinations import lookup
 from jmsql.store.receiving.candidates import HAS_NOT_EXPIRED, LAST_SEQUENCE, by_key
 from jmsql.store.receiving.dequeue import PRIORITIES

@@ -17,7 +17,7 @@ from jmsql.spark.columns.expressions import (
     select_list,
 )
 from jmsql.spark.database import check_database
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options
 from jmsql.store.receiving.candidates import LAST_SEQUENCE
 from jmsql.store.rows.columns import and_chosen
 from jmsql.store.runners._sync.runner import Runner

@@ -15,8 +15,7 @@ from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
-from jmsql.spark.options.offset_options import read_timestamp
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options, read_timestamp
 from jmsql.spark.reading.history import HistoryOrigin, find_origin
 from jmsql.spark.streaming.history_stream import HistoryPosition, HistoryStream, Lost, create_cursor, end_of_history
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader, StreamPartition

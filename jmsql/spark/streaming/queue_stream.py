@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
 from jmsql.selectors import Selector
 from jmsql.spark.columns.expressions import MESSAGE_EXPRESSIONS, select_list
-from jmsql.spark.options.offset_options import read_timestamp
+from jmsql.spark.options import read_timestamp
 from jmsql.store.control.counters import Counts
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.receiving.candidates import by_key
@@ -279,12 +279,8 @@ class SparkStream:
     ) -> Self:
         """Take a read from the driver before, which can do nothing more.
 
-        Args:
-            runner: Runs statements on a connection of its own, in autocommit mode.
-            source_id: The number of the read.
-            selector: Which messages are wanted.
-            count: Called with what was acknowledged, once that is committed.
-            in_parallel: Works on large batches; None: the runner alone does.
+        The runner has a connection of its own, in autocommit mode. It works on large batches as well, unless
+        `in_parallel` does. `count` is called with what was acknowledged, once that is committed.
 
         Raises:
             InvalidDestinationException: The read is not known.

@@ -19,7 +19,7 @@ from jmsql.exceptions import InvalidClientIDException, JMSException
 from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import inlined
 from jmsql.spark.database import check_rights
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options
 from jmsql.spark.reading.browse import find_queue, source_of
 from jmsql.spark.streaming.queue_stream import (
     SparkStream,

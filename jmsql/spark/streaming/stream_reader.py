@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from jmsql.exceptions import JMSException
 from jmsql.spark.columns.schema import shaper
 from jmsql.spark.connection import read_ahead
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options
 from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits
 from jmsql.store.errors import is_connection_lost
 

@@ -16,7 +16,7 @@ from jmsql.messages import Message
 from jmsql.messages.properties import is_settable
 from jmsql.messages.types import typed_json
 from jmsql.messages.types.values import Byte, Float, Long, Short, boolean, double, integer
-from jmsql.spark.columns.text_columns import occurs
+from jmsql.spark.columns.properties import occurs
 from jmsql.store.rows.columns import DELAYED_COLUMNS
 from jmsql.values.destinations import Destination, Queue, Topic, parse_destination
 from jmsql.values.postgresql_text import ESCAPE, optional_to_postgresql, to_postgresql

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from jmsql.exceptions import JMSException
 from jmsql.spark.database import check_database, check_rights
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options
 from jmsql.spark.writing.commit import Attempt, abandon, remove_abandoned, send_once
 from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.store.destinations.lookup import queue_id
@@ -61,7 +61,8 @@ class _Writer:
     def _write_id(self, query_id: str | None) -> str:
         """Return what the write is known by."""
 
-    def _write(self, batches: Iterator[pa.RecordBatch]) -> WrittenPartition:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
+        """Commit the messages of a partition, on a worker. Nobody sees them yet."""
         # The driver plans and commits in processes of their own, which need none of this.
         from jmsql.spark.writing.outgoing import OutgoingMessages
         from jmsql.spark.writing.task import TaskMessages
@@ -72,7 +73,7 @@ class _Writer:
         query_id = context.getLocalProperty(_QUERY_ID)
         write_id = self._write_id(query_id)
         outgoing = OutgoingMessages(None if options.destination is None else options.destination.uri)
-        messages = (outgoing.convert(batch) for batch in batches if batch.num_rows)
+        messages = (outgoing.convert(batch) for batch in iterator if batch.num_rows)
         first = next(messages, None)
         if first is None:
             return WrittenPartition(None, query_id)
@@ -115,10 +116,6 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         super().__init__(options)
         self._name = options.write_id or f"write {uuid.uuid4()}"  # the same in the tasks and in the driver
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
-        """Commit the messages of a partition, on a worker. Nobody sees them yet."""
-        return self._write(iterator)
-
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Send what all tasks have committed, on the driver."""
         # Spark commits once. What has no name does not come again.
@@ -136,10 +133,6 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Sends the micro-batches of a streaming query."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
-        """Commit the messages of a partition, on a worker. Nobody sees them yet."""
-        return self._write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Send what all tasks have committed, on the driver, unless this batch was sent before."""

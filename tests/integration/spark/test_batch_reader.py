@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 import jmsql
 from jmsql.spark.columns.expressions import COLUMNS, SMALL_FIELDS
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader, BrowsePartition
 from jmsql.spark.reading.browse import divide_queue
 from jmsql.store.runners._sync.runner import PsycopgRunner
@@ -110,7 +110,7 @@ def test_tasks_are_as_many_as_asked_for_or_more_where_one_would_have_too_much(
     full: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert len(sequences(minPartitions="3")) == 3
-    monkeypatch.setattr("jmsql.spark.options.options._MOST_MESSAGES", 1000)
+    monkeypatch.setattr("jmsql.spark.options._MOST_MESSAGES", 1000)
     assert len(sequences(minPartitions="3")) == 5
 
 

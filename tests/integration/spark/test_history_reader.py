@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 
 import jmsql
 from jmsql.spark.columns.expressions import HISTORY_COLUMNS, Condition
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BrowsePartition, HistoryReader
 from jmsql.spark.reading.history import HistoryOrigin, HistorySpan, divide_history
 from jmsql.store.runners._sync.runner import PsycopgRunner

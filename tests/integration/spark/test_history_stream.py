@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StringType, StructField, StructType
 
 import jmsql
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options
 from jmsql.spark.streaming.history_stream_reader import HistoryStreamReader
 from jmsql.store.history.partitions import HistoryPartitions
 from jmsql.store.runners._sync.runner import PsycopgRunner

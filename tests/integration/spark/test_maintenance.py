@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import jmsql
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options
 from jmsql.spark.writing.maintenance import request_maintenance
 from jmsql.spark.writing.writer import check_target
 from jmsql.store.maintenance.maintenance import Maintenance

@@ -10,8 +10,8 @@ from pyspark.sql.datasource import EqualNullSafe, EqualTo, Filter, GreaterThan, 
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import jmsql
-from jmsql.spark.options.options import Options
-from jmsql.spark.reading.pushed_filters import FilteringBatchReader, FilteringHistoryReader
+from jmsql.spark.options import Options
+from jmsql.spark.reading.batch_reader import FilteringBatchReader, FilteringHistoryReader
 from tests.integration.client.server import Server
 
 SCHEMA = StructType([StructField("text_body", StringType()), StructField("priority", IntegerType())])

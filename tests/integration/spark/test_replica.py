@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import jmsql
 from jmsql.embedded import start_server
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader, HistoryReader
 from jmsql.spark.streaming.queue_stream_reader import StreamReader
 from jmsql.testing import wait_for

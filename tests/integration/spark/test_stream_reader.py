@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StringType, StructField, StructType
 
 import jmsql
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options
 from jmsql.spark.streaming import queue_stream_reader
 from jmsql.spark.streaming.queue_stream import SparkStream
 from jmsql.spark.streaming.queue_stream_reader import StreamReader

@@ -19,7 +19,7 @@ import jmsql
 from jmsql import JMSException
 from jmsql.admin import Administration
 from jmsql.cli.application import app
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options
 from jmsql.spark.reading.batch_reader import BatchReader
 from jmsql.spark.streaming.queue_stream_reader import StreamReader
 from jmsql.spark.writing import commit

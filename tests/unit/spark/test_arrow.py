@@ -13,7 +13,7 @@ from jmsql.messages import Byte, Float, Long, Value
 from jmsql.messages.types.typed_json import write_object
 from jmsql.spark.columns.arrow import Shaper
 from jmsql.spark.columns.schema import shaper
-from jmsql.spark.options.options import Options
+from jmsql.spark.options import Options
 from jmsql.spark.writing.outgoing import OutgoingMessages
 from tests.unit.messages.rows import as_jsonb_prints
 from tests.unit.spark.test_outgoing import PROPERTY

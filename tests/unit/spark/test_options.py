@@ -5,7 +5,7 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from jmsql import JMSException, Queue
 from jmsql.spark.columns.schema import check_read_schema, check_written_schema, read_schema
-from jmsql.spark.options.options import OPTIONS, Options, Use
+from jmsql.spark.options import OPTIONS, Options, Use
 from tests.unit.spark.test_arrow import PROPERTIES
 
 TYPED = PROPERTIES["properties"].dataType

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNotNull, IsNull, LessThanOrEqual, Not
 
 from jmsql.spark.columns.expressions import ColumnComparison
-from jmsql.spark.reading.pushed_filters import comparison_of
+from jmsql.spark.reading.batch_reader import comparison_of
 
 NOON = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jmsql.spark.columns.text_columns import occurs
+from jmsql.spark.columns.properties import occurs
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)

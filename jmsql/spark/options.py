@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from jmsql.exceptions import InvalidDestinationException, InvalidSelectorException, JMSException
 from jmsql.selectors import Selector
 from jmsql.spark.connection import DatabaseReference
-from jmsql.spark.options.offset_options import check_offset_options
 from jmsql.values.destinations import Destination, Queue, Topic
 
 if TYPE_CHECKING:
@@ -23,10 +23,54 @@ __all__ = [
     "Options",
     "PropertyFormat",
     "Use",
+    "check_offset_options",
     "options_of_new_table",
     "options_of_table",
+    "read_timestamp",
     "table_comment",
 ]
+
+_ID = "ID:"
+_EXAMPLE = "2026-11-21T08:00:00+00:00"
+
+
+def check_offset_options(starting: str, ending: str, *, history: bool) -> None:
+    """Make sure that the options make sense, of a read of the history or another.
+
+    Raises:
+        JMSException: They do not.
+    """
+    if starting not in {"earliest", "latest"} and not starting.startswith(_ID):
+        _check_timestamp(
+            "startingOffsets", starting, f"earliest, latest, a time such as {_EXAMPLE}, or the id of a message"
+        )
+    if ending != "latest":
+        _check_timestamp("endingOffsets", ending, f"latest, or a time such as {_EXAMPLE}")
+        if not history:
+            raise JMSException("Option 'endingOffsets' needs option 'history'.")
+    if history:
+        if starting.startswith(_ID):
+            raise JMSException(
+                "Option 'startingOffsets': the history begins where a message has left its destination, not at a "
+                f"message's id; give a time such as {_EXAMPLE}."
+            )
+        first, end = read_timestamp(starting), read_timestamp(ending)
+        if first is not None and end is not None and first > end:
+            raise JMSException(f"Option 'endingOffsets': {ending} is before {starting}, where the read starts.")
+
+
+def read_timestamp(text: str) -> dt.datetime | None:
+    """Return the time that an option names, None if it names none."""
+    return None if text in {"earliest", "latest"} or text.startswith(_ID) else dt.datetime.fromisoformat(text)
+
+
+def _check_timestamp(name: str, text: str, choices: str) -> None:
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise JMSException(f"Option '{name}' is {choices}, not {text!r}.") from error
+    if time.tzinfo is None:
+        raise JMSException(f"Option '{name}': the time {text!r} has no time zone; write +00:00 after it.")
 
 
 class PropertyFormat(StrEnum):
