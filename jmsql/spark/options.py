@@ -23,54 +23,11 @@ __all__ = [
     "Options",
     "PropertyFormat",
     "Use",
-    "check_offset_options",
     "options_of_new_table",
     "options_of_table",
     "read_timestamp",
     "table_comment",
 ]
-
-_ID = "ID:"
-_EXAMPLE = "2026-11-21T08:00:00+00:00"
-
-
-def check_offset_options(starting: str, ending: str, *, history: bool) -> None:
-    """Make sure that the options make sense, of a read of the history or another.
-
-    Raises:
-        JMSException: They do not.
-    """
-    if starting not in {"earliest", "latest"} and not starting.startswith(_ID):
-        _check_timestamp(
-            "startingOffsets", starting, f"earliest, latest, a time such as {_EXAMPLE}, or the id of a message"
-        )
-    if ending != "latest":
-        _check_timestamp("endingOffsets", ending, f"latest, or a time such as {_EXAMPLE}")
-        if not history:
-            raise JMSException("Option 'endingOffsets' needs option 'history'.")
-    if history:
-        if starting.startswith(_ID):
-            raise JMSException(
-                "Option 'startingOffsets': the history begins where a message has left its destination, not at a "
-                f"message's id; give a time such as {_EXAMPLE}."
-            )
-        first, end = read_timestamp(starting), read_timestamp(ending)
-        if first is not None and end is not None and first > end:
-            raise JMSException(f"Option 'endingOffsets': {ending} is before {starting}, where the read starts.")
-
-
-def read_timestamp(text: str) -> dt.datetime | None:
-    """Return the time that an option names, None if it names none."""
-    return None if text in {"earliest", "latest"} or text.startswith(_ID) else dt.datetime.fromisoformat(text)
-
-
-def _check_timestamp(name: str, text: str, choices: str) -> None:
-    try:
-        time = dt.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise JMSException(f"Option '{name}' is {choices}, not {text!r}.") from error
-    if time.tzinfo is None:
-        raise JMSException(f"Option '{name}': the time {text!r} has no time zone; write +00:00 after it.")
 
 
 class PropertyFormat(StrEnum):
@@ -237,7 +194,7 @@ class Options:
             write_days=_integer("writeIdDays", options, 1) or _WRITE_DAYS,
             given=frozenset(options),
         )
-        check_offset_options(read.starting_offsets, read.ending_offsets, history=read.history)
+        _check_offsets(read.starting_offsets, read.ending_offsets, history=read.history)
         if read.history and read.write_id is not None:
             raise JMSException("Option 'writeId' is for writes, and option 'history' for reads: give one of them.")
         if read.queue is not None and read.topic is not None:
@@ -351,6 +308,49 @@ def _boolean(name: str, options: Mapping[str, str], *, default: bool) -> bool:
     if text.lower() not in {"true", "false"}:
         raise JMSException(f"Option '{name}' is true or false, not {text!r}.")
     return text.lower() == "true"
+
+
+_ID = "ID:"
+_EXAMPLE = "2026-11-21T08:00:00+00:00"
+
+
+def _check_offsets(starting: str, ending: str, *, history: bool) -> None:
+    """Make sure that the options make sense, of a read of the history or another.
+
+    Raises:
+        JMSException: They do not.
+    """
+    if starting not in {"earliest", "latest"} and not starting.startswith(_ID):
+        _check_timestamp(
+            "startingOffsets", starting, f"earliest, latest, a time such as {_EXAMPLE}, or the id of a message"
+        )
+    if ending != "latest":
+        _check_timestamp("endingOffsets", ending, f"latest, or a time such as {_EXAMPLE}")
+        if not history:
+            raise JMSException("Option 'endingOffsets' needs option 'history'.")
+    if history:
+        if starting.startswith(_ID):
+            raise JMSException(
+                "Option 'startingOffsets': the history begins where a message has left its destination, not at a "
+                f"message's id; give a time such as {_EXAMPLE}."
+            )
+        first, end = read_timestamp(starting), read_timestamp(ending)
+        if first is not None and end is not None and first > end:
+            raise JMSException(f"Option 'endingOffsets': {ending} is before {starting}, where the read starts.")
+
+
+def read_timestamp(text: str) -> dt.datetime | None:
+    """Return the time that an option names, None if it names none."""
+    return None if text in {"earliest", "latest"} or text.startswith(_ID) else dt.datetime.fromisoformat(text)
+
+
+def _check_timestamp(name: str, text: str, choices: str) -> None:
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise JMSException(f"Option '{name}' is {choices}, not {text!r}.") from error
+    if time.tzinfo is None:
+        raise JMSException(f"Option '{name}': the time {text!r} has no time zone; write +00:00 after it.")
 
 
 # The options of a table in Spark's catalog, which Spark itself tells the data source only when it makes the table. So

@@ -10,7 +10,7 @@ import psycopg
 
 from jmsql.client._sync.administration.administration import Administration
 from jmsql.exceptions import IllegalStateException, JMSException
-from jmsql.spark.archiving.manifest import Manifest, Progress
+from jmsql.spark.archiving.manifest import Manifest, NewFile, Progress
 from jmsql.spark.archiving.parquet_files import Unloading, history_schema, waiting_schema
 from jmsql.spark.archiving.target import ArchiveLock, Target
 from jmsql.spark.columns.arrow import Shaper
@@ -93,6 +93,7 @@ class ArchiveSettings:
 _DOING = "archiving"
 
 
+@dataclass
 class HistoryArchiver:
     """Follows the history in batches, each of which becomes part of the archive as a whole.
 
@@ -100,25 +101,15 @@ class HistoryArchiver:
     called with the number of messages, after each batch.
     """
 
-    def __init__(
-        self,
-        settings: ArchiveSettings,
-        manifest: Manifest,
-        lock: ArchiveLock,
-        unloading: Unloading,
-        progress: Callable[[int], None],
-    ) -> None:
-        self._settings = settings
-        self._manifest = manifest
-        self._lock = lock
-        self._unloading = unloading
-        self._progress = progress
-        self._schema = history_schema(settings.properties)
-        self._columns = Shaper(self._schema).columns
-        self.batches = 0
-        """How many batches were written."""
-        self.messages = 0
-        """How many messages they had."""
+    settings: ArchiveSettings
+    manifest: Manifest
+    lock: ArchiveLock
+    unloading: Unloading
+    progress: Callable[[int], None]
+    batches: int = 0
+    """How many batches were written."""
+    messages: int = 0
+    """How many messages they had."""
 
     def run(self) -> None:
         """Archive what is there now.
@@ -128,51 +119,53 @@ class HistoryArchiver:
             IllegalStateException: The archive and the database do not belong together.
             JMSException: It failed. What was written stays, and the next run goes on from there.
         """
-        if not self._manifest.progress:
+        if not self.manifest.progress:
             self._begin()
-        with self._settings.database.connect(_DOING, autocommit=True) as connection:
-            runner = PsycopgRunner(connection, self._settings.schema)
+        with self.settings.database.connect(_DOING, autocommit=True) as connection:
+            runner = PsycopgRunner(connection, self.settings.schema)
             end = runner.run(end_of_history)
             rare = runner.run(rare_columns_of_history)
-            limits = BatchLimits(self._settings.max_messages_per_batch)
-            for progress, options in zip(self._manifest.progress, self._settings.origins(), strict=True):
+            schema = history_schema(self.settings.properties)
+            columns = Shaper(schema).columns
+            limits = BatchLimits(self.settings.max_messages_per_batch)
+            for progress, options in zip(self.manifest.progress, self.settings.origins(), strict=True):
                 stream = _open(runner, progress, HistoryOrigin(options.destination))
                 first = HistoryPosition(progress.transaction, progress.sequence)
                 stream.pass_to(first)
                 while (batch := stream.next_batch(first, limits, None)) is not None:
-                    parts = stream.divide(batch.first, batch.end, self._settings.partitions, batch.messages)
-                    reads = [stream.read(part, self._columns, None, rare) for part in parts]
-                    self._write(batch, progress, [inlined(connection, self._settings.schema, read) for read in reads])
+                    parts = stream.divide(batch.first, batch.end, self.settings.partitions, batch.messages)
+                    reads = [stream.read(part, columns, None, rare) for part in parts]
+                    statements = [inlined(connection, self.settings.schema, read) for read in reads]
+                    self._add(batch, progress, self.unloading.run(statements, schema))
                     first = batch.end
                     stream.pass_to(first)
                     if first >= end:
                         break  # What has come meanwhile is for the next run.
 
     def _begin(self) -> None:
-        with self._settings.database.connect(_DOING) as connection:
-            runner = PsycopgRunner(connection, self._settings.schema)
+        with self.settings.database.connect(_DOING) as connection:
+            runner = PsycopgRunner(connection, self.settings.schema)
             check_rights(runner)
             begun = []
-            for options in self._settings.origins():
+            for options in self.settings.origins():
                 origin = find_origin(runner, options)
                 source = runner.run(create_cursor(origin, HistoryPosition(0), None))
                 begun.append(Progress(source, None if options.destination is None else options.destination.uri))
-        self._manifest.begin(begun)
+        self.manifest.begin(begun)
 
-    def _write(self, batch: HistoryBatch, progress: Progress, statements: list[str]) -> None:
-        files = self._unloading.run(statements, self._schema)
+    def _add(self, batch: HistoryBatch, progress: Progress, files: list[NewFile]) -> None:
         messages = sum(file.messages for file in files)
         if messages != batch.messages:
             raise JMSException(
                 f"{messages:,} messages of a batch of {batch.messages:,} were read: somebody has removed history that "
                 "was not archived."
             )
-        self._lock.check()
+        self.lock.check()
         progress.transaction, progress.sequence = batch.end
-        self._manifest.commit(files)
+        self.manifest.commit(files)
         self.batches += 1
         self.messages += messages
-        self._progress(self.messages)
+        self.progress(self.messages)
 
 
 def _open(runner: PsycopgRunner, progress: Progress, origin: HistoryOrigin) -> HistoryStream:

@@ -199,9 +199,9 @@ def _value(column: str, value: object) -> object:
 class _Filtering:
     """What readers have that take the conditions of a query, so that PostgreSQL sends Spark fewer rows.
 
-    Spark checks all of them again: PostgreSQL may leave too much, but never take away what Spark would keep. Spark allows
-    it only while `spark.sql.python.filterPushdown.enabled` is true, and refuses readers that want it otherwise; so these
-    readers are others, which the option `pushFilters` chooses.
+    Spark checks all of them again: PostgreSQL may leave too much, but never take away what Spark would keep. Spark
+    allows it only while `spark.sql.python.filterPushdown.enabled` is true, and refuses readers that want it otherwise;
+    so these readers are others, which the option `pushFilters` chooses.
     """
 
     filters: Sequence[ColumnComparison]

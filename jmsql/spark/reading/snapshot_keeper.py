@@ -49,18 +49,18 @@ _take_back = _sql.statement("take_back", "telling tasks their moment", nothing)
 _asked = _sql.statement("asked", "looking for tasks", rows)
 
 
+@dataclass(eq=False)
 class _Moment:
     """A transaction of a read that tells tasks to see its snapshot."""
 
-    def __init__(self, read: int, connection: psycopg.Connection[Any], runner: PsycopgRunner) -> None:
-        self._read = read
-        self._connection = connection
-        self._runner = runner
-        self.answered: set[int] = set()
-        """The queries that are told now."""
-        self.queries: set[int] = set()
-        """The queries that see it."""
-        self.last_use = time.monotonic()
+    read: int
+    connection: psycopg.Connection[Any]
+    runner: PsycopgRunner
+    answered: set[int] = field(default_factory=set)
+    """The queries that are told now."""
+    queries: set[int] = field(default_factory=set)
+    """The queries that see it."""
+    last_use: float = field(default_factory=time.monotonic)
 
     @classmethod
     def take(cls, database: DatabaseReference, read: int, history_of: str | None, *, exports: bool = True) -> _Moment:
@@ -88,17 +88,17 @@ class _Moment:
     def answer(self, queries: set[int]) -> None:
         """Tell some queries, and the others no more."""
         for query in self.answered - queries:
-            self._runner.run(_take_back.bind(read=self._read, query=query))
+            self.runner.run(_take_back.bind(read=self.read, query=query))
         self.answered &= queries
         for query in queries - self.answered:
-            if self._runner.run(_answer.bind(read=self._read, query=query)):
+            if self.runner.run(_answer.bind(read=self.read, query=query)):
                 self.answered.add(query)
 
     def end(self) -> None:
         # A pooler keeps the connection: what is locked for the session must not stay.
         with suppress(JMSException):
             self.answer(set())
-        self._connection.close()
+        self.connection.close()
 
 
 @dataclass(eq=False)
