@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,8 +103,11 @@ def test_vacuum_leaves_the_pages(database: psycopg.Connection[Any]) -> None:
     assert missing(database) == []
 
 
-def test_messages_that_are_there_stay(database: psycopg.Connection[Any], jmsql_url: str) -> None:
-    with jmsql.ConnectionFactory(jmsql_url, schema=SCHEMA).create_context() as context:
+def test_messages_that_are_there_stay(
+    database: psycopg.Connection[Any], jmsql_url: str, jmsql_timings: jmsql.Timings
+) -> None:
+    timings = dataclasses.replace(jmsql_timings, table_check_interval=0.1)
+    with jmsql.ConnectionFactory(jmsql_url, schema=SCHEMA, timings=timings).create_context() as context:
         producer = context.create_producer()
         producer.send(jmsql.Queue("orders"), "now")
         producer.delivery_delay = 3600
