@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from jmsql import Message
+from tests.background import Background
 
 __all__ = ["HeldListener"]
 
@@ -47,3 +48,15 @@ class HeldListener:
     def release(self) -> None:
         """Let it go on."""
         self._released.set()
+
+    def must_return_before(self, act: Callable[[], object]) -> None:
+        """Do what has to wait for the listener, and let the listener go on while it waits."""
+
+        def act_and_look() -> bool:
+            act()
+            return self.has_returned
+
+        acting = Background(act_and_look)
+        acting.wait_until_it_waits()
+        self.release()
+        assert acting.result(), "it did not wait for the listener"

@@ -9,7 +9,6 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue
 from jmsql.testing import drain
-from tests.background import Background
 from tests.compliance.held_listener import HeldListener
 
 MODES = list(AcknowledgeMode)
@@ -77,15 +76,7 @@ def test_it_waits_for_a_listener_which_keeps_the_use_of_the_connection(
     pause: Callable[[Connection], None],
 ) -> None:
     listener = listening_connection(connection, queue, mode)
-
-    def pause_and_look() -> bool:
-        pause(connection)
-        return listener.has_returned
-
-    pausing = Background(pause_and_look)
-    pausing.wait_until_it_waits()
-    listener.release()
-    assert pausing.result()
+    listener.must_return_before(lambda: pause(connection))
     connection.close()
     assert listener.errors == []
     assert texts(jmsql_factory, queue) == []

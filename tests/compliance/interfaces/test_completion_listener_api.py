@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -35,24 +35,6 @@ from tests.compliance.apis import THREADS_ALONE
 PATIENCE = 10.0
 QUEUE = Queue("compliance")
 TRANSACTED = pytest.mark.parametrize("mode", [AcknowledgeMode.TRANSACTED])
-
-
-@pytest.fixture
-def mode() -> AcknowledgeMode:
-    return AcknowledgeMode.AUTO
-
-
-@pytest.fixture
-def context(jmsql_factory: ConnectionFactory, mode: AcknowledgeMode) -> Iterator[JMSContext]:
-    with jmsql_factory.create_context(session_mode=mode) as context:
-        yield context
-
-
-@pytest.fixture
-def other(jmsql_factory: ConnectionFactory) -> Iterator[JMSContext]:
-    """The context of another client, which looks at what is there."""
-    with jmsql_factory.create_context() as context:
-        yield context
 
 
 class Told:

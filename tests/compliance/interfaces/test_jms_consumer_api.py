@@ -68,11 +68,6 @@ WRONG: dict[str, tuple[Callable[[], Message], type[object]]] = {
 
 
 @pytest.fixture
-def mode() -> AcknowledgeMode:
-    return AcknowledgeMode.AUTO
-
-
-@pytest.fixture
 def context(api: Api, connection: Connection, mode: AcknowledgeMode, request: pytest.FixtureRequest) -> JMSContext:
     """A context which closes its connection if the test has one of its own."""
     if request.node.get_closest_marker("own_connection") is not None:
@@ -426,15 +421,7 @@ class TestClose:
         consumer.message_listener = listener
         other.create_producer().send(QUEUE, "a").send(QUEUE, "b")
         listener.wait_until_called()
-
-        def close_and_look() -> bool:
-            consumer.close()
-            return listener.has_returned
-
-        closing = Background(close_and_look)
-        closing.wait_until_it_waits()
-        listener.release()
-        assert closing.result()
+        listener.must_return_before(consumer.close)
         assert len(listener.messages) == 1
 
     @pytest.mark.parametrize("mode", MODES)

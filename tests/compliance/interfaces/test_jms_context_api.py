@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -36,24 +36,6 @@ TOPIC = Topic("compliance")
 MODES = list(AcknowledgeMode)
 NOT_TRANSACTED = [mode for mode in MODES if mode is not AcknowledgeMode.TRANSACTED]
 Act = Callable[[JMSContext], object]
-
-
-@pytest.fixture
-def mode() -> AcknowledgeMode:
-    return AcknowledgeMode.AUTO
-
-
-@pytest.fixture
-def context(jmsql_factory: ConnectionFactory, mode: AcknowledgeMode) -> Iterator[JMSContext]:
-    with jmsql_factory.create_context(session_mode=mode) as context:
-        yield context
-
-
-@pytest.fixture
-def other(jmsql_factory: ConnectionFactory) -> Iterator[JMSContext]:
-    """The context of another client."""
-    with jmsql_factory.create_context() as context:
-        yield context
 
 
 def bodies(context: JMSContext, destination: Queue = QUEUE) -> list[object]:
@@ -167,15 +149,7 @@ class TestStartAndStop:
         context.create_consumer(QUEUE).message_listener = listener
         other.create_producer().send(QUEUE, "a").send(QUEUE, "b")
         listener.wait_until_called()
-
-        def stop_and_look() -> bool:
-            context.stop()
-            return listener.has_returned
-
-        stopping = Background(stop_and_look)
-        stopping.wait_until_it_waits()
-        listener.release()
-        assert stopping.result()
+        listener.must_return_before(context.stop)
         assert listener.errors == []
         assert len(listener.messages) == 1
         assert sorted(map(str, bodies(other, Queue("answers")))) == ["a", "of another context"]
@@ -330,15 +304,7 @@ class TestClose:
         context.create_consumer(QUEUE).message_listener = listener
         other.create_producer().send(QUEUE, "text")
         listener.wait_until_called()
-
-        def close_and_look() -> bool:
-            context.close()
-            return listener.has_returned
-
-        closing = Background(close_and_look)
-        closing.wait_until_it_waits()
-        listener.release()
-        assert closing.result()
+        listener.must_return_before(context.close)
         assert listener.errors == []
         assert bodies(other, Queue("answers")) == ["text"]
         assert bodies(other) == []

@@ -19,9 +19,9 @@ from jmsql.messages import (
     ObjectMessage,
     StreamMessage,
     TextMessage,
-    decode_message,
 )
 from tests.compliance.filled_messages import CLASSES, filled
+from tests.received_messages import decoded
 
 ANY_TYPES = (str, bytes, dict, int, date, Message, object)
 
@@ -35,18 +35,7 @@ class Unregistered:
 
 def received(message_type: str, json_body: str | None) -> Message:
     """A received message with this body, whatever wrote it."""
-    return decode_message(
-        EncodedMessage(message_type, None, None, None, None, None, None, json_body, None, None),
-        message_id=None,
-        timestamp=0,
-        expiration=0,
-        priority=4,
-        delivery_mode=2,
-        destination=None,
-        redelivered=False,
-        delivery_count=1,
-        acknowledger=None,
-    )
+    return decoded(EncodedMessage(message_type, None, None, None, None, None, None, json_body, None, None))
 
 
 def bytes_message(body: bytes) -> BytesMessage:

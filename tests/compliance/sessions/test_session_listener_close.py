@@ -6,7 +6,6 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, ConnectionFactory, Message, Queue, Session
 from jmsql.testing import wait_for
-from tests.background import Background
 from tests.compliance.held_listener import HeldListener
 from tests.texts import receive_texts, send_texts, texts_left
 
@@ -43,15 +42,7 @@ def test_it_waits_for_the_listener_which_keeps_the_use_of_the_session(
     consumer.message_listener = listener
     send_texts(session, queue, "question", "next question")
     listener.wait_until_called()
-
-    def close_and_look() -> bool:
-        listening.close()
-        return listener.has_returned
-
-    closing = Background(close_and_look)
-    closing.wait_until_it_waits()
-    listener.release()
-    assert closing.result()
+    listener.must_return_before(listening.close)
     assert listener.errors == []
     assert len(listener.messages) == 1, "a closing session calls no more listeners"
     connection.close()

@@ -11,8 +11,8 @@ from jmsql.messages import (
     ObjectMessage,
     StreamMessage,
     TextMessage,
-    decode_message,
 )
+from tests.received_messages import decoded
 from tests.unit.messages.rows import received
 
 NOTHING = EncodedMessage(
@@ -89,18 +89,7 @@ def test_delivery_count_is_not_passed_on() -> None:
 
 def test_content_that_makes_no_sense_shows_when_it_is_read() -> None:
     encoded = NOTHING._replace(message_type="MapMessage", properties="[1]", json_body="[2]")
-    message = decode_message(
-        encoded,
-        message_id=None,
-        timestamp=0,
-        expiration=0,
-        priority=4,
-        delivery_mode=2,
-        destination=None,
-        redelivered=False,
-        delivery_count=1,
-        acknowledger=None,
-    )
+    message = decoded(encoded)
     assert isinstance(message, MapMessage)
     assert repr(message) == "<MapMessage without id, a map>"
     with pytest.raises(MessageFormatException):

@@ -6,9 +6,10 @@ import math
 
 import pytest
 
-from jmsql.messages import DeliveryMode, EncodedMessage, Message, decode_message
+from jmsql.messages import DeliveryMode, EncodedMessage, Message
 from jmsql.selectors import Selector
 from jmsql.selectors.expressions import Value
+from tests.received_messages import decoded
 from tests.unit.selectors.reading import evaluate
 
 LOGIC = {"t": True, "f": False}
@@ -184,18 +185,7 @@ def test_headers_that_are_not_set() -> None:
 
 def test_the_delivery_count_is_unknown_while_messages_are_selected() -> None:
     """Also in a message that has one because it was delivered before."""
-    received = decode_message(
-        EncodedMessage("Message", *[None] * 9),
-        message_id=None,
-        timestamp=0,
-        expiration=0,
-        priority=4,
-        delivery_mode=2,
-        destination=None,
-        redelivered=True,
-        delivery_count=3,
-        acknowledger=None,
-    )
+    received = decoded(EncodedMessage("Message", *[None] * 9), delivery_count=3)
     assert received.get_int_property("JMSXDeliveryCount") == 3
     assert matches("JMSXDeliveryCount is null", received)
 

@@ -8,7 +8,6 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, IllegalStateException, Message, MessageConsumer, Queue, Session
 from jmsql.testing import drain, wait_for
-from tests.background import Background
 from tests.compliance.held_listener import HeldListener
 from tests.integration.client.server import Server
 from tests.texts import receive_texts, send_texts, texts_of
@@ -124,15 +123,7 @@ def test_closing_the_consumer_waits_for_its_listener(
     consumer.message_listener = listener
     send_texts(others, queue, "a", "b")
     listener.wait_until_called()
-
-    def close_and_look() -> bool:
-        consumer.close()
-        return listener.has_returned
-
-    closing = Background(close_and_look)
-    closing.wait_until_it_waits()
-    listener.release()
-    assert closing.result()
+    listener.must_return_before(consumer.close)
     assert listener.errors == []
     assert len(listener.messages) == 1
     assert receive_texts(others.create_consumer(queue), 1) == ["b"]
