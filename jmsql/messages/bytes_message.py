@@ -266,7 +266,6 @@ class BytesMessage(Message):
         return None, None, None, bytes(self._content)
 
     def _restore_body(self, columns: BodyColumns) -> None:
-        self._body_is_read_only = True
         self._content = columns[3] or b""
         self._position = 0
 

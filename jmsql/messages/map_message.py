@@ -221,7 +221,6 @@ class MapMessage(Message, MutableMapping[str, Value]):
         return None, text, types, None
 
     def _restore_body(self, columns: BodyColumns) -> None:
-        self._body_is_read_only = True
         self._map_values = None
         self._received_map = columns[1:3]
 

@@ -244,6 +244,7 @@ class Message(PropertyAccess):
         self._correlation_id = None if correlation_id is None else from_postgresql(correlation_id)
         self._type = None if kind is None else from_postgresql(kind)
         self._acknowledger = acknowledger
+        self._body_is_read_only = True
         self._property_values = None
         # Measured: the constructor of a named tuple takes twice as long.
         self._received_properties = tuple.__new__(ReceivedProperties, (properties, property_types, delivery_count))
@@ -265,9 +266,8 @@ class Message(PropertyAccess):
     def _encode_body(self) -> BodyColumns:
         return None, None, None, None
 
-    def _restore_body(self, columns: BodyColumns) -> None:  # noqa: ARG002 - for the classes with a body
-        """Take the body from its columns, as read-only; decoding waits until the body is read."""
-        self._body_is_read_only = True
+    def _restore_body(self, columns: BodyColumns) -> None:
+        """Take the body from its columns; decoding waits until the body is read."""
 
     def _check_body_writable(self) -> None:
         if self._body_is_read_only:

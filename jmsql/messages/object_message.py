@@ -76,5 +76,4 @@ class ObjectMessage(Message):
         return None, self._object_json, None, None
 
     def _restore_body(self, columns: BodyColumns) -> None:
-        self._body_is_read_only = True
         self._object_json = columns[1]

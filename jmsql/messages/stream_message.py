@@ -249,7 +249,6 @@ class StreamMessage(Message):
         return None, text, types, None
 
     def _restore_body(self, columns: BodyColumns) -> None:
-        self._body_is_read_only = True
         self._fields = None
         self._received_fields = columns[1:3]
         self._position = 0

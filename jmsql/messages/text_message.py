@@ -60,6 +60,5 @@ class TextMessage(Message):
         return to_postgresql(text) if text is not None else None, None, None, None
 
     def _restore_body(self, columns: BodyColumns) -> None:
-        self._body_is_read_only = True
         text = columns[0]
         self._text = from_postgresql(text) if text is not None else None

@@ -11,8 +11,8 @@ from jmsql.selectors.errors import SelectorError, invalid_selector
 
 # Programs without selectors load neither the parser nor the classes of expressions.
 if TYPE_CHECKING:
+    from jmsql.selectors.evaluator import SelectableMessage
     from jmsql.selectors.expressions import Expression
-    from jmsql.selectors.message_values import SelectableMessage
     from jmsql.selectors.selector_sql import SelectorSQL
 
 __all__ = ["Selector"]
@@ -64,14 +64,13 @@ class Selector:
     @property
     def indexable_expressions(self) -> tuple[str, ...]:
         """What an index on the messages has to have to serve the selector: expressions of SQL; none if no index can."""
-        from jmsql.selectors.indexing import indexable_expressions
+        from jmsql.selectors.sql import indexable_expressions
 
         return indexable_expressions(self._condition)
 
     def matches(self, message: SelectableMessage) -> bool:
         """Tell whether the selector chooses a message."""
-        from jmsql.selectors.evaluator import truth
-        from jmsql.selectors.message_values import value_in
+        from jmsql.selectors.evaluator import truth, value_in
 
         return truth(self._condition, partial(value_in, message)) is True
 

@@ -3,7 +3,8 @@
 The condition says true, false or null just as the evaluator says True, False or None, and never raises. All text of
 the selector is in parameters, but for property names of plain ASCII letters, which an index on an expression needs to
 see. What compares a property with a literal is written with operators of jsonb; everything else calls the functions
-``selector_compare`` and ``selector_arithmetic`` on values in the form that ``properties`` has, see `json_value`.
+``selector_compare`` and ``selector_arithmetic`` on values in the form that ``properties`` has, see `json_value`. What
+an index can serve are comparisons of a property, or of JMSType and the like, for equality.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from jmsql.selectors.headers import DELIVERY_MODES, UNKNOWN_UNTIL_DELIVERY
 from jmsql.selectors.selector_sql import SelectorSQL
 from jmsql.values.postgresql_text import to_postgresql
 
-__all__ = ["compile_condition"]
+__all__ = ["compile_condition", "indexable_expressions"]
 
 _HEADERS = {
     "JMSDeliveryMode": "(case m.jms_delivery_mode when 1 then 'NON_PERSISTENT' else 'PERSISTENT' end)",
@@ -302,3 +303,32 @@ def _regular_expression_part(part: str | Wildcard) -> str:
     if isinstance(part, Wildcard):
         return _ONE_CHARACTER if part is Wildcard.CHARACTER else _ONE_CHARACTER + "*"
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", to_postgresql(part))
+
+
+_EQUALITY = re.compile(
+    r"\((?P<expression>\(m\.properties->'[^']+'\)|m\.jms_type|m\.jms_correlation_id)"
+    r" = (?:%\(selector_0\)s|'true'|'false')::(?:jsonb|text)\)"
+)
+
+
+def indexable_expressions(condition: Expression) -> tuple[str, ...]:
+    """Return what an index has to have for a selector: expressions of SQL that are to be equal to something.
+
+    All messages that it chooses must fulfil these comparisons, and PostgreSQL can look them up as they are written.
+    None are returned for a selector that no index serves.
+    """
+    found: dict[str, None] = {}
+    for part in _required(condition):
+        match part:
+            case Comparison(left=Identifier(), right=Constant()) | Comparison(left=Constant(), right=Identifier()):
+                equality = _EQUALITY.fullmatch(compile_condition(part).condition)
+                if equality is not None:
+                    found[equality["expression"].replace("m.", "")] = None
+    return tuple(found)
+
+
+def _required(condition: Expression) -> list[Expression]:
+    """Return the conditions that must all hold."""
+    if isinstance(condition, And):
+        return [part for operand in condition.operands for part in _required(operand)]
+    return [condition]

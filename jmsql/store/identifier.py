@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Self
 
-__all__ = ["Schema", "in_schema", "internal_schema", "quote_identifier"]
+__all__ = ["in_schema", "internal_schema", "quote_identifier"]
 
 _NAME = re.compile(
     r"""
@@ -27,26 +26,6 @@ def internal_schema(schema: str) -> str:
     return f"{schema}_internal"
 
 
-class Schema(str):
-    """The name of a schema, quoted for SQL that Python composes.
-
-    Args:
-        name: The plain name.
-
-    Attributes:
-        internal: The quoted name of the schema that holds its tables, and the functions that are not for everybody.
-    """
-
-    __slots__ = ("internal",)
-
-    internal: str
-
-    def __new__(cls, name: str) -> Self:
-        schema = super().__new__(cls, quote_identifier(name))
-        schema.internal = quote_identifier(internal_schema(name))
-        return schema
-
-
 def in_schema(text: str, schema: str) -> str:
     """Return SQL that is written for the schemas `jmsql` and `jmsql_internal`, for `schema` and its internals.
 
@@ -58,6 +37,5 @@ def in_schema(text: str, schema: str) -> str:
         text: The SQL.
         schema: The plain name of the schema.
     """
-    quoted = Schema(schema)
-    names: dict[str, str] = {"jmsql": quoted, "jmsql_internal": quoted.internal}
+    names = {"jmsql": quote_identifier(schema), "jmsql_internal": quote_identifier(internal_schema(schema))}
     return _NAME.sub(lambda found: names[found[0]].replace("'", "''") if found["literal"] else names[found[0]], text)

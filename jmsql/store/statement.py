@@ -23,8 +23,10 @@ __all__ = [
     "fill",
     "first_value",
     "in_transaction",
+    "mapping",
     "nothing",
     "optional_value",
+    "record",
     "records",
     "row_count",
     "rows",
@@ -178,6 +180,16 @@ def first_value(result: Result) -> Any:
 def optional_value(kind: Callable[[Any], T]) -> Callable[[Result], T | None]:
     """Decode the only value of the only row, or None if there is no row."""
     return lambda result: kind(result.rows[0][0]) if result.rows else None
+
+
+def record(make: Callable[[tuple[Any, ...]], T]) -> Callable[[Result], T]:
+    """Decode the only row."""
+    return lambda result: make(result.rows[0])
+
+
+def mapping(result: Result) -> dict[Any, Any]:
+    """Return rows of two columns as a mapping, from the first to the second."""
+    return dict(result.rows)
 
 
 def records(make: Callable[[tuple[Any, ...]], T]) -> Callable[[Result], list[T]]:

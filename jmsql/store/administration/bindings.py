@@ -6,20 +6,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from jmsql.store.statement import Query, Result, SqlFile, nothing, optional_value, row_count
+from jmsql.store.statement import Query, SqlFile, mapping, nothing, optional_value, row_count
 
 __all__ = ["bind", "bindings", "find_binding", "unbind"]
-
-
-def _by_name(result: Result) -> dict[str, dict[str, Any]]:
-    return dict(result.rows)
 
 
 _sql = SqlFile("administration")
 _bind = _sql.statement("bind", "binding {name!r}", nothing)
 _unbind = _sql.statement("unbind", "unbinding {name!r}", row_count)
 _find = _sql.statement("find_binding", "looking up {name!r}", optional_value(dict[str, Any]))
-bindings = _sql.statement("bindings", "looking at the bindings", _by_name).bind()
+bindings: Query[dict[str, dict[str, Any]]] = _sql.statement("bindings", "looking at the bindings", mapping).bind()
 """All that is kept, by name."""
 
 

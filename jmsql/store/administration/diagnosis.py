@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import psycopg
 
 from jmsql.store.runners._sync.runner import AutocommitRunner
-from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, column, nothing, records, value
+from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, column, nothing, record, records, value
 
 __all__ = [
     "ClaimHolder",
@@ -185,9 +185,9 @@ def _question(name: str, decode: Callable[[Result], T]) -> Query[T]:
     return _sql.statement(name, "examining the server", decode).bind()
 
 
-server = _question("server", lambda result: ServerFacts._make(result.rows[0]))
+server = _question("server", record(ServerFacts._make))
 """What the server is, and its settings."""
-maintenance = _question("maintenance", lambda result: MaintenanceFacts._make(result.rows[0]))
+maintenance = _question("maintenance", record(MaintenanceFacts._make))
 """Whether a client does the maintenance, and what waits for it."""
 snapshot_holders = _question("snapshot_holders", records(SnapshotHolder._make))
 """What keeps vacuum from removing dead rows of this database, the oldest first.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jmsql.selectors import Selector
 from jmsql.store.destinations.lookup import existing_queue, last_sequence
 from jmsql.store.history.keeping import RECORDED, history
-from jmsql.store.receiving.candidates import by_key
+from jmsql.store.receiving.candidates import LOOK_UPS
 from jmsql.store.rows.columns import and_chosen
 from jmsql.store.statement import Item, Items, SqlFile, Statement, fill, rows, value
 
@@ -90,6 +90,6 @@ def _step(selector: Selector | None, *, delayed: bool) -> Statement[int]:
     sequences = "null"
     if selector is not None:
         scan = _sql["chosen_delayed" if delayed else "chosen_present"]
-        sequences = fill(scan, delivery_of_m=by_key("delivery", "d", "m"), chosen=chosen)
+        sequences = fill(scan, **LOOK_UPS, chosen=chosen)
     text = fill(_sql["move"], sequences=sequences, delayed=str(delayed).lower())
     return Statement("move", text, "moving messages", value(int), parameters)

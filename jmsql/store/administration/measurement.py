@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jmsql.store.statement import Query, SqlFile, records, rows
+from jmsql.store.statement import Query, SqlFile, record, records, rows
 
 __all__ = [
     "LONGEST_LOOK",
@@ -88,7 +88,7 @@ destinations = _sql.statement(
     "destinations", "measuring the destinations", records(DestinationMeasurement._make)
 ).bind()
 """All destinations that are not temporary, by kind and name."""
-store = _sql.statement("store", "measuring the store", lambda result: StoreMeasurement._make(result.rows[0])).bind()
+store = _sql.statement("store", "measuring the store", record(StoreMeasurement._make)).bind()
 """What concerns the store as a whole."""
 dead_letters: Query[list[tuple[str, int]]] = _sql.statement("dead_letters", "counting the dead letters", rows).bind()
 """How many dead letters there are in each queue that has some, or is named for them."""

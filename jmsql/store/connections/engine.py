@@ -94,7 +94,8 @@ def endpoint(url: str, user: str | None, password: str | None, timings: Timings)
     given: object = url
     if not isinstance(given, str):
         raise JMSException(UNREADABLE)
-    return _endpoint(url, user, password, timings, _environment())
+    environment = tuple(os.environ.get(name) for name in ("PGAPPNAME", "PGSERVICE", "PGCONNECT_TIMEOUT"))
+    return _endpoint(url, user, password, timings, environment)
 
 
 @lru_cache(_MOST_ENDPOINTS)
@@ -342,11 +343,6 @@ def _of_sqlalchemy(url: DatabaseUrl) -> URL:
 def _like(engine: Engine) -> Engine:
     """Return an engine with the same dialect, and a pool of the same kind with nothing in it."""
     return type(engine)(engine.pool.recreate(), engine.dialect, engine.url, hide_parameters=engine.hide_parameters)
-
-
-def _environment() -> tuple[str | None, ...]:
-    """Return what the arguments of a connection depend on beside its URL."""
-    return tuple(os.environ.get(name) for name in ("PGAPPNAME", "PGSERVICE", "PGCONNECT_TIMEOUT"))
 
 
 def _connect_arguments(url: DatabaseUrl, timings: Timings) -> tuple[URL, dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jmsql.exceptions import JMSException
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.schema.version import check_schema, check_version
-from jmsql.store.statement import Query, SqlFile, Steps, rows, value
+from jmsql.store.statement import Query, SqlFile, Steps, record, rows, value
 from jmsql.timings import Timings
 
 __all__ = ["Server", "ServerClock", "find_database", "look_at_server", "require_same_database"]
@@ -22,9 +22,7 @@ _FIRST_WITH_ANNOUNCED_WAITS = 2
 _sql = SqlFile("server")
 _server = _sql.statement("server", "looking at the schema", rows)
 _clock = _sql.statement("clock", "asking for the time", value(int))
-find_database: Query[tuple[Any, ...]] = _sql.statement(
-    "database", "looking for the database", lambda result: result.rows[0]
-).bind()
+find_database: Query[tuple[Any, ...]] = _sql.statement("database", "looking for the database", record(tuple)).bind()
 """What tells the database that a connection leads to from all others: the server's start, and its number."""
 
 

@@ -74,16 +74,7 @@ def find_topic(name: str) -> Query[int | None]:
 
 
 def topic_id(name: str, *, create: bool = True) -> Steps[int]:
-    """Return the number of a topic, which is created if it is not there.
-
-    Args:
-        name: The topic's name.
-        create: Whether to create it; if not, it has to be there.
-
-    Raises:
-        InvalidDestinationException: It was not there, and could not be created, or the schema's configuration does not
-            want it to be.
-    """
+    """Return the number of a topic, as `queue_id` does that of a queue."""
     return _number(Topic, name, _find_topic, _create_topic if create else None)
 
 

@@ -25,7 +25,7 @@ from jmsql.store.statement import (
 )
 from jmsql.values.destinations import Destination, Topic
 
-__all__ = ["HistoryDay", "HistoryPartitions", "PruneStep", "held_message"]
+__all__ = ["HistoryDay", "HistoryPartitions", "PruneStep", "days", "held_message", "today"]
 
 T = TypeVar("T")
 
@@ -61,8 +61,10 @@ _LOOKING = "looking at the history"
 _PRUNING = "pruning the history"
 
 _sql = SqlFile("history")
-_days = _sql.statement("days", _LOOKING, records(HistoryDay._make))
-_today: Statement[date] = _sql.statement("today", _LOOKING, first_value)
+days = _sql.statement("days", _LOOKING, records(HistoryDay._make)).bind()
+"""The days that have a partition, the first one first."""
+today: Query[date] = _sql.statement("today", _LOOKING, first_value).bind()
+"""The day in UTC to whose partition goes what leaves its destination now."""
 _missing_days = _sql.statement("missing_days", _LOOKING, column)
 _make_partition = _sql.statement("make_partition", "making a partition of the history", nothing)
 _oldest_wanted: Statement[date | None] = _sql.statement("oldest_wanted", _LOOKING, first_value)
@@ -103,14 +105,6 @@ class HistoryPartitions:
         self._on_held = on_held
         self._patience = f"{round(patience * 1000)}ms"
 
-    def days(self) -> Query[list[HistoryDay]]:
-        """Return the days that have a partition, the first one first."""
-        return _days.bind()
-
-    def today(self) -> Query[date]:
-        """Return the day in UTC to whose partition goes what leaves its destination now."""
-        return _today.bind()
-
     def make_ahead(self) -> Steps[None]:
         """Make the partitions of today and the next days, if there is a queue that keeps history."""
         for day in (yield from _missing_days.bind(days_ahead=_DAYS_AHEAD)):
@@ -126,11 +120,11 @@ class HistoryPartitions:
         Yields:
             What was removed, after each step. Each step commits.
         """
-        yield from self._finish_drops()
+        yield from self._with_patience(_finish_drops())
         before = yield from _oldest_wanted.bind()
         if before is None:
             return
-        for day in (yield from self.days()):
+        for day in (yield from days):
             if day.day >= before:
                 break
             outdated, wanted = yield from self._destinations(day)
@@ -156,8 +150,8 @@ class HistoryPartitions:
         Raises:
             IllegalStateException: A transaction that is still open has acknowledged something in one of the days.
         """
-        yield from self._finish_drops()
-        for day in (yield from self.days()):
+        yield from self._with_patience(_finish_drops())
+        for day in (yield from days):
             if day.day >= before:
                 break
             names = None if destination is None else [destination.name]
@@ -213,10 +207,6 @@ class HistoryPartitions:
                 held.add(name)
         return held
 
-    def _finish_drops(self) -> Steps[None]:
-        """Drop what was being detached when a connection or somebody's patience ended."""
-        yield from self._with_patience(_finish_drops())
-
     def _with_patience(self, work: Steps[None]) -> Steps[None]:
         """Limit how long statements, which commit each, wait for locks."""
         before = yield from _patience.bind()
@@ -233,6 +223,7 @@ def _detach_and_drop(partition: str) -> Steps[None]:
 
 
 def _finish_drops() -> Steps[None]:
+    """Drop what was being detached when a connection or somebody's patience ended."""
     for partition, is_pending in (yield from _partitions_to_drop.bind()):
         if is_pending:
             yield from _of_partition("finish_detaching", partition, nothing).bind()

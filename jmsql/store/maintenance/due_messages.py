@@ -7,10 +7,10 @@ import time
 from jmsql.store.receiving.candidates import LAST_SEQUENCE
 from jmsql.store.rows.columns import DELAYED_COLUMNS
 from jmsql.store.runners._sync.runner import Runner
-from jmsql.store.statement import Query, Result, SqlFile, optional_value, row_count
+from jmsql.store.statement import SqlFile, Statement, mapping, optional_value, row_count
 from jmsql.timings import Timings
 
-__all__ = ["DueMessages", "milliseconds_to_next", "move_due", "purge_deleted"]
+__all__ = ["DueMessages", "milliseconds_to_next", "move_due", "purge_deleted_delayed"]
 
 _LIMIT = 500
 _SHARE = 20.0
@@ -20,27 +20,18 @@ _sql = SqlFile("maintenance")
 _names = [name for name, _ in DELAYED_COLUMNS[1:]]
 
 
-def _to_counts(result: Result) -> dict[int, int]:
-    return dict(result.rows)
-
-
 milliseconds_to_next = _sql.statement("milliseconds_to_next_due", "looking for delayed messages", optional_value(int))
-move_due = _sql.statement(
+move_due: Statement[dict[int, int]] = _sql.statement(
     "move_due",
     "moving delayed messages",
-    _to_counts,
+    mapping,
     {
         "columns": ", ".join(_names),
         "values": ", ".join(f"d.{name}" for name in _names),
         "last_sequence": str(LAST_SEQUENCE),
     },
 )
-_purge_deleted = _sql.statement("purge_deleted_delayed", "removing what was in deleted queues", row_count)
-
-
-def purge_deleted(limit: int) -> Query[int]:
-    """Remove delayed messages of queues that were deleted, at most so many, and return how many."""
-    return _purge_deleted.bind(limit=limit)
+purge_deleted_delayed = _sql.statement("purge_deleted_delayed", "removing what was in deleted queues", row_count)
 
 
 class DueMessages:

@@ -7,14 +7,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jmsql.store.receiving.candidates import LAST_SEQUENCE, by_key
+from jmsql.store.receiving.candidates import LAST_SEQUENCE, LOOK_UPS
 from jmsql.store.rows.arrays import array_literal
 from jmsql.store.runners._sync.runner import Runner
-from jmsql.store.statement import Result, SqlFile, fill
+from jmsql.store.statement import Result, SqlFile, fill, record
 from jmsql.timings import Timings
 from jmsql.values.duration import as_setting
 
-__all__ = ["HAS_MESSAGE", "LeadershipLostError", "Lease", "Standing", "leading"]
+__all__ = ["HAS_MESSAGE", "LeadershipLostError", "LeadingRunner", "Lease", "Standing"]
 
 
 class Standing(NamedTuple):
@@ -37,20 +37,15 @@ class Standing(NamedTuple):
     queues: Sequence[int] = ()
 
 
-def _standing(result: Result) -> Standing:
-    return Standing(*result.rows[0])
-
-
 _sql = SqlFile("control")
-HAS_MESSAGE = fill(
-    _sql["has_message"],
-    delivery_of_m=by_key("delivery", "d", "m"),
-    last_sequence=str(LAST_SEQUENCE),
-)
+HAS_MESSAGE = fill(_sql["has_message"], **LOOK_UPS, last_sequence=str(LAST_SEQUENCE))
 """The condition that a queue `q` has a message to receive."""
-_lead = _sql.statement("lead", "taking the lease of the maintenance", _standing)
+_lead = _sql.statement("lead", "taking the lease of the maintenance", record(lambda row: Standing(*row)))
 _lead_and_look = _sql.statement(
-    "lead_and_look", "looking for messages", _standing, {"lead": _sql["lead"], "has_message": HAS_MESSAGE}
+    "lead_and_look",
+    "looking for messages",
+    record(lambda row: Standing(*row)),
+    {"lead": _sql["lead"], "has_message": HAS_MESSAGE},
 )
 
 
@@ -96,11 +91,11 @@ class Lease:
         return self.standing.leads
 
 
-class _LeadingRunner(Runner):
+class LeadingRunner(Runner):
     """Runs the statements of the maintenance, each only while the client has the lease.
 
-    A client that was frozen finds out before its next step that another has taken over. The statement at which it froze
-    is executed late: each is right also while another client does the same.
+    Else it raises LeadershipLostError. A client that was frozen finds out before its next step that another has taken
+    over. The statement at which it froze is executed late: each is right also while another client does the same.
 
     Args:
         runner: The control connection, in autocommit mode.
@@ -125,8 +120,3 @@ class _LeadingRunner(Runner):
 
     def sleep(self, seconds: float) -> None:
         self._runner.sleep(seconds)
-
-
-def leading(runner: Runner, lease: Lease) -> Runner:
-    """Return a runner that runs each statement only while the client has the lease, else raises LeadershipLostError."""
-    return _LeadingRunner(runner, lease)

@@ -10,17 +10,16 @@ from typing import NamedTuple
 
 from jmsql.store.destinations.subscriptions import end_if_abandoned
 from jmsql.store.history.keeping import RECORDED, history
-from jmsql.store.maintenance.due_messages import DueMessages
-from jmsql.store.maintenance.due_messages import purge_deleted as purge_deleted_delayed
+from jmsql.store.maintenance.due_messages import DueMessages, purge_deleted_delayed
 from jmsql.store.maintenance.history_maintenance import HistoryMaintenance
-from jmsql.store.maintenance.leadership import HAS_MESSAGE, LeadershipLostError, Lease, Standing, leading
+from jmsql.store.maintenance.leadership import HAS_MESSAGE, LeadershipLostError, LeadingRunner, Lease, Standing
 from jmsql.store.maintenance.maintenance_task import MaintenanceTask, load_task
-from jmsql.store.receiving.candidates import by_key
+from jmsql.store.receiving.candidates import LOOK_UPS
 from jmsql.store.receiving.redelivery import LostClaim, Release, bury, lost_claims, release
 from jmsql.store.rows.columns import SEND_COLUMNS
 from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.runners._sync.runner import Runner
-from jmsql.store.statement import Result, SqlFile, Steps, column, in_transaction, nothing, row_count, rows, value
+from jmsql.store.statement import SqlFile, Steps, column, in_transaction, nothing, record, row_count, rows, value
 from jmsql.timings import Timings
 from jmsql.timings import jitter as spread
 from jmsql.values.duration import as_setting
@@ -45,7 +44,6 @@ _moved = {"jms_expiration": "null", "properties": _sql["expired_properties"]}
 _parts = {
     "columns": ", ".join(_names),
     "moved": ", ".join(_moved.get(name, f"e.{name}") for name in _names),
-    "delivery_of_m": by_key("delivery", "d", "m"),
     "history": history(
         queues="array(select queue_id from free)",
         addresses="array(select address from free)",
@@ -53,6 +51,7 @@ _parts = {
         outcome="expired",
     ),
     "recorded": RECORDED,
+    **LOOK_UPS,  # last, since other parts contain them
 }
 
 
@@ -82,12 +81,10 @@ class Work(NamedTuple):
     bodies: bool
 
 
-def _to_work(result: Result) -> Work:
-    return Work(*result.rows[0])
-
-
 _parts["find_abandoned"] = _sql["find_abandoned"]
-_forget_dead_connections = _sql.statement("forget_dead_connections", "forgetting dead clients", _to_work, _parts)
+_forget_dead_connections = _sql.statement(
+    "forget_dead_connections", "forgetting dead clients", record(Work._make), _parts
+)
 reap_expired = _sql.statement("reap_expired", "removing what has expired", value(int), _parts)
 _find_abandoned = _sql.statement("find_abandoned", "looking for abandoned subscriptions", column)
 _limit_idleness = _sql.statement("limit_idleness", "ending an abandoned subscription", nothing)
@@ -156,7 +153,7 @@ class Maintenance:
         """
         if self._lease is not None:
             try:
-                self._moved += self._due_messages.run(leading(runner, self._lease))
+                self._moved += self._due_messages.run(LeadingRunner(runner, self._lease))
             except LeadershipLostError:
                 self._lease = None
         moved, self._moved = self._moved, []
@@ -198,7 +195,7 @@ class Maintenance:
         self._next_run = now + self._timings.maintenance_interval
         released: list[MessageKey] = []
         try:
-            if self.do_all(leading(runner, self._lease), connection_id, released):
+            if self.do_all(LeadingRunner(runner, self._lease), connection_id, released):
                 self._next_run = now
         except LeadershipLostError:
             self._lease = None
@@ -286,7 +283,7 @@ class Maintenance:
 
     def _purge_deleted(self, runner: Runner) -> bool:
         purged = runner.run(purge_deleted.bind(limit=_PURGE_LIMIT))
-        delayed = runner.run(purge_deleted_delayed(_PURGE_LIMIT))
+        delayed = runner.run(purge_deleted_delayed.bind(limit=_PURGE_LIMIT))
         runner.run(forget_deleted.bind())
         return _PURGE_LIMIT in (purged, delayed)
 

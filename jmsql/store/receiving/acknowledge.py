@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from jmsql.exceptions import JMSException, TransactionRolledBackException
 from jmsql.selectors import Selector
 from jmsql.store.history.keeping import RECORDED, history
-from jmsql.store.receiving.candidates import by_key
+from jmsql.store.receiving.candidates import LOOK_UPS
 from jmsql.store.receiving.dequeue import GroupScan
 from jmsql.store.receiving.receive import ask_to_dequeue, dequeue_statement, next_messages
 from jmsql.store.receiving.redelivery import Release, release
@@ -26,11 +26,8 @@ _SPARSEST = 4
 _parts = {
     "forget_deliveries": _sql["forget_deliveries"],
     "forget_claimed": _sql["forget_claimed"],
-    "message_of_k": by_key("message", "m", "k"),
-    "message_of_a": by_key("message", "m", "a"),
-    "delivery_of_k": by_key("delivery", "d", "k"),
-    "claimed_of_k": by_key("delivery", "found", "k", "and t.claim_id = k.claim_id"),
     "recorded": RECORDED,
+    **LOOK_UPS,  # last, since other parts contain them
 }
 _history_of_locked = history(
     queues="%(queue_ids)s::integer[]",

@@ -16,6 +16,7 @@ from jmsql.store.statement import Query, Result, Statement
 __all__ = [
     "HAS_NOT_EXPIRED",
     "LAST_SEQUENCE",
+    "LOOK_UPS",
     "NO_CLAIMS",
     "by_key",
     "candidates",
@@ -79,6 +80,16 @@ def by_key(table: str, alias: str, key: str, condition: str = "") -> str:
                         = ({key}.queue_id, {key}.inverse_priority, {key}.sequence)
                         {condition}
                     offset 0) {alias}"""
+
+
+LOOK_UPS = {
+    "message_of_a": by_key("message", "m", "a"),
+    "message_of_k": by_key("message", "m", "k"),
+    "delivery_of_k": by_key("delivery", "d", "k"),
+    "delivery_of_m": by_key("delivery", "d", "m"),
+    "claimed_of_k": by_key("delivery", "found", "k", "and t.claim_id = k.claim_id"),
+}
+"""The look-ups by key that stand in SQL files, by the names that they have there."""
 
 
 def _is_unlocked(alias: str) -> str:

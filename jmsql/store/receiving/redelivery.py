@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from jmsql.exceptions import JMSException
-from jmsql.store.receiving.candidates import by_key
+from jmsql.store.receiving.candidates import LOOK_UPS
 from jmsql.store.rows.arrays import array_literal, integers_literal
 from jmsql.store.rows.message_rows import MessageKey, key_parameters
 from jmsql.store.statement import (
@@ -160,17 +160,12 @@ class ExtendedClaim(NamedTuple):
     seconds: float
 
 
-_outcome_arrays = (
-    "%(attempts)s::integer[], %(delays)s::float8[], %(errors)s::text[], %(error_counts)s::integer[], "
-    "%(dead_letter_queue_ids)s::integer[]"
-)
 _sql = SqlFile("redelivery")
 _parts = {
     "policy": _sql["policy"],
-    "message_of_k": by_key("message", "m", "k"),
-    "delivery_of_k": by_key("delivery", "d", "k"),
-    "claimed_of_k": by_key("delivery", "found", "k", "and t.claim_id = k.claim_id"),
-    "outcomes": _outcome_arrays,
+    "outcomes": "%(attempts)s::integer[], %(delays)s::float8[], %(errors)s::text[], %(error_counts)s::integer[], "
+    "%(dead_letter_queue_ids)s::integer[]",
+    **LOOK_UPS,  # last, since other parts contain them
 }
 
 
@@ -215,8 +210,16 @@ def record_first_deliveries(keys: Sequence[MessageKey], connection_id: int) -> S
 
     Something may be by now: who has rolled back may count only then what it had delivered.
     """
+    queue_ids, inverse_priorities, sequences, group_hashes = zip(*keys, strict=True)
+    recording = _record_first_deliveries.bind(
+        queue_id=queue_ids[0],
+        inverse_priorities=integers_literal(inverse_priorities),
+        sequences=integers_literal(sequences),
+        group_hashes=None if group_hashes.count(None) == len(keys) else array_literal(group_hashes),
+        connection_id=connection_id,
+    )
     try:
-        return (yield from _record_first_deliveries.bind(_recorded_first(keys), connection_id=connection_id))
+        return (yield from recording)
     except JMSException as error:
         if error.error_code != _UNIQUE_VIOLATION:
             raise
@@ -228,21 +231,8 @@ def record_deliveries(keys: Sequence[MessageKey], connection_id: int) -> Query[i
 
     If the connection dies, the deliveries count.
     """
-    return _record_deliveries.bind(_recorded(keys), connection_id=connection_id)
-
-
-def _recorded_first(keys: Sequence[MessageKey]) -> dict[str, object]:
-    queue_ids, inverse_priorities, sequences, group_hashes = zip(*keys, strict=True)
-    return {
-        "queue_id": queue_ids[0],
-        "inverse_priorities": integers_literal(inverse_priorities),
-        "sequences": integers_literal(sequences),
-        "group_hashes": None if group_hashes.count(None) == len(keys) else array_literal(group_hashes),
-    }
-
-
-def _recorded(keys: Sequence[MessageKey]) -> dict[str, str]:
-    return {**key_parameters(keys), "group_hashes": array_literal(key.group_hash for key in keys)}
+    group_hashes = array_literal(key.group_hash for key in keys)
+    return _record_deliveries.bind(key_parameters(keys), group_hashes=group_hashes, connection_id=connection_id)
 
 
 def release(releases: Sequence[Release], *, restricted: bool = False) -> Steps[None]:

@@ -16,7 +16,7 @@ from jmsql.exceptions import JMSException, JMSSecurityException
 from jmsql.public_names import set_module
 from jmsql.store.connections.engine import open_engine
 from jmsql.store.errors import jms_errors
-from jmsql.store.identifier import Schema, in_schema, internal_schema, quote_identifier
+from jmsql.store.identifier import in_schema, internal_schema, quote_identifier
 from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.store.schema.version import (
     DEFAULT_SCHEMA,
@@ -58,10 +58,9 @@ def create_schemas(schema: str) -> str:
 
     Only then it takes the right to do so.
     """
-    quoted = Schema(schema)
     return "".join(
         f"do $$ begin if to_regnamespace('{name}') is null then create schema {name}; end if; end $$;"
-        for name in (quoted, quoted.internal)
+        for name in map(quote_identifier, (schema, internal_schema(schema)))
     )
 
 
@@ -151,7 +150,7 @@ def _migrate_beside_others(engine: Engine, schema: str) -> str | None:
 
 
 def _has_tables(connection: Connection, schema: str) -> bool:
-    table = f"{Schema(schema).internal}.message"
+    table = f"{quote_identifier(internal_schema(schema))}.message"
     return connection.scalar(sqlalchemy.select(sqlalchemy.func.to_regclass(table))) is not None
 
 
@@ -175,7 +174,7 @@ def _migrate(connection: Connection, schema: str) -> str | None:
     else:
         if former is not None:
             # Who gives or takes privileges waits, instead of writing the same rows of the catalog at once.
-            permission = f"{Schema(schema).internal}.permission"
+            permission = f"{quote_identifier(internal_schema(schema))}.permission"
             connection.exec_driver_sql(f"lock table {permission} in share row exclusive mode")
         _upgrade(connection, schema)
     return former

@@ -23,6 +23,7 @@ from jmsql.store.statement import (
     Steps,
     column,
     fill,
+    mapping,
     nothing,
     row_count,
 )
@@ -74,29 +75,17 @@ def _flushing(name: str, text: str, decode: Callable[[Result], T]) -> dict[bool,
     }
 
 
-def _ids_by_name(result: Result) -> dict[str, int]:
-    return dict(result.rows)
-
-
 _types = {name: kind if kind != "message_type" else "jmsql_internal.message_type" for name, kind in SEND_COLUMNS}
-_send = _flushing("send", _insert("message", SEND_COLUMNS), row_count)
-_send_later = _flushing("send_later", _insert("delayed_message", DELAYED_COLUMNS), row_count)
-_send_last, _send_later_last = (
-    Statement(
-        name,
-        fill(_insert(table, columns, "fails_unless_all_are_there"), waiting=""),
-        "sending",
-        nothing,
-    )
-    for name, table, columns in (
-        ("send_last", "message", SEND_COLUMNS),
-        ("send_later_last", "delayed_message", DELAYED_COLUMNS),
-    )
-)
-_tables = {False: "jmsql_internal.message", True: "jmsql_internal.delayed_message"}
+_tables = {False: ("message", SEND_COLUMNS), True: ("delayed_message", DELAYED_COLUMNS)}
+"""Where messages go, by whether they have a delivery time to wait for, and the parameters that they go with."""
+_send = {delayed: _flushing("send", _insert(*into), row_count) for delayed, into in _tables.items()}
+_send_last = {
+    delayed: Statement("send_last", fill(_insert(*into, "fails_unless_all_are_there"), waiting=""), "sending", nothing)
+    for delayed, into in _tables.items()
+}
 _queues_to_copy_to = {
-    delayed: _flushing("queues_to_copy_to", fill(_sql["queues_to_copy_to"], table=table), _ids_by_name)
-    for delayed, table in _tables.items()
+    delayed: _flushing("queues_to_copy_to", fill(_sql["queues_to_copy_to"], table=f"jmsql_internal.{table}"), mapping)
+    for delayed, (table, _) in _tables.items()
 }
 
 
@@ -135,7 +124,7 @@ def _copy(messages: Sequence[OutgoingMessage], *, flush: bool) -> Steps[int]:
         return 0
     columns, data = copied_rows(messages, queue_ids)
     try:
-        return (yield from _copy_into(_tables[delayed], columns).copying(data))
+        return (yield from _copy_into(_tables[delayed][0], columns).copying(data))
     except CannotCopyError:
         return 0
 
@@ -153,17 +142,18 @@ def queues_to_copy_to(names: Collection[str], *, flush: bool = True, delayed: bo
 
 @lru_cache(maxsize=256)
 def _copy_into(table: str, columns: tuple[str, ...]) -> Statement[int]:
-    return Statement("copy", fill(_sql["copy"], table=table, columns=", ".join(columns)), "sending", row_count)
+    return Statement(
+        "copy", fill(_sql["copy"], table=f"jmsql_internal.{table}", columns=", ".join(columns)), "sending", row_count
+    )
 
 
 def insertion(messages: Sequence[OutgoingMessage], *, flush: bool = True) -> Query[int]:
     """Insert messages as `send` does, and return how many."""
-    if messages[0].jms_delivery_time is not None:
-        return _send_later[flush].bind(send_parameters(messages))
-    if len(messages) == 1:
+    delayed = messages[0].jms_delivery_time is not None
+    if len(messages) == 1 and not delayed:
         parameters = single_send_parameters(messages[0])
         return Query(_send_one("send_one" if flush else "send_one_without_flush", tuple(parameters)), parameters)
-    return _send[flush].bind(send_parameters(messages))
+    return _send[delayed][flush].bind(send_parameters(messages))
 
 
 def last_insertion(messages: Sequence[OutgoingMessage]) -> Query[Any]:
@@ -171,12 +161,11 @@ def last_insertion(messages: Sequence[OutgoingMessage]) -> Query[Any]:
 
     The statement fails if a queue does not exist: see `misses_queues`.
     """
-    if messages[0].jms_delivery_time is not None:
-        return _send_later_last.bind(send_parameters(messages))
-    if len(messages) == 1:
+    delayed = messages[0].jms_delivery_time is not None
+    if len(messages) == 1 and not delayed:
         parameters = single_send_parameters(messages[0])
         return Query(_send_one("send_one_last", tuple(parameters)), parameters)
-    return _send_last.bind(send_parameters(messages))
+    return _send_last[delayed].bind(send_parameters(messages))
 
 
 _missing = re.compile(r"\d+ queues are missing").search

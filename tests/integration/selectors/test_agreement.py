@@ -8,8 +8,7 @@ from functools import partial
 from random import Random
 
 from jmsql.selectors import Selector
-from jmsql.selectors.evaluator import truth
-from jmsql.selectors.message_values import value_in
+from jmsql.selectors.evaluator import truth, value_in
 from tests.integration.selectors.conftest import MessageTable
 from tests.integration.selectors.generation import SelectorGenerator, random_message
 

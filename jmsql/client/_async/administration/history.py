@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.history import past_messages
-from jmsql.store.history.partitions import HistoryDay, HistoryPartitions, PruneStep, held_message
+from jmsql.store.history.partitions import HistoryDay, HistoryPartitions, PruneStep, days, held_message, today
 from jmsql.store.history.past_messages import HistoryRange, PastMessage
 from jmsql.store.runners._async.runner import Runner
 from jmsql.values.destinations import Destination, Queue, named_destination
@@ -136,7 +136,7 @@ class History:
 
     async def days(self) -> list[HistoryDay]:
         """Return the days in UTC that have a partition, the first one first."""
-        return await self._runner.run(self._partitions.days())
+        return await self._runner.run(days)
 
     async def readers(self, day: HistoryDay, destinations: Sequence[Destination] = ()) -> list[str]:
         """Return the streaming reads of Spark that have not passed a day, by their numbers in ``spark_sources``.
@@ -150,7 +150,7 @@ class History:
 
     async def today(self) -> date:
         """Return the day in UTC to whose partition goes what leaves its destination now."""
-        return await self._runner.run(self._partitions.today())
+        return await self._runner.run(today)
 
     def prune(
         self, *, before: date | None = None, destination: Destination | str | None = None

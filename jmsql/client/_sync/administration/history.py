@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from jmsql.public_names import set_module
 from jmsql.selectors import Selector
 from jmsql.store.history import past_messages
-from jmsql.store.history.partitions import HistoryDay, HistoryPartitions, PruneStep, held_message
+from jmsql.store.history.partitions import HistoryDay, HistoryPartitions, PruneStep, days, held_message, today
 from jmsql.store.history.past_messages import HistoryRange, PastMessage
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.values.destinations import Destination, Queue, named_destination
@@ -137,7 +137,7 @@ class History:
 
     def days(self) -> list[HistoryDay]:
         """Return the days in UTC that have a partition, the first one first."""
-        return self._runner.run(self._partitions.days())
+        return self._runner.run(days)
 
     def readers(self, day: HistoryDay, destinations: Sequence[Destination] = ()) -> list[str]:
         """Return the streaming reads of Spark that have not passed a day, by their numbers in ``spark_sources``.
@@ -151,7 +151,7 @@ class History:
 
     def today(self) -> date:
         """Return the day in UTC to whose partition goes what leaves its destination now."""
-        return self._runner.run(self._partitions.today())
+        return self._runner.run(today)
 
     def prune(self, *, before: date | None = None, destination: Destination | str | None = None) -> Iterator[PruneStep]:
         """Remove what destinations keep no longer (`history_days`), or all that is older than a day.
