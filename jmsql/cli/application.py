@@ -1,4 +1,4 @@
-"""The command as a whole: its subcommands, its exit codes, and how it reports errors."""
+"""The command as a whole: its subcommands, its exit codes, how it reports errors, and how a signal ends it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import logging
 import os
 import signal
 import sys
+import threading
+from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -13,10 +15,9 @@ import typer
 from jmsql.cli.commands import COMMANDS, load_command
 from jmsql.cli.options import advice_for
 from jmsql.cli.parameters import convert_only_what_needs_it
-from jmsql.cli.terminal.interruption import end_by_signals
 from jmsql.exceptions import InvalidSelectorException, JMSException
 
-__all__ = ["app", "run"]
+__all__ = ["app", "end_by_signals", "run"]
 
 USAGE_ERROR = 2
 JMS_ERROR = 3
@@ -108,3 +109,34 @@ def run() -> NoReturn:
     end_by_signals()
     app(prog_name="jmsql")
     sys.exit()
+
+
+_AGAIN_AFTER = 0.05
+"""Seconds; what swallowed the exception has returned by then."""
+
+
+def end_by_signals() -> None:
+    """Have SIGTERM end the process as Ctrl-C does: by an exception, so that what is open is closed.
+
+    The exception is raised wherever the main thread is. In a destructor, or in what is called when an object is
+    collected, Python reports it and goes on. Then the signal is sent again.
+    """
+    signal.signal(signal.SIGTERM, _exit)
+    sys.unraisablehook = _send_again
+
+
+def _exit(number: int, _: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
+
+
+def _send_again(ignored: sys.UnraisableHookArgs) -> None:
+    if issubclass(ignored.exc_type, SystemExit):
+        number = signal.SIGTERM
+    elif issubclass(ignored.exc_type, KeyboardInterrupt):
+        number = signal.SIGINT
+    else:
+        sys.__unraisablehook__(ignored)
+        return
+    timer = threading.Timer(_AGAIN_AFTER, os.kill, (os.getpid(), number))
+    timer.daemon = True
+    timer.start()

@@ -27,12 +27,12 @@ class Listed(NamedTuple):
 
 COMMANDS = {
     "demo": Listed(
-        "demo.command:demo",
+        "demonstration:demo",
         "Send the flights out of New York in 2013 through a queue and a topic, kill workers, and prove that none is "
         "lost.",
     ),
     "migrate": Listed(
-        "administration.migrate:migrate",
+        "administration:migrate",
         "Make the schema in the database, or bring it to the version that this release works with.",
     ),
     "send": Listed(
@@ -48,7 +48,7 @@ COMMANDS = {
         "Show the messages of a queue, or of a durable subscription to a topic, in the order of their delivery.",
     ),
     "show": Listed(
-        "messages.show:show",
+        "messages.browse:show",
         "Show one message whole: its headers, properties and body, where it is, and where its delivery stands.",
     ),
     "queues": Listed(
@@ -72,11 +72,11 @@ COMMANDS = {
         "List the connections of clients, and how many messages each has claimed.",
     ),
     "move": Listed(
-        "messages.move:move",
+        "messages.removal:move",
         "Move the messages of a queue to another queue.",
     ),
     "purge": Listed(
-        "messages.purge:purge",
+        "messages.removal:purge",
         "Delete the messages of a queue for good.",
     ),
     "dead-letters": Listed(
@@ -100,7 +100,7 @@ COMMANDS = {
         "Show the metrics of the store to Prometheus: what SQL can tell, whichever clients there are.",
     ),
     "doctor": Listed(
-        "doctor.command:doctor",
+        "monitoring.doctor:doctor",
         "Examine the database: the schema, who holds messages, who receives, and all that keeps vacuum from its work.",
     ),
     "archive": Listed(
@@ -121,15 +121,15 @@ COMMANDS = {
         "See what has left the destinations that keep history, send it again, and remove it.",
     ),
     "selector": Listed(
-        "destinations.selector:application",
+        "destinations.selectors:application",
         "See what becomes of a selector in PostgreSQL.",
     ),
     "roles": Listed(
-        "administration.roles:application",
+        "administration:roles",
         "Make the roles that have access to all destinations, and see who has access to which.",
     ),
     "binding": Listed(
-        "administration.binding:application",
+        "administration:bindings",
         "Keep connection factories and destinations in the database, for `jmsql.lookup`.",
     ),
 }

@@ -1,14 +1,16 @@
-"""The options that several commands have."""
+"""The options that several commands have, and how their values are read."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import sys
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from jmsql.cli.terminal.output import working
+from jmsql.cli.output import working
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.values.destinations import Destination, Queue, parse_destination
 from jmsql.values.duration import seconds
@@ -20,21 +22,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DatabaseAddress",
+    "DestinationName",
     "Json",
     "QueueName",
     "Schema",
     "Selector",
     "SparkSettings",
     "Url",
+    "Yes",
     "advice_for",
     "check_duration",
     "check_optional_duration",
     "check_selector",
+    "command_group",
+    "confirm",
     "open_database",
     "read_destination",
+    "read_timestamp",
     "spark_settings",
 ]
-
 
 _SCHEMA = "jmsql.schema"
 _COMMAND = re.compile(r"`(jmsql [^`]*)`")
@@ -92,6 +98,11 @@ Schema = Annotated[
     typer.Option(envvar="JMSQL_SCHEMA", show_envvar=True, callback=_note_schema, help="The schema of jmsql's tables."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DestinationName = Annotated[
+    str,
+    typer.Argument(metavar="DESTINATION", help="A queue's name, or queue://NAME or topic://NAME.", show_default=False),
+]
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The name of the queue.", show_default=False)]
 Selector = Annotated[
     str | None,
@@ -116,6 +127,33 @@ SparkSettings = Annotated[
         help="A setting of Spark's, such as spark.master or spark.jars.packages. May be repeated.",
     ),
 ]
+
+
+def command_group(description: str) -> typer.Typer:
+    """Return a group of subcommands, which its own subcommands are added to.
+
+    Args:
+        description: What its help says.
+    """
+    return typer.Typer(
+        help=description,
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask whether to go on, unless --yes has answered already.
+
+    Raises:
+        typer.BadParameter: There is nobody to ask.
+        typer.Abort: The answer is no.
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise typer.BadParameter("There is no terminal to ask on; say --yes.")
+        typer.confirm(question, abort=True, err=True)
 
 
 class DatabaseAddress(NamedTuple):
@@ -193,3 +231,30 @@ def spark_settings(given: list[str] | None) -> dict[str, str]:
     """Return the settings of Spark by their names, as `SparkSettings` has read them."""
     pairs = (each.partition("=") for each in given or ())
     return {name.strip(): value for name, _, value in pairs}
+
+
+_AGO = re.compile(r"(\d+)\s*(s|min|h|d)")
+_UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
+
+
+def read_timestamp(text: str | None) -> datetime | None:
+    """Read a date, a date with a time, or how long ago it was.
+
+    Args:
+        text: As in 2026-03-01, 2026-03-01T12:30, 2026-03-01T12:30:00+01:00, or 90s, 30min, 2h, 7d. Without a time zone,
+            it is this computer's.
+
+    Raises:
+        BadParameter: It is none of these.
+    """
+    if text is None:
+        return None
+    ago = _AGO.fullmatch(text.strip())
+    try:
+        if ago is not None:
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        return datetime.fromisoformat(text.strip()).astimezone()
+    except (ValueError, OverflowError) as error:
+        raise typer.BadParameter(
+            f"{text!r} is no time; write 2026-03-01, 2026-03-01T12:30, or how long ago, such as 30min, 2h or 7d."
+        ) from error

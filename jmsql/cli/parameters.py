@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from functools import cached_property
+from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 __all__ = ["convert_only_what_needs_it"]
@@ -20,32 +20,22 @@ def convert_only_what_needs_it(command: Any) -> None:
     Args:
         command: A command or group of Typer's.
     """
-    command.get_params = _Parameters(command)
-    for each in getattr(command, "commands", {}).values():
-        convert_only_what_needs_it(each)
+    get_params = command.get_params
 
+    @cache
+    def kinds() -> dict[str, Any]:
+        return {} if command.callback is None else get_type_hints(inspect.unwrap(command.callback))
 
-class _Parameters:
-    """Returns the parameters of a command, with that for its help.
-
-    Args:
-        command: The command.
-    """
-
-    def __init__(self, command: Any) -> None:
-        self._get_params = command.get_params
-        self._callback = command.callback
-
-    @cached_property
-    def _kinds(self) -> dict[str, Any]:
-        return {} if self._callback is None else get_type_hints(inspect.unwrap(self._callback))
-
-    def __call__(self, context: Any) -> list[Any]:
-        parameters: list[Any] = self._get_params(context)
+    def params(context: Any) -> list[Any]:
+        parameters: list[Any] = get_params(context)
         for parameter in parameters:
             if not isinstance(parameter.process_value, _Processing):
-                parameter.process_value = _Processing(parameter, _without_none(self._kinds.get(parameter.name)))
+                parameter.process_value = _Processing(parameter, _without_none(kinds().get(parameter.name)))
         return parameters
+
+    command.get_params = params
+    for each in getattr(command, "commands", {}).values():
+        convert_only_what_needs_it(each)
 
 
 class _Processing:

@@ -15,11 +15,10 @@ import typer
 from jmsql.cli.options import Url, check_duration
 from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.worker.loading import RefusalError
-from jmsql.worker.processes.settings import Settings
-from jmsql.worker.processes.source_files import SourceFiles
-from jmsql.worker.processes.supervisor import Supervisor
-from jmsql.worker.reporting.logs import LogFormat, LogLevel, start_log
-from jmsql.worker.reporting.metrics import are_available, exposition
+from jmsql.worker.logs import LogFormat, LogLevel, start_log
+from jmsql.worker.metrics import are_available, exposition
+from jmsql.worker.settings import Settings
+from jmsql.worker.supervisor import SourceFiles, Supervisor
 from jmsql.worker.timings import WorkerTimings
 
 __all__ = ["worker"]

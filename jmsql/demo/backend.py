@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 import jmsql
+from jmsql.demo.database import flight as flight_table
 from jmsql.demo.flights import Flight
 from jmsql.demo.routing import DEPARTURES, FLIGHTS
-from jmsql.demo.tables import flight as flight_table
 
 __all__ = ["publish"]
 

@@ -14,11 +14,10 @@ import sqlalchemy
 from sqlalchemy import Engine
 
 import jmsql
-from jmsql.demo.database import DemoDatabase
+from jmsql.demo.database import DemoDatabase, flight
 from jmsql.demo.delays import Delay, compute_delays
 from jmsql.demo.reconciliation import Discrepancy
 from jmsql.demo.routing import FLIGHTS
-from jmsql.demo.tables import flight
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +74,7 @@ def pipe(
         ResourceAllocationException: In the place of the archive is something else, or Spark does not start.
         JMSException: The archive has failed.
     """
-    from jmsql.demo.delay_plot import plot_delays
+    from jmsql.demo.delays import plot_delays
     from jmsql.spark import archive
 
     target = output / "archive"

@@ -11,9 +11,8 @@ import sqlalchemy
 from sqlalchemy import Connection, Engine
 
 import jmsql
-from jmsql.demo.database import DemoDatabase
+from jmsql.demo.database import APPLICATION_SCHEMA, DemoDatabase, metadata
 from jmsql.demo.routing import FLIGHTS, SUBSCRIPTIONS
-from jmsql.demo.tables import APPLICATION_SCHEMA, metadata
 from jmsql.demo.worker import APPLICATION_NAME
 
 __all__ = ["alone", "prepare"]

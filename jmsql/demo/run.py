@@ -9,14 +9,12 @@ from typing import Protocol
 from sqlalchemy import Engine
 
 import jmsql
-from jmsql.demo.accident import Accident, Casualty
 from jmsql.demo.backend import publish
-from jmsql.demo.crew import Crew
-from jmsql.demo.database import DemoDatabase
+from jmsql.demo.crew import Accident, Casualty, Crew
+from jmsql.demo.database import DemoDatabase, handled, received
 from jmsql.demo.flights import read_flights
+from jmsql.demo.reconciliation import count_chosen
 from jmsql.demo.routing import ALL_OTHERS, DELAY_DESK, DELAYED, SUBSCRIPTIONS, Subscription
-from jmsql.demo.subscription_reconciliation import count_chosen
-from jmsql.demo.tables import handled, received
 
 __all__ = ["Progress", "run"]
 

@@ -19,8 +19,8 @@ from sqlalchemy import Table
 from sqlalchemy.exc import DBAPIError
 
 import jmsql
+from jmsql.demo.database import handled, received
 from jmsql.demo.routing import FLIGHTS, SUBSCRIPTIONS, Subscription
-from jmsql.demo.tables import handled, received
 
 __all__ = ["APPLICATION_NAME"]
 

@@ -7,6 +7,6 @@ import gc
 if __name__ == "__main__":
     # What is loaded stays. Looking for garbage in it would take a seventh of the time; `Child` goes back to doing so.
     gc.disable()
-    from jmsql.worker.processes.child import main
+    from jmsql.worker.child import main
 
     main()

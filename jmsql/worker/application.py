@@ -16,8 +16,7 @@ from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.values.destinations import Destination, Queue, Topic, require_destination
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy, claim_duration
-from jmsql.worker.handlers.listener import Listener
-from jmsql.worker.handlers.parameters import read_parameters
+from jmsql.worker.handlers.listener import Listener, read_parameters
 from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Self
 
 from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.worker.handlers._async.handlers import Handlers
-from jmsql.worker.handlers.handler_groups import HandlersInThreads, asynchronous, synchronous
-from jmsql.worker.handlers.handler_watch import HandlerWatch
+from jmsql.worker.handlers.handler_groups import HandlersInThreads, HandlerWatch, asynchronous, synchronous
 from jmsql.worker.handlers.listener import Listener
-from jmsql.worker.reporting.metrics import handler_collector
+from jmsql.worker.metrics import handler_collector
 from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:

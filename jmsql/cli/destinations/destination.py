@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
-from jmsql.cli.destinations.index import index
-from jmsql.cli.options import Json, Schema, Url, open_database, read_destination
-from jmsql.cli.terminal.output import console, print_json, print_table, table
+from jmsql.cli.destinations.selectors import index
+from jmsql.cli.options import Json, Schema, Url, Yes, command_group, confirm, open_database, read_destination
+from jmsql.cli.output import answer, console, print_json, print_rows, print_table, table
 from jmsql.store.destinations.access import AccessSummary
 from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
 
 __all__ = ["application"]
 
-application = typer.Typer(
-    help="Make, change and delete queues and topics, and see what is set for them.\n\n"
-    "Example: `jmsql destination set orders --expiry-queue expired`",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+application = command_group(
+    "Make, change and delete queues and topics, and see what is set for them.\n\n"
+    "Example: `jmsql destination set orders --expiry-queue expired`"
 )
 
 
@@ -53,10 +49,8 @@ def create(name: Name, url: Url = None, schema: Schema = "jmsql", as_json: Json 
     with open_database(url, schema).administration() as administration:
         made = administration.create(destination)
         summary = administration.destination(destination)
-    if as_json:
-        print_json(summary._asdict() | {"made": made})
-    else:
-        console().print(f"{'Made' if made else 'There already is'} {destination}.", markup=False)
+    done = "Made" if made else "There already is"
+    answer(summary._asdict() | {"made": made}, f"{done} {destination}.", as_json=as_json)
 
 
 @application.command("set")
@@ -123,10 +117,8 @@ def set_settings(
     Example: `jmsql destination set orders --maximum-deliveries 5 --redelivery-delay 1 --redelivery-multiplier 2`
     """
     destination = read_destination(name)
-    settings: DestinationSettings = {}
-    if expiry_queue is not None:
-        settings["expiry_queue"] = expiry_queue
-    given: DestinationSettings = {
+    given = {
+        "expiry_queue": expiry_queue,
         "maximum_deliveries": maximum_deliveries,
         "redelivery_delay": redelivery_delay,
         "redelivery_multiplier": redelivery_multiplier,
@@ -137,7 +129,7 @@ def set_settings(
         "history": history,
         "history_days": history_days,
     }
-    settings.update({name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item]
+    settings = cast("DestinationSettings", {name: value for name, value in given.items() if value is not None})
     if not settings and not reset:
         raise typer.BadParameter("No setting is given. --help lists the settings.")
     with open_database(url, schema).administration() as administration:
@@ -170,17 +162,17 @@ def list_destinations(url: Url = None, schema: Schema = "jmsql", as_json: Json =
     """
     with open_database(url, schema).administration() as administration:
         summaries = administration.destinations()
-    if as_json:
-        print_json([summary._asdict() for summary in summaries])
-        return
-    if not summaries:
-        console().print("There is no destination yet. The first send to a queue makes it.")
-        return
-    listing = table("kind", "destination", "settings")
-    for each in summaries:
-        kind = f"temporary {each.kind}" if each.temporary else each.kind
-        listing.add_row(kind, each.destination, ", ".join(f"{name} {value}" for name, value in _settings(each)))
-    print_table(listing)
+    print_rows(
+        summaries,
+        lambda each: (
+            f"temporary {each.kind}" if each.temporary else each.kind,
+            each.destination,
+            ", ".join(f"{name} {value}" for name, value in _settings(each)),
+        ),
+        *("kind", "destination", "settings"),
+        nothing="There is no destination yet. The first send to a queue makes it.",
+        as_json=as_json,
+    )
 
 
 @application.command()
@@ -266,7 +258,7 @@ def _check_actions(*actions: bool) -> None:
 @application.command()
 def delete(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     force: Annotated[bool, typer.Option("--force", help="Delete it also while clients receive from it.")] = False,
     url: Url = None,
     schema: Schema = "jmsql",
@@ -281,15 +273,9 @@ def delete(
     destination = read_destination(name)
     with open_database(url, schema).administration() as administration:
         administration.destination(destination)
-        if not yes:
-            if not sys.stdin.isatty():
-                raise typer.BadParameter("There is no terminal to ask on; say --yes.")
-            typer.confirm(f"Delete {destination} and all its messages for good?", abort=True, err=True)
+        confirm(f"Delete {destination} and all its messages for good?", yes=yes)
         administration.delete(destination, force=force)
-    if as_json:
-        print_json({"destination": destination.uri})
-    else:
-        console().print(f"Deleted {destination}.", markup=False)
+    answer({"destination": destination.uri}, f"Deleted {destination}.", as_json=as_json)
 
 
 @application.command()
@@ -309,10 +295,8 @@ def automatic_creation(
         if enabled is not None:
             administration.set_automatic_creation(enabled=enabled is Switch.on)
         is_enabled = administration.automatic_creation()
-    if as_json:
-        print_json({"automatic_creation": is_enabled})
-    else:
-        console().print(f"Automatic creation is {'on' if is_enabled else 'off'}.")
+    text = f"Automatic creation is {'on' if is_enabled else 'off'}."
+    answer({"automatic_creation": is_enabled}, text, as_json=as_json)
 
 
 def _settings(summary: DestinationSummary) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jmsql.cli.options import Json, Schema, Url, open_database
-from jmsql.cli.terminal.output import age, console, print_json, print_table, table, working
+from jmsql.cli.output import age, print_rows, working
 
 __all__ = ["clients", "queues"]
 
@@ -19,25 +19,21 @@ def queues(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> 
     """
     with open_database(url, schema).administration() as administration, working("Counting ..."):
         summaries = administration.queues()
-    if as_json:
-        print_json([summary._asdict() for summary in summaries])
-        return
-    if not summaries:
-        console().print("There is no queue yet. The first send to a queue makes it.")
-        return
     numbers = ("ready", "claimed", "waiting", "delayed", "expired", "redelivered")
-    listing = table(
-        "queue",
-        *numbers,
-        "oldest",
-        "expiry queue",
+    print_rows(
+        summaries,
+        lambda each: (
+            each.queue,
+            *(f"{getattr(each, number):,}" for number in numbers),
+            age(each.oldest_sent_at),
+            each.expiry_queue,
+        ),
+        *("queue", *numbers, "oldest", "expiry queue"),
         numbers=(*numbers, "oldest"),
         spare=("expiry queue", "redelivered", "expired", "delayed", "waiting", "claimed", "oldest"),
+        nothing="There is no queue yet. The first send to a queue makes it.",
+        as_json=as_json,
     )
-    for each in summaries:
-        counts = (each.ready, each.claimed, each.waiting, each.delayed, each.expired, each.redelivered)
-        listing.add_row(each.queue, *(f"{count:,}" for count in counts), age(each.oldest_sent_at), each.expiry_queue)
-    print_table(listing)
 
 
 def clients(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
@@ -47,33 +43,15 @@ def clients(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) ->
     """
     with open_database(url, schema).administration() as administration:
         summaries = administration.clients()
-    if as_json:
-        print_json([summary._asdict() for summary in summaries])
-        return
-    if not summaries:
-        console().print("No client is connected.")
-        return
-    listing = table(
-        "connection",
-        "client id",
-        "user",
-        "host",
-        "process",
-        "since",
-        "alive",
-        "claimed",
+    print_rows(
+        summaries,
+        lambda each: (
+            *(str(each.connection_id), each.client_id, each.user_name, each.host, str(each.process_id)),
+            *(age(each.started_at), "yes" if each.connected else "no", f"{each.claimed:,}"),
+        ),
+        *("connection", "client id", "user", "host", "process", "since", "alive", "claimed"),
         numbers=("claimed",),
         spare=("client id", "host", "since", "process"),
+        nothing="No client is connected.",
+        as_json=as_json,
     )
-    for each in summaries:
-        listing.add_row(
-            str(each.connection_id),
-            each.client_id,
-            each.user_name,
-            each.host,
-            str(each.process_id),
-            age(each.started_at),
-            "yes" if each.connected else "no",
-            f"{each.claimed:,}",
-        )
-    print_table(listing)

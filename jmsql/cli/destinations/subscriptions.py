@@ -8,7 +8,7 @@ import typer
 
 from jmsql.cli.messages.sources import ClientId, Shared, Source
 from jmsql.cli.options import Json, Schema, Selector, Url, check_selector, open_database
-from jmsql.cli.terminal.output import age, console, print_json, print_table, table, working
+from jmsql.cli.output import age, answer, console, print_rows, working
 
 __all__ = ["subscribe", "subscriptions", "unsubscribe"]
 
@@ -23,37 +23,22 @@ def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = Fal
     """
     with open_database(url, schema).administration() as administration, working("Counting ..."):
         summaries = administration.subscriptions()
-    if as_json:
-        print_json([summary._asdict() for summary in summaries])
-        return
-    if not summaries:
-        console().print("There is no subscription. What is published on a topic now reaches nobody.")
-        return
+    kinds = ("durable", "shared", "no local")
     numbers = ("consumers", "ready", "claimed", "waiting", "expired", "redelivered")
-    listing = table(
-        "topic",
-        "subscription",
-        "client id",
-        "kind",
-        *numbers,
-        "oldest",
-        "selector",
+    print_rows(
+        summaries,
+        lambda each: (
+            *(each.topic, each.subscription, each.client_id),
+            ", ".join(kind for kind in kinds if getattr(each, kind.replace(" ", "_"))),
+            *(f"{getattr(each, number):,}" for number in numbers),
+            *(age(each.oldest_sent_at), each.selector),
+        ),
+        *("topic", "subscription", "client id", "kind", *numbers, "oldest", "selector"),
         numbers=(*numbers, "oldest"),
         spare=("redelivered", "expired", "waiting", "claimed", "kind", "consumers", "oldest"),
+        nothing="There is no subscription. What is published on a topic now reaches nobody.",
+        as_json=as_json,
     )
-    for each in summaries:
-        kinds = {"durable": each.durable, "shared": each.shared, "no local": each.no_local}
-        counts = (each.consumers, each.ready, each.claimed, each.waiting, each.expired, each.redelivered)
-        listing.add_row(
-            each.topic,
-            each.subscription,
-            each.client_id,
-            ", ".join(kind for kind, applies in kinds.items() if applies),
-            *(f"{count:,}" for count in counts),
-            age(each.oldest_sent_at),
-            each.selector,
-        )
-    print_table(listing)
 
 
 def subscribe(
@@ -81,11 +66,9 @@ def subscribe(
             source.destination.uri, name, selector, client_id=client_id, shared=shared, no_local=no_local
         )
         summary = administration.subscription(name, client_id)
-    if as_json:
-        print_json({} if summary is None else summary._asdict() | {"made": made})
-    else:
-        done = "Made" if made else "There already is"
-        console().print(f"{done} the durable subscription {name!r} to {source.destination}.", markup=False)
+    document = {} if summary is None else summary._asdict() | {"made": made}
+    done = "Made" if made else "There already is"
+    answer(document, f"{done} the durable subscription {name!r} to {source.destination}.", as_json=as_json)
 
 
 def unsubscribe(

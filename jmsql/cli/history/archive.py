@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jmsql.cli.options import Json, Schema, Url, open_database, read_destination
-from jmsql.cli.terminal.output import console, counted, print_json, progress, table
+from jmsql.cli.output import console, counted, print_json, progress, table
 from jmsql.exceptions import ResourceAllocationException
 from jmsql.spark.connection import default_database
 from jmsql.spark.options import PropertyFormat

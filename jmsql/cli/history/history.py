@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import date, datetime
 from typing import Annotated, Any
 
 import typer
 
-from jmsql.cli.history.timestamps import read_timestamp
 from jmsql.cli.messages.documents import body_preview, message_document, past_document, past_message_as_text
-from jmsql.cli.options import Json, Schema, Selector, Url, open_database, read_destination
-from jmsql.cli.terminal.output import (
-    console,
-    counted,
-    json_text,
-    print_json,
-    print_table,
-    progress,
-    table,
-    working,
-    write,
+from jmsql.cli.options import (
+    Json,
+    Schema,
+    Selector,
+    Url,
+    Yes,
+    command_group,
+    confirm,
+    open_database,
+    read_destination,
+    read_timestamp,
 )
+from jmsql.cli.output import answer, counted, json_text, print_rows, print_table, progress, table, working, write
 from jmsql.client._sync.administration.history import OUTCOMES
 from jmsql.store.history.past_messages import PastMessage
 from jmsql.values.destinations import Destination
@@ -30,12 +29,9 @@ __all__ = ["application"]
 
 NOTHING_FOUND = 1
 
-application = typer.Typer(
-    help="See what has left the destinations that keep history, send it again, and remove it.\n\n"
-    "`jmsql destination set NAME --history` makes a destination keep it.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+application = command_group(
+    "See what has left the destinations that keep history, send it again, and remove it.\n\n"
+    "`jmsql destination set NAME --history` makes a destination keep it."
 )
 
 Since = Annotated[
@@ -138,18 +134,17 @@ def days(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> No
     """
     with open_database(url, schema).administration() as administration:
         found = administration.history.days()
-    if as_json:
-        print_json([{**each._asdict(), "day": each.day.isoformat()} for each in found])
-        return
-    if not found:
-        console().print("There is no history. `jmsql destination set NAME --history` makes a destination keep it.")
-        return
-    listing = table("day", "partition", "about messages", "MiB", "settled", numbers=("about messages", "MiB"))
-    for each in found:
-        size = f"{each.bytes / 1024**2:,.1f}"
-        settled = "yes" if each.settled else "no"
-        listing.add_row(each.day.isoformat(), each.partition, f"{each.estimated_messages:,}", size, settled)
-    print_table(listing)
+    print_rows(
+        found,
+        lambda each: (
+            *(each.day.isoformat(), each.partition, f"{each.estimated_messages:,}", f"{each.bytes / 1024**2:,.1f}"),
+            "yes" if each.settled else "no",
+        ),
+        *("day", "partition", "about messages", "MiB", "settled"),
+        numbers=("about messages", "MiB"),
+        nothing="There is no history. `jmsql destination set NAME --history` makes a destination keep it.",
+        as_json=as_json,
+    )
 
 
 @application.command()
@@ -168,7 +163,7 @@ def replay(
     keep_ids: Annotated[
         bool, typer.Option("--keep-ids", help="Keep the JMSMessageID and JMSTimestamp of each, instead of new ones.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,
@@ -183,7 +178,7 @@ def replay(
     _check_outcomes(outcome)
     destination = read_destination(source)
     range_: dict[str, Any] = {
-        "since": _timestamp(since),
+        "since": read_timestamp(since),
         "until": read_timestamp(until),
         "selector": selector,
         "outcomes": outcome or ["acknowledged"],
@@ -193,9 +188,7 @@ def replay(
         if not yes:
             with working("Counting ..."):
                 found = administration.history.count(destination, **range_)
-            if not sys.stdin.isatty():
-                raise typer.BadParameter("There is no terminal to ask on; say --yes.")
-            typer.confirm(f"Send {counted(found, 'message')} to the queue {to!r}?", abort=True, err=True)
+            confirm(f"Send {counted(found, 'message')} to the queue {to!r}?", yes=yes)
         with progress() as display:
             task = display.add_task("Sending", total=None)
             sent = administration.history.replay(
@@ -205,10 +198,8 @@ def replay(
                 progress=lambda sent, total: display.update(task, completed=sent, total=total),
                 **range_,
             )
-    if as_json:
-        print_json({"from": destination.uri, "to": f"queue://{to}", "sent": sent})
-    else:
-        console().print(f"Sent {counted(sent, 'message')} of {destination} to the queue {to!r}.", markup=False)
+    document = {"from": destination.uri, "to": f"queue://{to}", "sent": sent}
+    answer(document, f"Sent {counted(sent, 'message')} of {destination} to the queue {to!r}.", as_json=as_json)
 
 
 @application.command()
@@ -225,7 +216,7 @@ def prune(
         str | None,
         typer.Option(metavar="DESTINATION", help="Remove only the history of this queue or topic, before the day."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     url: Url = None,
     schema: Schema = "jmsql",
     as_json: Json = False,
@@ -240,34 +231,22 @@ def prune(
     if before is None and destination is not None:
         raise typer.BadParameter("--destination goes together with --before.")
     day: date | None = None if before is None else before.date()
-    if day is not None and not yes:
-        if not sys.stdin.isatty():
-            raise typer.BadParameter("There is no terminal to ask on; say --yes.")
-        of = "" if destination is None else f" of {read_destination(destination)}"
-        typer.confirm(f"Remove the history{of} before {day} for good?", abort=True, err=True)
+    of = "" if destination is None else f" of {read_destination(destination)}"
+    if day is not None:
+        confirm(f"Remove the history{of} before {day} for good?", yes=yes)
     removed_days, removed_messages = 0, 0
     with open_database(url, schema).administration() as administration, working("Removing ..."):
         for step in administration.history.prune(before=day, destination=_optional_destination(destination)):
             removed_days += step.dropped
             removed_messages += step.messages
-    if as_json:
-        print_json({"days": removed_days, "about_messages": removed_messages})
-    else:
-        console().print(
-            f"Removed about {counted(removed_messages, 'message')}, and {counted(removed_days, 'whole day')}."
-        )
+    text = f"Removed about {counted(removed_messages, 'message')}, and {counted(removed_days, 'whole day')}."
+    answer({"days": removed_days, "about_messages": removed_messages}, text, as_json=as_json)
 
 
 def _check_outcomes(outcomes: list[str] | None) -> None:
     for outcome in outcomes or ():
         if outcome not in OUTCOMES:
             raise typer.BadParameter(f"{outcome!r} is no outcome; there are {', '.join(OUTCOMES)}.")
-
-
-def _timestamp(text: str) -> datetime:
-    timestamp = read_timestamp(text)
-    assert timestamp is not None
-    return timestamp
 
 
 def _optional_destination(name: str | None) -> Destination | None:

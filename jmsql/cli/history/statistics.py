@@ -10,9 +10,17 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import typer
 from rich.text import Text
 
-from jmsql.cli.history.timestamps import read_timestamp
-from jmsql.cli.options import Json, Schema, SparkSettings, Url, open_database, read_destination, spark_settings
-from jmsql.cli.terminal.output import console, counted, print_json, progress, table
+from jmsql.cli.options import (
+    Json,
+    Schema,
+    SparkSettings,
+    Url,
+    open_database,
+    read_destination,
+    read_timestamp,
+    spark_settings,
+)
+from jmsql.cli.output import console, counted, print_json, progress, table
 from jmsql.exceptions import ResourceAllocationException
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import Json, Schema, Selector, Url, open_database
-from jmsql.cli.terminal.output import age, console, counted, print_json, print_table, table, working
+from jmsql.cli.output import age, console, counted, print_json, print_rows, working
+from jmsql.store.administration.dead_letters import DeadLetter
 
 __all__ = ["dead_letters", "retry"]
 
@@ -34,31 +35,22 @@ def dead_letters(
     """
     with open_database(url, schema).administration() as administration, working("Looking ..."):
         found = administration.dead_letters(queue, selector, limit=limit)
-    if as_json:
-        print_json([letter._asdict() for letter in found])
-        return
-    if not found:
-        console().print("There is no dead letter.")
-        return
-    listing = table(
-        "queue",
-        "from",
-        "reason",
-        "deliveries",
-        "died",
-        "error",
-        "message",
-        numbers=("deliveries", "died"),
-        spare=("deliveries", "died", "queue"),
-    )
-    for each in found:
+
+    def cells(each: DeadLetter) -> tuple[str | None, ...]:
         origin = each.original_destination or ""
         if each.original_subscription is not None:
             origin += f" ({each.original_subscription})"
         error = each.last_error if traceback else each.error
         deliveries = "" if each.deliveries is None else f"{each.deliveries:,}"
-        listing.add_row(each.queue, origin, each.reason, deliveries, age(each.died_at), error, each.message_id)
-    print_table(listing)
+        return each.queue, origin, each.reason, deliveries, age(each.died_at), error, each.message_id
+
+    print_rows(
+        *(found, cells, "queue", "from", "reason", "deliveries", "died", "error", "message"),
+        numbers=("deliveries", "died"),
+        spare=("deliveries", "died", "queue"),
+        nothing="There is no dead letter.",
+        as_json=as_json,
+    )
 
 
 def retry(

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from jmsql.cli.terminal.output import json_text
+from jmsql.cli.output import json_text
 from jmsql.exceptions import MessageEOFException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.messages.properties import DELIVERY_COUNT

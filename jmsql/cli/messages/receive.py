@@ -10,9 +10,17 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.messages.documents import body_as_output, message_as_text, message_document
-from jmsql.cli.messages.sources import ClientId, DestinationName, Shared, Source, SubscriptionName
-from jmsql.cli.options import Schema, Selector, Url, check_optional_duration, check_selector, open_database
-from jmsql.cli.terminal.output import json_text, write
+from jmsql.cli.messages.sources import ClientId, Shared, Source, SubscriptionName
+from jmsql.cli.options import (
+    DestinationName,
+    Schema,
+    Selector,
+    Url,
+    check_optional_duration,
+    check_selector,
+    open_database,
+)
+from jmsql.cli.output import json_text, write
 from jmsql.client._sync.exchange.consumer import MessageConsumer
 from jmsql.messages import Message
 

@@ -21,12 +21,8 @@ if TYPE_CHECKING:
     from jmsql.client._sync.connection.connection import Connection
     from jmsql.client._sync.exchange.consumer import MessageConsumer
 
-__all__ = ["ClientId", "DestinationName", "Shared", "Source", "SubscriptionName"]
+__all__ = ["ClientId", "Shared", "Source", "SubscriptionName"]
 
-DestinationName = Annotated[
-    str,
-    typer.Argument(metavar="DESTINATION", help="A queue's name, or queue://NAME or topic://NAME.", show_default=False),
-]
 SubscriptionName = Annotated[
     str | None,
     typer.Option("--subscription", metavar="NAME", help="The topic's durable subscription of that name."),

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from jmsql.cli.options import Schema, Url, open_database
-from jmsql.cli.terminal.output import write
+from jmsql.cli.output import write
 
 __all__ = ["metrics"]
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
+import termios
 import time
+import tty
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from typing import Annotated
 
@@ -16,14 +20,52 @@ from rich.text import Text
 
 from jmsql.cli.monitoring.rates import DestinationRates, Look, Order, Rates
 from jmsql.cli.options import Schema, Url, open_database
-from jmsql.cli.terminal.keyboard import Keyboard, keyboard
-from jmsql.cli.terminal.output import console, counted, json_text, print_json, table, write
+from jmsql.cli.output import console, counted, json_text, print_json, table, write
 from jmsql.client._sync.database.opening import open_runner
 from jmsql.store.administration import measurement
 from jmsql.store.administration.measurement import LONGEST_LOOK, StoreMeasurement
 from jmsql.store.runners._sync.runner import Runner
 
 __all__ = ["top"]
+
+
+class Keyboard:
+    """The terminal that the standard input is, if it is one.
+
+    Args:
+        descriptor: Its file descriptor; None: there is no terminal.
+    """
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def wait(self, seconds: float) -> str | None:
+        """Wait so long for a key, and return it."""
+        descriptors = [] if self._descriptor is None else [self._descriptor]
+        pressed, _, _ = select.select(descriptors, [], [], seconds)
+        if self._descriptor is None or not pressed:
+            return None
+        key = os.read(self._descriptor, 1)
+        if not key:  # the terminal is gone
+            self._descriptor = None
+            return None
+        return key.decode(errors="replace")
+
+
+@contextmanager
+def keyboard() -> Iterator[Keyboard]:
+    """Read keys as they are pressed, without showing them, for as long as the block lasts. Ctrl-C still interrupts."""
+    if not sys.stdin.isatty():
+        yield Keyboard(None)
+        return
+    descriptor = sys.stdin.fileno()
+    former = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        yield Keyboard(descriptor)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, former)
+
 
 _REST = 4.0
 """How many times as long as a look took, the store is left alone after it."""

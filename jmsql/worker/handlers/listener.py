@@ -1,16 +1,267 @@
-"""A handler, and which messages it is called with."""
+"""A handler: which messages it is called with, and what it asks for, read from its signature when it is registered."""
 
 from __future__ import annotations
 
+import inspect
+import json
+import types
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple, Protocol
 
+from jmsql.exceptions import MessageFormatException
+from jmsql.messages import BytesMessage, MapMessage, Message, TextMessage
+from jmsql.messages.codecs.registry import codec_of
 from jmsql.store.destinations.subscriptions import ChangeRefusedException
 from jmsql.values.destinations import Queue, Topic
 from jmsql.values.policies import RedeliveryPolicy
-from jmsql.worker.handlers.parameters import Parameter, is_coroutine_function
 
-__all__ = ["DEFAULT_REDELIVERY", "Listener", "way_out"]
+__all__ = [
+    "DEFAULT_REDELIVERY",
+    "Handling",
+    "Listener",
+    "Parameter",
+    "is_coroutine_function",
+    "read_parameters",
+    "way_out",
+]
+
+
+class HandlerCall(Protocol):
+    """A message on its way to a handler, in a thread or under asyncio, where what returns something can be awaited."""
+
+    message: Message
+
+    @property
+    def session(self) -> object:
+        """The session that has received it."""
+
+    def context(self) -> object:
+        """Return the session as a context."""
+
+    def database(self) -> object:
+        """Return the connection of the message's transaction."""
+
+    def orm_session(self, kind: type[Any]) -> object:
+        """Return a session of SQLAlchemy's in the message's transaction."""
+
+
+class Parameter(NamedTuple):
+    """A parameter of a handler, and where its value comes from."""
+
+    name: str
+    value: Callable[[HandlerCall], object]
+    """Returns it, or under asyncio what is awaited for it."""
+    shares_transaction: bool = False
+    """Whether the handler can do something in the session's transaction with it."""
+    is_body: bool = False
+    """Whether it is the message's body."""
+
+
+class Kinds(NamedTuple):
+    """The classes of what a handler can ask for beside the message."""
+
+    database: type
+    orm_session: type
+    session: type
+    context: type
+
+    @property
+    def by_name(self) -> dict[str, type]:
+        """What a parameter without an annotation is."""
+        return {
+            "message": Message,
+            "body": object,
+            "database": self.database,
+            "session": self.session,
+            "context": self.context,
+        }
+
+
+@cache
+def _kinds(*, is_async: bool) -> Kinds:
+    # Imported here: a process loads only what its handlers need.
+    if is_async:
+        from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+        from jmsql.client._async.connection import context as asynchronous_context
+        from jmsql.client._async.session import session as asynchronous_session
+
+        return Kinds(AsyncConnection, AsyncSession, asynchronous_session.Session, asynchronous_context.JMSContext)
+    import sqlalchemy
+    from sqlalchemy import orm
+
+    from jmsql.client._sync.connection.context import JMSContext
+    from jmsql.client._sync.session.session import Session
+
+    return Kinds(sqlalchemy.Connection, orm.Session, Session, JMSContext)
+
+
+_JSON = (dict, list)
+"""What the JSON in a TextMessage is read as, where a handler wants it."""
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_POSSIBLE = (
+    "a message class, a class of bodies (str, bytes, dict, or one given to jmsql.register_type), {}; "
+    "without an annotation it is named message, body, database, session or context"
+)
+_IN_THREADS = "sqlalchemy.Connection, sqlalchemy.orm.Session, jmsql.Session or jmsql.JMSContext"
+_IN_EVENT_LOOP = (
+    "AsyncConnection or AsyncSession of sqlalchemy.ext.asyncio, jmsql.asyncio.Session or jmsql.asyncio.JMSContext"
+)
+
+
+def is_coroutine_function(handler: Callable[..., object]) -> bool:
+    """Return whether a handler is a coroutine function, or an object whose call is one."""
+    call = getattr(handler, "__call__", None)  # noqa: B004 - of an object whose call is one
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+
+def read_parameters(handler: Callable[..., object], name: str, *, transacted: bool) -> tuple[Parameter, ...]:
+    """Read what a handler asks for.
+
+    Args:
+        handler: The handler.
+        name: Its name, for errors.
+        transacted: Whether it is called in a transaction.
+
+    Raises:
+        TypeError: It is no function that can be called with a message, or asks for something that there is not.
+    """
+    if not callable(handler) or inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise TypeError(f"The handler {name} is no function that is called once for each message.")
+    try:
+        signature = inspect.signature(handler, eval_str=True)
+    except (NameError, AttributeError) as error:
+        raise TypeError(f"An annotation of the handler {name} means nothing when the program runs: {error}.") from error
+    except ValueError as error:
+        raise TypeError(f"The handler {name} does not say what its parameters are: {error}.") from error
+    is_async = is_coroutine_function(handler)
+    parameters = []
+    for parameter in signature.parameters.values():
+        if parameter.kind not in _NAMED:
+            raise TypeError(
+                f"The handler {name} has the parameter {parameter}; all are to be named, so that each says what it is."
+            )
+        if parameter.default is inspect.Parameter.empty:  # the others are the handler's own business
+            parameters.append(_read(parameter, name, transacted=transacted, is_async=is_async))
+    _check_that_one_is_the_body(parameters, signature, name)
+    return tuple(parameters)
+
+
+def _check_that_one_is_the_body(parameters: list[Parameter], signature: inspect.Signature, handler: str) -> None:
+    bodies = sorted((each for each in parameters if each.is_body), key=lambda each: each.name != "body")
+    if len(bodies) > 1:
+        body, other = (signature.parameters[each.name] for each in bodies[:2])
+        raise TypeError(
+            f"The handler {handler} has the parameter {other}, for which a message has no value: its body is given to "
+            f"the parameter {body}. Leave it out, or give it a default."
+        )
+
+
+def _kind(parameter: inspect.Parameter, by_name: dict[str, type]) -> tuple[object, bool]:
+    """Return what class a parameter is to be of, and whether it may be None."""
+    annotation = parameter.annotation
+    if annotation is inspect.Parameter.empty or annotation is Any:
+        return by_name.get(parameter.name), parameter.name == "body"
+    members = [annotation]
+    if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
+        members = [member for member in typing.get_args(annotation) if member is not types.NoneType]
+    optional = annotation is object or members != [annotation]
+    return (typing.get_origin(members[0]) or members[0]) if len(members) == 1 else None, optional
+
+
+def _read(parameter: inspect.Parameter, handler: str, *, transacted: bool, is_async: bool) -> Parameter:
+    name, kinds = parameter.name, _kinds(is_async=is_async)
+    kind, optional = _kind(parameter, kinds.by_name)
+    possible = _POSSIBLE.format(_IN_EVENT_LOOP if is_async else _IN_THREADS)
+    refusal = f"The handler {handler} has the parameter {parameter}, and a parameter is {possible}."
+    if not isinstance(kind, type):
+        raise TypeError(refusal)
+    if issubclass(kind, Message):
+        return Parameter(name, _message(kind))
+    if issubclass(kind, kinds.session):
+        return Parameter(name, lambda call: call.session, shares_transaction=transacted)
+    if issubclass(kind, kinds.context):
+        return Parameter(name, lambda call: call.context(), shares_transaction=transacted)
+    if issubclass(kind, kinds.database | kinds.orm_session):
+        if not transacted:
+            raise TypeError(
+                f"The handler {handler} asks for the database of its transaction; with transacted=False it has none."
+            )
+        return Parameter(name, _database if kind is kinds.database else _orm(kind), shares_transaction=True)
+    if kind is not object:
+        try:
+            codec_of(kind)
+        except MessageFormatException as error:
+            raise TypeError(refusal) from error
+    return Parameter(name, _body(kind, optional=optional), is_body=True)
+
+
+def _message(kind: type[Message]) -> Callable[[HandlerCall], object]:
+    def value(call: HandlerCall) -> object:
+        if not isinstance(call.message, kind):
+            raise MessageFormatException(
+                f"The handler wants a {kind.__name__}, and this is a {type(call.message).__name__}."
+            )
+        return call.message
+
+    return value
+
+
+def _body(kind: type, *, optional: bool) -> Callable[[HandlerCall], object]:
+    def value(call: HandlerCall) -> object:
+        message = call.message
+        body: object
+        if kind in _JSON and isinstance(message, TextMessage) and message.text is not None:
+            body = _json(message.text, kind)
+        else:
+            body = message.get_body(kind)
+            if body is None and isinstance(empty := _empty_body(message), kind):
+                body = empty
+        if body is None and not optional:
+            raise MessageFormatException(f"The handler wants a {kind.__name__}, and the message has no body.")
+        return body
+
+    return value
+
+
+def _json(text: str, kind: type) -> object:
+    """Read what SQL, `jmsql send` and programs in other languages send."""
+    try:
+        body: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MessageFormatException(
+            f"The body of this TextMessage is no JSON ({error}), and the handler wants a {kind.__name__}."
+        ) from error
+    if not isinstance(body, kind):
+        raise MessageFormatException(
+            f"The body of this TextMessage is JSON, but no {'object' if kind is dict else 'array'}, and the handler "
+            f"wants a {kind.__name__}."
+        )
+    return body
+
+
+def _empty_body(message: Message) -> object:
+    """Return the empty bytes or map that a message was sent with, which `get_body` takes for no body, as JMS does."""
+    match message:
+        case BytesMessage():
+            return b""
+        case MapMessage():
+            return {}
+        case _:
+            return None
+
+
+def _database(call: HandlerCall) -> object:
+    return call.database()
+
+
+def _orm(kind: type[Any]) -> Callable[[HandlerCall], object]:
+    return lambda call: call.orm_session(kind)
+
 
 DEFAULT_REDELIVERY = RedeliveryPolicy(
     maximum_deliveries=20, delay=1.0, multiplier=2.0, maximum_delay=4 * 3600.0, jitter=0.1
@@ -62,6 +313,14 @@ class Listener:
 
     def __str__(self) -> str:
         return f"{self.name} on {self.destination}"
+
+
+class Handling(NamedTuple):
+    """A call of a handler that has not ended yet."""
+
+    message_id: str | None
+    started: float
+    """When, on the monotonic clock."""
 
 
 def way_out(error: ChangeRefusedException, listener: Listener) -> str:

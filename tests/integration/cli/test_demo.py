@@ -15,9 +15,9 @@ import sqlalchemy
 from typer.testing import CliRunner
 
 import jmsql as library
+from jmsql.cli import demonstration as command
 from jmsql.cli.application import app
-from jmsql.cli.demo import command
-from jmsql.demo.accident import Casualty
+from jmsql.demo.crew import Casualty
 from jmsql.demo.flights import ALL_FLIGHTS, Flight, read_flights
 from jmsql.demo.routing import ALL_OTHERS, DELAYED, SUBSCRIPTIONS
 from jmsql.selectors import Selector

@@ -17,9 +17,8 @@ import jmsql
 from jmsql.cli.commands import load_command
 from jmsql.metrics import StoreCollector
 from jmsql.store.control.counters import Counts
-from jmsql.worker.reporting.handler_counters import HandlerCounters
-from jmsql.worker.reporting.metrics import Totals, WorkerMetrics, exposition
-from jmsql.worker.reporting.reports import Progress
+from jmsql.worker.metrics import Totals, WorkerMetrics, exposition
+from jmsql.worker.reports import HandlerCounters, Progress
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"

@@ -94,7 +94,7 @@ def test_what_connects_loads_the_driver_alone() -> None:
 
 def test_what_supervises_a_worker_loads_neither_the_driver_nor_the_messages() -> None:
     modules = loaded("jmsql worker no_such_module:app", exit_code=2)
-    assert "jmsql.worker.processes.supervisor" in modules
+    assert "jmsql.worker.supervisor" in modules
     assert modules.isdisjoint({"http.server", "jmsql.messages", "psycopg", "pydantic", "rich", "sqlalchemy"})
 
 

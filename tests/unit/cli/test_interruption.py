@@ -11,7 +11,7 @@ import pytest
 _PROGRAM = """
 import time
 
-from jmsql.cli.terminal.interruption import end_by_signals
+from jmsql.cli.application import end_by_signals
 
 class Collected:
     def __del__(self):

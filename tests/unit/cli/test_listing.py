@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from jmsql.cli.terminal.listing import Listing
+from jmsql.cli.listing import Listing
 
 
 def shown(listing: Listing, width: int, *, terminal: bool = True) -> list[str]:
@@ -47,7 +47,7 @@ def test_without_a_terminal_it_is_as_wide_as_it_is_and_no_line_ends_in_spaces() 
 def test_without_a_terminal_no_console_is_loaded() -> None:
     program = """
 import sys
-from jmsql.cli.terminal.output import print_table, table
+from jmsql.cli.output import print_table, table
 
 listing = table("name", "size", numbers=("size",))
 listing.add_row("two\\nlines", "5")

@@ -28,7 +28,7 @@ from jmsql import (
 )
 from jmsql.client._sync.exchange.jms_producer import message_of
 from jmsql.worker import Application
-from jmsql.worker.handlers._sync.handler_call import HandlerCall
+from jmsql.worker.handlers._sync.handlers import HandlerCall
 
 
 class Unregistered:

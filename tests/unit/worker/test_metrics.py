@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jmsql.worker.reporting.metrics import Totals, WorkerMetrics, exposition
+from jmsql.worker.metrics import Totals, WorkerMetrics, exposition
 
 
 def test_a_process_that_has_not_filled_its_file_yet_hides_no_metrics(

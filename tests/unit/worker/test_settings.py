@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jmsql import ConnectionFactory
-from jmsql.worker.processes.settings import Settings
-from jmsql.worker.reporting.logs import LogFormat
+from jmsql.worker.logs import LogFormat
+from jmsql.worker.settings import Settings
 from jmsql.worker.timings import WorkerTimings
 
 OWN = ConnectionFactory("postgresql://own/shop", schema="own", control_url="postgresql://own/control")

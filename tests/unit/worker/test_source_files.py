@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jmsql.worker.processes.source_files import SourceFiles
+from jmsql.worker.supervisor import SourceFiles
 
 
 def touch(path: Path) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jmsql.store.control.counters import Counts
-from jmsql.worker.reporting.handler_counters import DURATION_BOUNDS, HandlerCounters
-from jmsql.worker.reporting.reports import Progress
+from jmsql.worker.reports import DURATION_BOUNDS, HandlerCounters, Progress
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

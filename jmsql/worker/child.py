@@ -21,14 +21,14 @@ from jmsql.worker.handlers.handler_groups import (
     HandlerGroup,
     HandlersInEventLoop,
     HandlersInThreads,
+    HandlerWatch,
     asynchronous,
     synchronous,
 )
-from jmsql.worker.handlers.handler_watch import HandlerWatch
 from jmsql.worker.loading import RefusalError, load_application
-from jmsql.worker.processes.settings import Settings
-from jmsql.worker.reporting.logs import start_log
-from jmsql.worker.reporting.reports import Listening, Refusal, send_report
+from jmsql.worker.logs import start_log
+from jmsql.worker.reports import Listening, Refusal, send_report
+from jmsql.worker.settings import Settings
 
 __all__ = ["CUT_OFF", "Child", "main"]
 

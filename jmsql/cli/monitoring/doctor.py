@@ -7,11 +7,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from jmsql.cli.doctor.finding import Finding, Health
-from jmsql.cli.doctor.health import examine
-from jmsql.cli.doctor.message_health import Thresholds
+from jmsql.cli.monitoring.health import Finding, Health, Thresholds, examine
 from jmsql.cli.options import Json, Schema, Url, advice_for, open_database
-from jmsql.cli.terminal.output import console, counted, print_json, table, working
+from jmsql.cli.output import console, counted, print_json, table, working
 from jmsql.client._sync.database.opening import open_runner
 
 __all__ = ["doctor"]

@@ -1,4 +1,4 @@
-"""What the demo shows at its end."""
+"""What the demo shows at its end: of its messages, and of its pipeline."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import plotext
 from rich.text import Text
 
-from jmsql.cli.terminal.listing import Listing
-from jmsql.cli.terminal.output import console, counted, table
-from jmsql.demo.accident import Casualty
+from jmsql.cli.listing import Listing
+from jmsql.cli.output import console, counted, table
+from jmsql.demo.crew import Casualty
+from jmsql.demo.delays import Delay
 from jmsql.demo.flights import airlines
-from jmsql.demo.reconciliation import Discrepancy, Outcome
-from jmsql.demo.subscription_reconciliation import Reception
+from jmsql.demo.pipeline import Piped
+from jmsql.demo.reconciliation import Discrepancy, Outcome, Reception
 
-__all__ = ["outcome_document", "print_discrepancies", "print_outcome"]
+__all__ = ["outcome_document", "pipeline_document", "print_outcome", "print_pipeline"]
 
 _FLIGHTS_SHOWN = 10
-_PLOT_WIDTH = 100
-_PLOT_HEIGHT = 16
+_WIDTH = 100
 
 
 def outcome_document(outcome: Outcome, casualties: Sequence[Casualty]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def print_outcome(outcome: Outcome, casualties: Sequence[Casualty]) -> None:
     screen.print()
     screen.print(_subscriptions(outcome.receptions))
     screen.print()
-    screen.print(Text.from_ansi(_plot(outcome, min(screen.width, _PLOT_WIDTH))))
+    screen.print(Text.from_ansi(_plot_rates(outcome, min(screen.width, _WIDTH))))
     screen.print()
     screen.print(
         f"Sent {_rate(outcome.flights, outcome.sending_seconds):,.0f} flights per second to queue and topic, handled "
@@ -140,7 +140,7 @@ def _shares(workers: Mapping[str, int]) -> str:
     return ", ".join(f"{name}: {count:,}" for name, count in workers.items())
 
 
-def _plot(outcome: Outcome, width: int) -> str:
+def _plot_rates(outcome: Outcome, width: int) -> str:
     figure = plotext.figure
     figure.clear()
     figure.theme("simple")
@@ -154,9 +154,62 @@ def _plot(outcome: Outcome, width: int) -> str:
     figure.ruler("y").lim(0, top).ticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     figure.title("Messages per second: sent ⢕, handled ▚; a worker is killed │")
     figure.label("seconds")
-    figure.plot_size(width, _PLOT_HEIGHT)
+    figure.plot_size(width, 16)
     return str(figure.build())
 
 
 def _rate(count: int, seconds: float) -> float:
     return count / seconds if seconds else 0.0
+
+
+_MARKERS = ("hd", "braille", "dot")
+_SIGNS = ("▚", "⢕", "•")
+
+
+def pipeline_document(piped: Piped | str) -> dict[str, Any]:
+    """Describe the outcome, or why the pipeline was left out, in JSON's terms."""
+    if isinstance(piped, str):
+        return {"left_out": piped}
+    return {
+        "archive": str(piped.archive),
+        "archived": piped.archived,
+        "reconciled": piped.is_reconciled,
+        "discrepancies": {each.what: each.flight_ids for each in piped.discrepancies},
+        "delays": [delay._asdict() for delay in piped.delays],
+        "plots": [str(path) for path in piped.plots],
+    }
+
+
+def print_pipeline(piped: Piped | str) -> None:
+    """Print the outcome: a plot of the delays, where the files are, and the verdict; or why it was left out."""
+    screen = console()
+    screen.print()
+    if isinstance(piped, str):
+        screen.print(f"The flights were not archived, and no delays computed. {piped}", markup=False)
+        return
+    screen.print(Text.from_ansi(_plot_delays(piped.delays, min(screen.width, _WIDTH))))
+    screen.print()
+    screen.print(f"The plot is in {' and '.join(map(str, piped.plots))}.", markup=False)
+    print_discrepancies(piped.discrepancies)
+    if piped.is_reconciled:
+        screen.print(
+            Text(f"Archived: {piped.archived:,} messages in {piped.archive}, each flight once.", style="bold green")
+        )
+    else:
+        screen.print("THE ARCHIVE IS NOT RECONCILED.", style="bold red")
+
+
+def _plot_delays(delays: Sequence[Delay], width: int) -> str:
+    figure = plotext.figure
+    figure.clear()
+    figure.theme("simple")
+    origins = sorted({delay.origin for delay in delays})
+    for origin, marker in zip(origins, _MARKERS, strict=False):
+        shown = [delay for delay in delays if delay.origin == origin and delay.mean_delay is not None]
+        at = [delay.hour for delay in shown]
+        figure.draw(figure.signal(at, [delay.mean_delay for delay in shown], marker=marker).lines())
+    signs = ", ".join(f"{origin} {sign}" for origin, sign in zip(origins, _SIGNS, strict=False))
+    figure.title(f"Mean delay of departure in minutes: {signs}")
+    figure.label("hour of the scheduled departure")
+    figure.plot_size(width, 14)
+    return str(figure.build())

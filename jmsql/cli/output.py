@@ -5,24 +5,27 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 # Rich is loaded where something is shown to people: JSON needs none of it, nor has a pipe anything that moves.
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress, ProgressColumn
+    from rich.text import Text
 
-    from jmsql.cli.terminal.listing import Listing
+    from jmsql.cli.listing import Listing
 
 __all__ = [
     "age",
+    "answer",
     "console",
     "counted",
     "json_text",
     "print_json",
+    "print_rows",
     "print_table",
     "progress",
     "table",
@@ -73,15 +76,63 @@ def print_json(document: Any) -> None:
     write(json_text(document, indent=2).encode() + b"\n")
 
 
+def answer(document: Any, text: str, *, as_json: bool) -> None:
+    """Print what a command has done: a document for programs, or a sentence for people."""
+    if as_json:
+        print_json(document)
+    else:
+        console().print(text, markup=False)
+
+
+class Row(Protocol):
+    """A named tuple."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+
+def print_rows(
+    rows: Sequence[AnyRow],
+    cells: Callable[[AnyRow], Sequence[str | Text | None]],
+    *columns: str,
+    numbers: Sequence[str] = (),
+    spare: Sequence[str] = (),
+    nothing: str,
+    as_json: bool,
+) -> None:
+    """Print what a command lists: as JSON, or as a table.
+
+    Args:
+        rows: What is listed.
+        cells: Returns the cells for a row.
+        columns: Those of the table, as for `table`, like `numbers` and `spare`.
+        numbers: The columns that are set flush right.
+        spare: The columns that are left out first.
+        nothing: Says to people that there is nothing.
+        as_json: Whether to print JSON.
+    """
+    if as_json:
+        print_json([row._asdict() for row in rows])
+    elif not rows:
+        console().print(nothing)
+    else:
+        listing = table(*columns, numbers=numbers, spare=spare)
+        for row in rows:
+            listing.add_row(*cells(row))
+        print_table(listing)
+
+
 def _json_value(value: object) -> str:
-    if isinstance(value, datetime):
+    if isinstance(value, date):  # or a datetime
         return value.isoformat()
     raise TypeError(f"{value!r} has no form in JSON.")
 
 
 def table(*columns: str, numbers: Sequence[str] = (), cut: Sequence[str] = (), spare: Sequence[str] = ()) -> Listing:
     """Make a table: `numbers` are set flush right, `cut` may be cut off, `spare` are left out first in little room."""
-    from jmsql.cli.terminal.listing import Listing
+    from jmsql.cli.listing import Listing
 
     return Listing(columns, numbers=numbers, cut=cut, spare=spare)
 
@@ -107,18 +158,11 @@ def working(text: str) -> AbstractContextManager[object]:
     return console(error=True).status(text) if sys.stderr.isatty() else nullcontext()
 
 
-def progress(*, wanted: bool = True) -> Progress:
-    """Make a progress display on standard error; it stays silent where that is no terminal, or if not wanted."""
+def progress(*, with_numbers: bool = True) -> Progress:
+    """Make a progress display on standard error, with how much is done of how much; it stays silent on no terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     error = console(error=True)
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=error,
-        transient=True,
-        disable=not wanted or not error.is_terminal,
-    )
+    numbers: list[ProgressColumn] = [MofNCompleteColumn()] if with_numbers else []
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), *numbers, TimeElapsedColumn()
+    return Progress(*columns, console=error, transient=True, disable=not error.is_terminal)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from jmsql.store.destinations.subscriptions import SubscriptionChange
-from jmsql.worker.reporting.logs import LogFormat, LogLevel
+from jmsql.worker.logs import LogFormat, LogLevel
 from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:

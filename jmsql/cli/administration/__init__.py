@@ -1,1 +1,0 @@
-"""Commands for the schema, its roles, and the objects that are bound to names."""

@@ -1,1 +1,0 @@
-"""`jmsql doctor`: what is well with a database, and what is not."""

@@ -1,0 +1,79 @@
+"""`jmsql move` and `jmsql purge`: messages of a queue go to another queue, or for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from jmsql.cli.options import Json, QueueName, Schema, Selector, Url, Yes, check_selector, confirm, open_database
+from jmsql.cli.output import answer, counted, progress, working
+
+__all__ = ["move", "purge"]
+
+
+def move(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The queue to move from.", show_default=False)],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The queue to move to.", show_default=False)],
+    selector: Selector = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="At most so many messages.", show_default=False)
+    ] = None,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Move the messages of a queue to another queue.
+
+    They keep their headers, and come after those that are there. Messages that a client holds at that moment stay, and
+    so do those that come in meanwhile. It goes in steps of 5,000 messages, each a transaction of its own: a message is
+    in one of the two queues at any time, and doing it again moves what is left.
+
+    Example: `jmsql move orders orders.old --selector "year < 2025"`
+    """
+    check_selector(selector)
+    with open_database(url, schema).administration() as administration:
+        with working("Counting ..."):
+            found = administration.count(source, selector)
+        most = found if limit is None else min(limit, found)
+        moved = _finish("Moving", administration.move(source, target, selector, limit=limit), most)
+    document = {"from": source, "to": target, "moved": moved}
+    answer(document, f"Moved {counted(moved, 'message')} from {source!r} to {target!r}.", as_json=as_json)
+
+
+def purge(
+    queue: QueueName,
+    selector: Selector = None,
+    yes: Yes = False,
+    url: Url = None,
+    schema: Schema = "jmsql",
+    as_json: Json = False,
+) -> None:
+    """Delete the messages of a queue for good.
+
+    Messages that a client holds at that moment stay, and so do those that come in meanwhile. It asks first; where
+    there is no terminal to ask on, --yes is needed.
+
+    Example: `jmsql purge orders --selector "color = 'blue'"`
+    """
+    check_selector(selector)
+    with open_database(url, schema).administration() as administration:
+        with working("Counting ..."):
+            found = administration.count(queue, selector)
+        if found:
+            confirm(f"Delete {counted(found, 'message')} from the queue {queue!r} for good?", yes=yes)
+        deleted = _finish("Deleting", administration.purge(queue, selector), found)
+    document = {"queue": queue, "deleted": deleted}
+    answer(document, f"Deleted {counted(deleted, 'message')} from the queue {queue!r}.", as_json=as_json)
+
+
+def _finish(doing: str, steps: Iterable[int], total: int) -> int:
+    """Take all steps, show their progress, and return for how many messages they were."""
+    done = 0
+    with progress() as display:
+        task = display.add_task(doing, total=total)
+        for step in steps:
+            done += step
+            display.update(task, completed=done)
+    return done

@@ -1,1 +1,0 @@
-"""The terminal: output, tables, keys and interruption."""

@@ -1,1 +1,0 @@
-"""The processes of a worker: the supervisor, and those that it starts."""

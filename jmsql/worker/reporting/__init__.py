@@ -1,1 +1,0 @@
-"""What a worker tells of itself: reports, metrics and logs."""
