@@ -9,10 +9,9 @@ from benchmarks.database import BenchmarkDatabase
 from benchmarks.measurement import BenchmarkResult, at_least
 from benchmarks.setting import Setting
 from jmsql import ConnectionFactory, Message
-from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.worker import Application
 from jmsql.worker.handlers.handler_groups import HandlerGroup, HandlersInEventLoop, HandlersInThreads
-from jmsql.worker.timings import WorkerTimings
+from jmsql.worker.settings import HandlerSettings
 
 __all__ = ["worker_rate"]
 
@@ -50,12 +49,12 @@ def _rate(database: BenchmarkDatabase, queue: str, concurrency: int, count: int)
 
     app = Application(ConnectionFactory(database.url))
     app.listener(queue)(note if queue == "def" else note_in_event_loop)
-    options = app.listeners, concurrency, WorkerTimings(), SubscriptionChange.REFUSE
+    settings = HandlerSettings(concurrency=concurrency)
     group: HandlerGroup
     if queue == "def":
-        group = HandlersInThreads.open(database.factory, *options)
+        group = HandlersInThreads.open(database.factory, app.listeners, settings)
     else:
-        group = HandlersInEventLoop.open(database.asyncio_factory, *options)
+        group = HandlersInEventLoop.open(database.asyncio_factory, app.listeners, settings)
     database.fill(queue, _FIRST + count)
     group.start()
     if not ended.wait(120.0):

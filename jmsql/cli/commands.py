@@ -36,12 +36,10 @@ COMMANDS = {
         "Make the schema in the database, or bring it to the version that this release works with.",
     ),
     "send": Listed(
-        "messages.send:send",
-        "Send messages to a queue, which is made if need be, or to the subscriptions of a topic.",
+        "messages.send:send", "Send messages to a queue, which is made if need be, or to the subscriptions of a topic."
     ),
     "receive": Listed(
-        "messages.receive:receive",
-        "Dequeue messages of a queue, or of a subscription to a topic, and print them.",
+        "messages.receive:receive", "Dequeue messages of a queue, or of a subscription to a topic, and print them."
     ),
     "browse": Listed(
         "messages.browse:browse",
@@ -51,10 +49,7 @@ COMMANDS = {
         "messages.browse:show",
         "Show one message whole: its headers, properties and body, where it is, and where its delivery stands.",
     ),
-    "queues": Listed(
-        "destinations.queues:queues",
-        "List the queues, and how many messages of each state they hold.",
-    ),
+    "queues": Listed("destinations.queues:queues", "List the queues, and how many messages of each state they hold."),
     "subscriptions": Listed(
         "destinations.subscriptions:subscriptions",
         "List the subscriptions to topics, and how many messages of each state wait in them.",
@@ -64,33 +59,21 @@ COMMANDS = {
         "Make a durable subscription, which collects messages before its first consumer comes.",
     ),
     "unsubscribe": Listed(
-        "destinations.subscriptions:unsubscribe",
-        "End a durable subscription, and delete the messages that wait in it.",
+        "destinations.subscriptions:unsubscribe", "End a durable subscription, and delete the messages that wait in it."
     ),
     "clients": Listed(
-        "destinations.queues:clients",
-        "List the connections of clients, and how many messages each has claimed.",
+        "destinations.queues:clients", "List the connections of clients, and how many messages each has claimed."
     ),
-    "move": Listed(
-        "messages.removal:move",
-        "Move the messages of a queue to another queue.",
-    ),
-    "purge": Listed(
-        "messages.removal:purge",
-        "Delete the messages of a queue for good.",
-    ),
+    "move": Listed("messages.removal:move", "Move the messages of a queue to another queue."),
+    "purge": Listed("messages.removal:purge", "Delete the messages of a queue for good."),
     "dead-letters": Listed(
         "messages.dead_letters:dead_letters",
         "List dead letters: messages that were delivered in vain too often, or have expired. The last comes first.",
     ),
     "retry": Listed(
-        "messages.dead_letters:retry",
-        "Move dead letters back to where they come from, in one transaction.",
+        "messages.dead_letters:retry", "Move dead letters back to where they come from, in one transaction."
     ),
-    "worker": Listed(
-        "worker:worker",
-        "Handle messages with the listeners of an application.",
-    ),
+    "worker": Listed("worker:worker", "Handle messages with the listeners of an application."),
     "top": Listed(
         "monitoring.top:top",
         "Watch the queues and subscriptions: what waits in each, what comes in and goes out, and who receives.",
@@ -120,17 +103,12 @@ COMMANDS = {
         "history.history:application",
         "See what has left the destinations that keep history, send it again, and remove it.",
     ),
-    "selector": Listed(
-        "destinations.selectors:application",
-        "See what becomes of a selector in PostgreSQL.",
-    ),
+    "selector": Listed("destinations.selectors:application", "See what becomes of a selector in PostgreSQL."),
     "roles": Listed(
-        "administration:roles",
-        "Make the roles that have access to all destinations, and see who has access to which.",
+        "administration:roles", "Make the roles that have access to all destinations, and see who has access to which."
     ),
     "binding": Listed(
-        "administration:bindings",
-        "Keep connection factories and destinations in the database, for `jmsql.lookup`.",
+        "administration:bindings", "Keep connection factories and destinations in the database, for `jmsql.lookup`."
     ),
 }
 """The subcommands, in the order of the list."""

@@ -94,17 +94,12 @@ def worker(
     start_log(log_format, "supervisor", log_level)
     has_metrics = health_port is not None and are_available()
     settings = Settings(
-        application,
-        url is not None,
-        schema,
-        concurrency,
-        drain_timeout,
-        long_transaction_seconds,
-        log_format,
-        log_level,
-        has_metrics,
-        changed_subscriptions,
-        _timings(timing or []),
+        *(application, url is not None, schema, log_format, log_level, has_metrics),
+        concurrency=concurrency,
+        drain_timeout=drain_timeout,
+        long_transaction=long_transaction_seconds,
+        changed_subscriptions=changed_subscriptions,
+        timings=_timings(timing or []),
     )
     supervisor = Supervisor(
         settings, processes, url, SourceFiles(Path.cwd(), settings.timings.reload_interval) if reload else None

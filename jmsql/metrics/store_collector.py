@@ -86,7 +86,7 @@ class StoreCollector(Collector):
                 self._runner = None
 
     def _look(self) -> list[Metric]:
-        is_up = GaugeMetricFamily("jmsql_database_up", "Whether the database answers, and has the schema.")
+        is_up = "jmsql_database_up", "Whether the database answers, and has the schema."
         started = time.perf_counter()
         try:
             if self._runner is None:
@@ -102,12 +102,9 @@ class StoreCollector(Collector):
             if self._runner is not None:
                 self._runner.close()
                 self._runner = None
-            is_up.add_metric([], 0)
-            return [is_up]
-        is_up.add_metric([], 1)
-        duration = GaugeMetricFamily("jmsql_measurement_duration_seconds", "How long it took to measure all this.")
-        duration.add_metric([], time.perf_counter() - started)
-        return [is_up, duration, *metrics]
+            return [_gauge(*is_up, 0)]
+        took = "jmsql_measurement_duration_seconds", "How long it took to measure all this."
+        return [_gauge(*is_up, 1), _gauge(*took, time.perf_counter() - started), *metrics]
 
 
 def _of_destinations(measured: Sequence[DestinationMeasurement]) -> Iterator[Metric]:
@@ -179,42 +176,38 @@ def _of_store(measured: StoreMeasurement) -> Iterator[Metric]:
     clients.add_metric(["connected"], measured.connected_clients)
     clients.add_metric(["gone"], measured.gone_clients)
     yield clients
-    gauges = (
-        (
-            "jmsql_holding_transactions",
-            "Open transactions that have sent or received messages.",
-            measured.holding_transactions,
-        ),
-        (
-            "jmsql_longest_holding_transaction_seconds",
-            "For how long the oldest of them has been open.",
-            measured.longest_transaction_seconds,
-        ),
-        (
-            "jmsql_prepared_transactions",
-            "Transactions that wait for the second phase of their commit.",
-            measured.prepared_transactions,
-        ),
-        (
-            "jmsql_longest_prepared_transaction_seconds",
-            "For how long the oldest of them has waited.",
-            measured.longest_prepared_seconds,
-        ),
-        (
-            "jmsql_notification_queue_usage_ratio",
-            "The part of the server's queue of notifications that is in use; commits fail at 1.",
-            measured.notification_queue_usage,
-        ),
-        (
-            "jmsql_overdue_messages",
-            "Delayed messages that should have been moved to their queues more than 5 seconds ago.",
-            measured.delayed_messages_due,
-        ),
+    yield _gauge(
+        *("jmsql_holding_transactions", "Open transactions that have sent or received messages."),
+        measured.holding_transactions,
     )
-    for name, documentation, value in gauges:
-        gauge = GaugeMetricFamily(name, documentation)
-        gauge.add_metric([], value)
-        yield gauge
+    yield _gauge(
+        *("jmsql_longest_holding_transaction_seconds", "For how long the oldest of them has been open."),
+        measured.longest_transaction_seconds,
+    )
+    yield _gauge(
+        *("jmsql_prepared_transactions", "Transactions that wait for the second phase of their commit."),
+        measured.prepared_transactions,
+    )
+    yield _gauge(
+        *("jmsql_longest_prepared_transaction_seconds", "For how long the oldest of them has waited."),
+        measured.longest_prepared_seconds,
+    )
+    yield _gauge(
+        "jmsql_notification_queue_usage_ratio",
+        "The part of the server's queue of notifications that is in use; commits fail at 1.",
+        measured.notification_queue_usage,
+    )
+    yield _gauge(
+        "jmsql_overdue_messages",
+        "Delayed messages that should have been moved to their queues more than 5 seconds ago.",
+        measured.delayed_messages_due,
+    )
+
+
+def _gauge(name: str, documentation: str, value: float) -> Metric:
+    gauge = GaugeMetricFamily(name, documentation)
+    gauge.add_metric([], value)
+    return gauge
 
 
 def _of_tables(measured: Sequence[TableMeasurement]) -> Iterator[Metric]:

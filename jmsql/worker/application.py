@@ -17,6 +17,7 @@ from jmsql.values.destinations import Destination, Queue, Topic, require_destina
 from jmsql.values.duration import seconds
 from jmsql.values.policies import RedeliveryPolicy, claim_duration
 from jmsql.worker.handlers.listener import Listener, read_parameters
+from jmsql.worker.settings import HandlerSettings
 from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:
@@ -100,17 +101,8 @@ class Application:
             parameters = read_parameters(handler, name, transacted=transacted)
             self.listeners.append(
                 Listener(
-                    name,
-                    handler,
-                    parameters,
-                    found,
-                    selector,
-                    transacted,
-                    concurrency,
-                    subscription,
-                    durable,
-                    redelivery,
-                    timeout,
+                    *(name, handler, parameters, found, selector, transacted),
+                    *(concurrency, subscription, durable, redelivery, timeout),
                 )
             )
             return handler
@@ -155,8 +147,14 @@ class Application:
 
         if concurrency < 1:
             raise ValueError(f"The concurrency is at least 1, not {concurrency}.")
-        times = seconds(drain_timeout, "drain_timeout"), seconds(long_transaction, "long_transaction")
-        running = await Running.open(self.factory, self.listeners, concurrency, *times, changed_subscriptions, timings)
+        settings = HandlerSettings(
+            concurrency=concurrency,
+            drain_timeout=seconds(drain_timeout, "drain_timeout"),
+            long_transaction=seconds(long_transaction, "long_transaction"),
+            changed_subscriptions=changed_subscriptions,
+            timings=timings,
+        )
+        running = await Running.open(self.factory, self.listeners, settings)
         try:
             with nullcontext() if registry is None else running.measured(registry):
                 async with running.watching():

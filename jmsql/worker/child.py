@@ -95,14 +95,13 @@ class Child:
         return exit_code
 
     def _open(self, application: Application) -> Iterator[HandlerGroup]:
-        settings, factory = self._settings, self._settings.factory(application.factory)
-        options = settings.concurrency, self._timings, settings.changed_subscriptions
+        factory = self._settings.factory(application.factory)
         blocking = [listener for listener in application.listeners if not listener.is_async]
         if blocking:
-            yield HandlersInThreads.open(synchronous(factory), blocking, *options)
+            yield HandlersInThreads.open(synchronous(factory), blocking, self._settings)
         awaited = [listener for listener in application.listeners if listener.is_async]
         if awaited:
-            yield HandlersInEventLoop.open(asynchronous(factory), awaited, *options)
+            yield HandlersInEventLoop.open(asynchronous(factory), awaited, self._settings)
 
     def _is_wanted(self) -> bool:
         """Wait a moment; return whether all handlers run, and neither a signal nor the supervisor says to stop."""

@@ -128,8 +128,7 @@ def _of_handlers(
     calls = GaugeMetricFamily("jmsql_worker_running_handlers", "Calls of handlers that have not ended.")
     calls.add_metric([], running)
     longest = GaugeMetricFamily(
-        "jmsql_worker_longest_transaction_seconds",
-        "For how long a handler holds a transaction by now, at the most.",
+        "jmsql_worker_longest_transaction_seconds", "For how long a handler holds a transaction by now, at the most."
     )
     longest.add_metric([], longest_transaction)
     yield from (messages, seconds, long_transactions, calls, longest)

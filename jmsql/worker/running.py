@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Self
 
-from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.worker.handlers._async.handlers import Handlers
 from jmsql.worker.handlers.handler_groups import HandlersInThreads, HandlerWatch, asynchronous, synchronous
 from jmsql.worker.handlers.listener import Listener
 from jmsql.worker.metrics import handler_collector
-from jmsql.worker.timings import WorkerTimings
+from jmsql.worker.settings import HandlerSettings
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -32,47 +31,32 @@ class Running:
     Args:
         handlers: The coroutine functions, if there are any.
         in_threads: The other handlers, if there are any.
-        drain_timeout: For how many seconds handlers may run on at the end.
-        long_transaction: After how many seconds a handler that holds a transaction open is named in the log.
-        timings: The intervals and time-outs.
+        settings: How they are called.
     """
 
     def __init__(
-        self,
-        handlers: Handlers | None,
-        in_threads: HandlersInThreads | None,
-        drain_timeout: float,
-        long_transaction: float,
-        timings: WorkerTimings,
+        self, handlers: Handlers | None, in_threads: HandlersInThreads | None, settings: HandlerSettings
     ) -> None:
         self._handlers = handlers
         self._in_threads = in_threads
-        self._drain_timeout = drain_timeout
-        self._timings = timings
+        self._drain_timeout = settings.drain_timeout
+        self._timings = settings.timings
         tasks = [task for group in (handlers, in_threads) if group is not None for task in group.members]
-        self._watch = HandlerWatch(tasks, long_transaction)
+        self._watch = HandlerWatch(tasks, settings.long_transaction)
 
     @classmethod
     async def open(
         cls,
         factory: ConnectionFactory | AsyncConnectionFactory | None,
         listeners: Sequence[Listener],
-        concurrency: int,
-        drain_timeout: float,
-        long_transaction: float,
-        changed_subscriptions: SubscriptionChange,
-        timings: WorkerTimings,
+        settings: HandlerSettings,
     ) -> Self:
         """Connect, and begin.
 
         Args:
             factory: Where the messages are.
             listeners: The listeners.
-            concurrency: How many messages of each are handled at a time, unless it says so itself.
-            drain_timeout: For how many seconds handlers may run on at the end.
-            long_transaction: After how many seconds a handler that holds a transaction open is named in the log.
-            changed_subscriptions: What happens to durable subscriptions that listeners want with another selector.
-            timings: The intervals and time-outs.
+            settings: How they are called.
 
         Raises:
             JMSException: The server cannot be reached, or refuses.
@@ -81,17 +65,16 @@ class Running:
         blocking = [listener for listener in listeners if not listener.is_async]
         handlers, in_threads = None, None
         if awaited:
-            handlers = await Handlers.open(asynchronous(factory), awaited, concurrency, timings, changed_subscriptions)
+            handlers = await Handlers.open(asynchronous(factory), awaited, settings)
         try:
             if blocking:
-                in_threads = await asyncio.to_thread(
-                    HandlersInThreads.open, synchronous(factory), blocking, concurrency, timings, changed_subscriptions
-                )
+                opening = asyncio.to_thread(HandlersInThreads.open, synchronous(factory), blocking, settings)
+                in_threads = await opening
         except BaseException:
             if handlers is not None:
                 await handlers.close()
             raise
-        running = cls(handlers, in_threads, drain_timeout, long_transaction, timings)
+        running = cls(handlers, in_threads, settings)
         await running._start()
         return running
 

@@ -14,38 +14,47 @@ if TYPE_CHECKING:
     from jmsql.client._async.connection.factory import ConnectionFactory as AsyncConnectionFactory
     from jmsql.client._sync.connection.factory import ConnectionFactory
 
-__all__ = ["Settings"]
+__all__ = ["HandlerSettings", "Settings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandlerSettings:
+    """How the handlers of a process are called.
+
+    Args:
+        concurrency: How many messages of each listener are handled at a time, unless it says so itself.
+        drain_timeout: For how many seconds handlers may run on at the end.
+        long_transaction: After how many seconds a handler that holds a transaction open is named in the log.
+        changed_subscriptions: What happens to durable subscriptions that listeners want with another topic or selector.
+        timings: The intervals and time-outs.
+    """
+
+    concurrency: int = 1
+    drain_timeout: float = 30.0
+    long_transaction: float = 10.0
+    changed_subscriptions: SubscriptionChange = SubscriptionChange.REFUSE
+    timings: WorkerTimings = WorkerTimings()
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(HandlerSettings):
     """How a process of a worker is to work.
 
     Args:
         application: The application: ``package.module:name``.
         database_named: Whether JMSQL_URL goes before the factory of the application.
         schema: The schema that goes before the factory's; None: none does.
-        concurrency: How many messages each listener handles at a time.
-        drain_timeout: For how many seconds handlers may run on when the process is to end.
-        long_transaction: After how many seconds a handler that holds a transaction open is named in the log.
         log_format: How the log is written.
         log_level: Which records it has: those of this level and above.
         metrics: Whether the processes count what their connections send and receive.
-        changed_subscriptions: What happens to durable subscriptions that listeners want with another topic or selector.
-        timings: The intervals and time-outs of the processes.
     """
 
     application: str
     database_named: bool = False
     schema: str | None = None
-    concurrency: int = 1
-    drain_timeout: float = 30.0
-    long_transaction: float = 10.0
     log_format: LogFormat = LogFormat.text
     log_level: LogLevel = LogLevel.info
     metrics: bool = False
-    changed_subscriptions: SubscriptionChange = SubscriptionChange.REFUSE
-    timings: WorkerTimings = WorkerTimings()
 
     def to_json(self) -> str:
         """Write the settings as text."""

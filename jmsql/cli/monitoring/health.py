@@ -13,8 +13,7 @@ from jmsql.spark.database import waiting_streams, waiting_writes
 from jmsql.store.administration import diagnosis, inspection
 from jmsql.store.administration.diagnosis import MessageTable, PreparedTransaction, ServerFacts, SnapshotHolder
 from jmsql.store.administration.selector_indexes import selector_indexes, serving
-from jmsql.store.runners._sync.runner import AutocommitRunner
-from jmsql.store.runners._sync.runner import Runner
+from jmsql.store.runners._sync.runner import AutocommitRunner, Runner
 from jmsql.store.schema.version import current_version, newest_version
 
 __all__ = ["Finding", "Health", "Thresholds", "examine"]

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.exceptions import JMSException
 from jmsql.store.control.counters import Counts
-from jmsql.store.destinations.subscriptions import SubscriptionChange
 from jmsql.worker.handlers._sync.handlers import Handlers
 from jmsql.worker.handlers.listener import Handling, Listener
 from jmsql.worker.reports import HandlerCounters, Progress
-from jmsql.worker.timings import WorkerTimings
+from jmsql.worker.settings import HandlerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -152,27 +151,9 @@ class HandlersInThreads:
         self.members: Sequence[WatchedTask] = handlers.members
 
     @classmethod
-    def open(
-        cls,
-        factory: ConnectionFactory,
-        listeners: Sequence[Listener],
-        concurrency: int,
-        timings: WorkerTimings,
-        changed_subscriptions: SubscriptionChange,
-    ) -> Self:
-        """Connect.
-
-        Args:
-            factory: Makes the connection.
-            listeners: The listeners.
-            concurrency: How many messages of each are handled at a time, unless it says so itself.
-            timings: The intervals and time-outs.
-            changed_subscriptions: What happens to durable subscriptions that listeners want with another selector.
-
-        Raises:
-            JMSException: The server cannot be reached, or refuses.
-        """
-        return cls(Handlers.open(factory, listeners, concurrency, timings, changed_subscriptions))
+    def open(cls, factory: ConnectionFactory, listeners: Sequence[Listener], settings: HandlerSettings) -> Self:
+        """Connect; arguments and errors are those of `Handlers.open`."""
+        return cls(Handlers.open(factory, listeners, settings))
 
     def start(self) -> None:
         """Handle messages from now on."""
@@ -200,21 +181,15 @@ class HandlersInEventLoop:
 
     @classmethod
     def open(
-        cls,
-        factory: jmsql_asyncio.ConnectionFactory,
-        listeners: Sequence[Listener],
-        concurrency: int,
-        timings: WorkerTimings,
-        changed_subscriptions: SubscriptionChange,
+        cls, factory: jmsql_asyncio.ConnectionFactory, listeners: Sequence[Listener], settings: HandlerSettings
     ) -> Self:
-        """Connect; arguments and errors are those of `HandlersInThreads.open`."""
+        """Connect; arguments and errors are those of `Handlers.open`."""
         from jmsql.worker.handlers._async.handlers import Handlers as AsyncHandlers
 
         loop = _EventLoopThread()
         loop.start()
         try:
-            opening = AsyncHandlers.open(factory, listeners, concurrency, timings, changed_subscriptions)
-            return cls(loop, loop.submit(opening).result())
+            return cls(loop, loop.submit(AsyncHandlers.open(factory, listeners, settings)).result())
         except BaseException:
             loop.end()
             raise
@@ -266,9 +241,7 @@ def _in_daemon_thread(function: Callable[[], T], name: str) -> Future[T]:
     return future
 
 
-def synchronous(
-    factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None,
-) -> ConnectionFactory:
+def synchronous(factory: ConnectionFactory | jmsql_asyncio.ConnectionFactory | None) -> ConnectionFactory:
     """Return the factory, for threads."""
     return factory if isinstance(factory, ConnectionFactory) else ConnectionFactory(**_values(factory))
 

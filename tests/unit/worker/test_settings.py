@@ -14,7 +14,13 @@ OWN = ConnectionFactory("postgresql://own/shop", schema="own", control_url="post
 
 def test_settings_pass_through_text() -> None:
     timings = WorkerTimings(report_interval=0.1)
-    settings = Settings("shop:app", True, "other", 4, 5.0, 1.5, LogFormat.json, timings=timings)
+    settings = Settings(
+        *("shop:app", True, "other", LogFormat.json),
+        concurrency=4,
+        drain_timeout=5.0,
+        long_transaction=1.5,
+        timings=timings,
+    )
     assert Settings.from_json(settings.to_json()) == settings
 
 

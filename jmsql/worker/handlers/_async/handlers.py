@@ -20,11 +20,11 @@ from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import BackgroundTask, Lock, Notifications, call, is_cancelled, nobody_cancels
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
-from jmsql.store.destinations.subscriptions import SubscriptionChange
-from jmsql.store.destinations.subscriptions import ChangeRefusedException
+from jmsql.store.destinations.subscriptions import ChangeRefusedException, SubscriptionChange
 from jmsql.values.destinations import Queue
 from jmsql.worker.handlers.listener import DEFAULT_REDELIVERY, Handling, Listener, way_out
 from jmsql.worker.reports import HandlerCounters
+from jmsql.worker.settings import HandlerSettings
 from jmsql.worker.timings import WorkerTimings
 
 if TYPE_CHECKING:
@@ -129,31 +129,21 @@ class HandlerTask:
         connection: Connection,
         listener: Listener,
         number: int,
-        timings: WorkerTimings,
-        changed_subscriptions: SubscriptionChange,
+        settings: HandlerSettings,
         turn: Lock,
         on_end: Callable[[], None],
     ) -> Self:
-        """Make the session and its consumer.
-
-        Args:
-            connection: Where the session comes from.
-            listener: The listener.
-            number: Which of the listener's tasks it is.
-            timings: How long it pauses after a failure.
-            changed_subscriptions: What happens to a durable subscription that the listener wants with another selector.
-            turn: Held while it waits for a message; the listener's tasks share it.
-            on_end: Called when it has ended.
+        """Make the session, from the connection, and its consumer; the other arguments are those of the class.
 
         Raises:
             JMSException: The session or its consumer cannot be made.
         """
         session = connection.open_session(HandlerSession, listener.transacted, AcknowledgeMode.CLIENT)
-        consumer = await _create_consumer(listener, session, changed_subscriptions)
+        consumer = await _create_consumer(listener, session, settings.changed_subscriptions)
         await consumer.set_redelivery_policy(listener.redelivery)
         await consumer.set_default_redelivery_policy(DEFAULT_REDELIVERY)
         consumer.visibility_timeout = listener.visibility_timeout
-        return cls(listener, number, session, consumer, timings, turn, on_end)
+        return cls(listener, number, session, consumer, settings.timings, turn, on_end)
 
     def start(self) -> None:
         """Handle messages until `stop`."""
@@ -346,47 +336,34 @@ class Handlers:
         """Each handles one message at a time."""
 
     @classmethod
-    async def open(
-        cls,
-        factory: ConnectionFactory,
-        listeners: Sequence[Listener],
-        concurrency: int,
-        timings: WorkerTimings,
-        changed_subscriptions: SubscriptionChange,
-    ) -> Self:
+    async def open(cls, factory: ConnectionFactory, listeners: Sequence[Listener], settings: HandlerSettings) -> Self:
         """Connect, and make the consumers.
 
         Args:
             factory: Makes the connection.
             listeners: The listeners.
-            concurrency: How many messages of each are handled at a time, unless it says so itself.
-            timings: The intervals and time-outs.
-            changed_subscriptions: What happens to durable subscriptions that listeners want with another selector.
+            settings: How they are called.
 
         Raises:
             JMSException: The server cannot be reached, or refuses; or a durable subscription has another topic or
                 selector, and is not changed.
         """
         connection = await factory.create_connection()
-        handlers = cls(connection, timings)
+        handlers = cls(connection, settings.timings)
         try:
             for listener in listeners:
                 turn = Lock()
-                for number in range(1, (listener.concurrency or concurrency) + 1):
-                    task = await handlers._open_task(listener, number, turn, changed_subscriptions)
+                for number in range(1, (listener.concurrency or settings.concurrency) + 1):
+                    task = await handlers._open_task(listener, number, turn, settings)
                     handlers.members.append(task)
         except BaseException:
             await connection.close()
             raise
         return handlers
 
-    async def _open_task(
-        self, listener: Listener, number: int, turn: Lock, changed_subscriptions: SubscriptionChange
-    ) -> HandlerTask:
+    async def _open_task(self, listener: Listener, number: int, turn: Lock, settings: HandlerSettings) -> HandlerTask:
         try:
-            return await HandlerTask.open(
-                self._connection, listener, number, self._timings, changed_subscriptions, turn, self._ended.notify
-            )
+            return await HandlerTask.open(self._connection, listener, number, settings, turn, self._ended.notify)
         except ChangeRefusedException as error:
             raise IllegalStateException(f"{listener}: {error} {way_out(error, listener)}") from error
 
