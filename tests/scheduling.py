@@ -9,17 +9,17 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 LONGEST = (
-    "tests/spark/test_faults.py::test_executors_are_killed_and_slow_ones_are_overtaken",
+    "tests/spark/faults/test_faults.py::test_executors_are_killed_and_slow_ones_are_overtaken",
     # They need nothing of Spark, for which the first process makes the archive of classes meanwhile.
     "tests/integration/test_supported_versions.py",
     "tests/faults/",
     "tests/integration/cli/test_demo.py",
     "tests/integration/spark/test_statistics_report.py",
     "tests/integration/worker/",
-    "tests/spark/test_faults.py::test_driver_is_killed_at_each_step_of_a_batch",
-    "tests/spark/test_faults.py::test_later_of_two_drivers_stops_the_earlier_and_nothing_is_sent_twice",
-    "tests/spark/test_archive_faults.py",
-    "tests/spark/test_connect.py",
+    "tests/spark/faults/test_faults.py::test_driver_is_killed_at_each_step_of_a_batch",
+    "tests/spark/faults/test_faults.py::test_later_of_two_drivers_stops_the_earlier_and_nothing_is_sent_twice",
+    "tests/spark/archive/test_archive_faults.py",
+    "tests/spark/connecting/test_connect.py",
     "tests/spark/test_statistics.py",
     "tests/spark/test_demo.py",
     "tests/spark/",

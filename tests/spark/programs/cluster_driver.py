@@ -13,9 +13,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import jmsql.spark
-from tests.spark.holding_source import HoldingSource
+from tests.spark.faults.holding_source import HoldingSource
+from tests.spark.faults.striking import BATCH, kill_executor, strike_once
 from tests.spark.streaming import forward_now, stream
-from tests.spark.striking import BATCH, kill_executor, strike_once
 from tests.spark.subprocesses import SETTINGS
 
 OPTIONS = {"maxMessagesPerTrigger": "30", "partitions": "2", "columns": "text_body"}

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import jmsql.spark
-from tests.spark.holding_source import HoldingSource, hold
+from tests.spark.faults.holding_source import HoldingSource, hold
 from tests.spark.streaming import run, stream
 from tests.spark.subprocesses import SETTINGS
 

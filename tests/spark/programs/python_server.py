@@ -47,7 +47,7 @@ _MODULES = (
     "pyspark.sql.worker.write_into_data_source",
     "pyspark.worker",
     "pyspark_jmsql",
-    "tests.spark.holding_source",
+    "tests.spark.faults.holding_source",
     "tests.spark.streaming",
 )
 _PACKAGES = ("jmsql.spark.reading", "jmsql.spark.streaming", "jmsql.spark.writing")

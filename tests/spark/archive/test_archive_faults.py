@@ -19,7 +19,7 @@ from jmsql.spark import archive
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 from tests.integration.history.conftest import SetClock, database, dequeue, send, set_clock  # noqa: F401 - fixtures
-from tests.spark.lake import assert_archived_once, in_archive, in_history
+from tests.spark.archive.lake import assert_archived_once, in_archive, in_history
 from tests.spark.subprocesses import environment, start_module
 
 pytestmark = pytest.mark.timeout(600)

@@ -19,11 +19,11 @@ import jmsql
 from jmsql.testing import wait_for
 from tests.faults.faulty_server import FaultyServer, faulty_server
 from tests.integration.client.server import Server
-from tests.spark.cluster import cluster
 from tests.spark.conftest import write_services
-from tests.spark.holding_source import VARIABLE
+from tests.spark.faults.cluster import cluster
+from tests.spark.faults.holding_source import VARIABLE
+from tests.spark.faults.striking import Strike, break_off, kill_worker, strike_once
 from tests.spark.streaming import archive, archived, forward_now, run_now, stream
-from tests.spark.striking import Strike, break_off, kill_worker, strike_once
 from tests.spark.subprocesses import environment, start_module
 
 pytestmark = pytest.mark.timeout(900)

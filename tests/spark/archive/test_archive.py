@@ -21,8 +21,8 @@ from tests.documentation import blocks, programs, run
 from tests.integration.client.server import Server
 from tests.integration.history.conftest import SetClock, database, dequeue, send, set_clock  # noqa: F401 - fixtures
 from tests.integration.pooler.pgbouncer import PgBouncer
+from tests.spark.archive.lake import assert_archived_once, in_archive, in_history, waiting
 from tests.spark.conftest import SECRET
-from tests.spark.lake import assert_archived_once, in_archive, in_history, waiting
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -42,7 +42,7 @@ def assert_nowhere(found: dict[str, str]) -> None:
     assert {name: text.count(SECRET) for name, text in found.items()} == dict.fromkeys(found, 0)
 
 
-@pytest.mark.parametrize("connection", ["shop", "marked", "tests.spark.vault:url"])
+@pytest.mark.parametrize("connection", ["shop", "marked", "tests.spark.connecting.vault:url"])
 def test_password_is_in_no_plan_event_checkpoint_log_or_command_line(
     spark: SparkSession,
     context: jmsql.JMSContext,

@@ -8,5 +8,5 @@ __all__ = ["url"]
 
 
 def url() -> str:
-    """What `connection=tests.spark.vault:url` calls."""
+    """What `connection=tests.spark.connecting.vault:url` calls."""
     return os.environ["JMSQL_CONNECTION_SHOP"]

@@ -28,7 +28,7 @@ def test_package_is_brought_along_in_a_zip_archive(secret_url: str, server: Serv
         "PYTHONPATH": str(installed),
     }
     answer = subprocess.run(
-        [sys.executable, Path(__file__).with_name("programs") / "shipped_program.py", tmp_path / "checkpoint"],
+        [sys.executable, Path(__file__).parents[1] / "programs" / "shipped_program.py", tmp_path / "checkpoint"],
         env=settings,
         capture_output=True,
         text=True,
