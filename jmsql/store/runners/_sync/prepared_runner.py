@@ -125,7 +125,7 @@ class PreparedRunner(PreparingRunner):
             if name is None:
                 name = yield from self._prepare(self._prepared, call)
             self._pgconn.send_query_prepared(name, call.values, call.formats, Format.BINARY)
-        return call.read((yield from self._result()))
+        return call.read(self._last((yield from generators.execute(self._pgconn))))
 
     def _prepare(self, prepared: PreparedStatements, call: Bound) -> Generator[Any, Any, bytes]:
         name = prepared.new_name()
