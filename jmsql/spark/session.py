@@ -22,13 +22,13 @@ from jmsql.spark.connection import default_database
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OLDEST_JAVA", "find_java", "spark_errors", "spark_session", "stop_with_java"]
+__all__ = ["find_java", "spark_errors", "spark_session", "stop_with_java"]
 
-OLDEST_JAVA = 17
+_OLDEST_JAVA = 17
 """The oldest release of Java that Spark 4 runs on."""
 
 _ADVICE = (
-    f"Spark needs Java {OLDEST_JAVA} or newer: install it (Debian, Ubuntu: apt-get install default-jre-headless; "
+    f"Spark needs Java {_OLDEST_JAVA} or newer: install it (Debian, Ubuntu: apt-get install default-jre-headless; "
     "macOS: brew install openjdk), or set JAVA_HOME to where it is."
 )
 
@@ -56,7 +56,7 @@ def find_java() -> Path:
     release = _release(program)
     if release is None:
         raise ResourceAllocationException(f"There is no Java that runs at {program}. {_ADVICE}")
-    if release < OLDEST_JAVA:
+    if release < _OLDEST_JAVA:
         raise ResourceAllocationException(f"{program} is Java {release}. {_ADVICE}")
     return Path(program)
 

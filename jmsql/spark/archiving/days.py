@@ -30,7 +30,7 @@ _CHUNK = 1_000_000
 _NAMES = KEY.names
 
 
-class ArchiveComparison(NamedTuple):
+class _Comparison(NamedTuple):
     """How many messages there are, how many the archive lacks, and how many it has too often."""
 
     in_history: int = 0
@@ -69,7 +69,7 @@ class ArchivedDay:
         return not self.missing and not self.doubled
 
 
-def archived_keys(target: Target, files: Iterable[ArchivedFile]) -> ds.Dataset:
+def _archived_keys(target: Target, files: Iterable[ArchivedFile]) -> ds.Dataset:
     """Return the columns `KEY` of files, as they are read when they are wanted."""
     parquet = ds.ParquetFileFormat()
     fragments = [
@@ -81,21 +81,21 @@ def archived_keys(target: Target, files: Iterable[ArchivedFile]) -> ds.Dataset:
     return ds.FileSystemDataset(fragments, KEY, parquet, target.file_system)
 
 
-def compare(history: Iterator[pa.RecordBatch], archive: ds.Dataset) -> ArchiveComparison:
+def _compare(history: Iterator[pa.RecordBatch], archive: ds.Dataset) -> _Comparison:
     """Compare what tells the rows apart, all of it.
 
     The archive may have more than the history, from which some destinations' messages may have been removed. The
     history has the columns `KEY`, in the order of its transactions.
     """
-    total = ArchiveComparison()
+    total = _Comparison()
     place = pc.field("transaction_id")
     bound = 0
     for part, end in _chunks(history):
         wanted = place >= bound
         if end is not None:
             wanted &= place < end
-        found = _compare(part, archive.to_table(columns=_NAMES, filter=wanted))
-        total = ArchiveComparison(*map(sum, zip(total, found, strict=True)))
+        found = _compare_part(part, archive.to_table(columns=_NAMES, filter=wanted))
+        total = _Comparison(*map(sum, zip(total, found, strict=True)))
         bound = end or 0
     return total
 
@@ -117,15 +117,13 @@ def _chunks(history: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, int |
     yield kept, None
 
 
-def _compare(history: pa.Table, archive: pa.Table) -> ArchiveComparison:
+def _compare_part(history: pa.Table, archive: pa.Table) -> _Comparison:
     rows = pa.concat_tables([_counted(history, 1, 0), _counted(archive.cast(KEY), 0, 1)])
     counted = rows.group_by(_NAMES).aggregate([("in_history", "sum"), ("in_archive", "sum")])
     in_history, in_archive = counted["in_history_sum"], counted["in_archive_sum"]
     missing = pc.max_element_wise(pc.subtract(in_history, in_archive), 0)
     doubled = pc.max_element_wise(pc.subtract(in_archive, pc.max_element_wise(in_history, 1)), 0)
-    return ArchiveComparison(
-        history.num_rows, archive.num_rows, pc.sum(missing).as_py() or 0, pc.sum(doubled).as_py() or 0
-    )
+    return _Comparison(history.num_rows, archive.num_rows, pc.sum(missing).as_py() or 0, pc.sum(doubled).as_py() or 0)
 
 
 def _counted(rows: pa.Table, in_history: int, in_archive: int) -> pa.Table:
@@ -202,9 +200,9 @@ class Days:
         readers = self._history.readers(day, self._settings.destinations)
         return f"streaming reads of Spark have not passed it: {', '.join(readers)}" if readers else None
 
-    def _compare(self, day: HistoryDay) -> ArchiveComparison:
+    def _compare(self, day: HistoryDay) -> _Comparison:
         bounds = {"since": _midnight(day.day), "until": _midnight(day.day + _ONE_DAY)}
-        archive = archived_keys(self._target, (file for file in self._manifest.files() if file.day == day.day))
+        archive = _archived_keys(self._target, (file for file in self._manifest.files() if file.day == day.day))
         with self._settings.database.connect(_COMPARING) as connection:
             query = _keys.bind(bounds, destinations=self._settings.uris)
             statement = inlined(connection, self._settings.schema, query)
@@ -214,7 +212,7 @@ class Days:
             reader.cursor() as cursor,
         ):
             execute_arrow(cursor, statement)
-            return compare(Shaper(KEY).shape(cursor.fetch_record_batch()), archive)
+            return _compare(Shaper(KEY).shape(cursor.fetch_record_batch()), archive)
 
     def _remove(self, day: date) -> None:
         # None of the days before is there any more, unless for other destinations.
@@ -227,7 +225,7 @@ def _midnight(day: date) -> datetime:
     return datetime.combine(day, time(), UTC)
 
 
-def _difference(compared: ArchiveComparison) -> str | None:
+def _difference(compared: _Comparison) -> str | None:
     if compared.missing:
         return f"the archive lacks {compared.missing:,} of its messages"
     if compared.doubled:
@@ -235,5 +233,5 @@ def _difference(compared: ArchiveComparison) -> str | None:
     return None
 
 
-def _archived(day: HistoryDay, compared: ArchiveComparison, *, dropped: bool, kept_because: str | None) -> ArchivedDay:
+def _archived(day: HistoryDay, compared: _Comparison, *, dropped: bool, kept_because: str | None) -> ArchivedDay:
     return ArchivedDay(day.day, *compared, day.settled, dropped, kept_because)

@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
 
 from jmsql.spark.statistics.results import Results, consumed_from
 
-__all__ = ["COLORS", "OTHERS", "Plot", "Series", "busiest_destinations", "draw_plots", "render", "series", "shortened"]
+__all__ = ["COLORS", "OTHERS", "Plot", "Series", "draw_plots", "render", "series", "shortened"]
 
 OTHERS = "others"
 """What all those are called that are not among the busiest."""
@@ -51,7 +51,7 @@ class Series(NamedTuple):
         return sums[place], self.timestamps[place]
 
 
-def busiest_destinations(results: Results, top: int) -> list[str]:
+def _busiest_destinations(results: Results, top: int) -> list[str]:
     """Return the destinations that the most messages have left, the busiest first."""
     counts = {row["destination"]: row["messages"] for row in results.rows("expiries")}
     return sorted(counts, key=lambda name: (-counts[name], name))[:top]
@@ -129,7 +129,7 @@ class Plot(NamedTuple):
 def draw_plots(results: Results, top: int) -> list[Plot]:
     """Return the plots of the statistics, with the ten largest destinations and groups at most."""
     top = min(top, _MOST_PLOTTED)
-    chosen = busiest_destinations(results, top)
+    chosen = _busiest_destinations(results, top)
     made = (
         _throughput(results, chosen),
         _time_in_queue(results, chosen),

@@ -20,7 +20,7 @@ from jmsql.spark.statistics.reading import Source, read_dead_letters, read_messa
 
 __all__ = ["Results", "compute_statistics", "consumed_from", "write_statistics"]
 
-DEATH_COLUMNS = ("message_id", "original_destination", "original_subscription", "reason", "error", "died_at")
+_DEATH_COLUMNS = ("message_id", "original_destination", "original_subscription", "reason", "error", "died_at")
 """What is known of a dead letter."""
 
 _PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -29,7 +29,7 @@ _LATEST_RECORD = 60_000_000
 """Microseconds between a message's leaving and the time of death that its dead letter tells."""
 
 
-def aggregate(rows: DataFrame, deaths: DataFrame, keys: Sequence[str], top: int) -> dict[str, DataFrame]:
+def _aggregate(rows: DataFrame, deaths: DataFrame, keys: Sequence[str], top: int) -> dict[str, DataFrame]:
     """Compute all statistics, for the destinations, or the destinations and hours.
 
     Of consumers and groups, those are named that have the most messages.
@@ -106,15 +106,15 @@ def _first(table: DataFrame, keys: Sequence[str], name: str, top: int) -> DataFr
     return table.withColumn("place", F.row_number().over(order)).where(F.col("place") <= top).drop("place")
 
 
-def match_deaths(rows: DataFrame, waiting: DataFrame | None) -> DataFrame:
+def _match_deaths(rows: DataFrame, waiting: DataFrame | None) -> DataFrame:
     """Return the messages that became dead letters, each with its reason and the last error.
 
     A message that leaves for the dead-letter queue does not say why; the dead letter that it has become does, with the
     same message id. It may wait in its queue, or have left it for the history.
     """
-    known = rows.where(F.col("reason").isNotNull()).select(*DEATH_COLUMNS)
+    known = rows.where(F.col("reason").isNotNull()).select(*_DEATH_COLUMNS)
     if waiting is not None:
-        known = known.unionByName(waiting.select(*DEATH_COLUMNS))
+        known = known.unionByName(waiting.select(*_DEATH_COLUMNS))
     dead = rows.where(F.col("outcome") == "dead-lettered").select(
         "acknowledged_at", "transaction_id", "sequence", "destination", "subscription", "hour", "message_id"
     )
@@ -141,7 +141,7 @@ def match_deaths(rows: DataFrame, waiting: DataFrame | None) -> DataFrame:
     )
 
 
-GRAINS = {"by_hour": ("destination", "hour"), "overall": ("destination",)}
+_GRAINS = {"by_hour": ("destination", "hour"), "overall": ("destination",)}
 """What the statistics are computed for, and the names of these tables' keys."""
 
 _OF_THE_COUNTS = {
@@ -213,17 +213,17 @@ def compute_statistics(
         top: How many consumers and groups are named, for each destination, and for each destination and hour.
         progress: Is told how far it is.
     """
-    total = 1 + len(GRAINS) * _JOBS
+    total = 1 + len(_GRAINS) * _JOBS
     progress("Reading messages", 0, total)
     with _kept(read_messages(spark, source, time_zone)) as rows:
         rows.count()
         waiting = read_dead_letters(spark, source.schema) if source.history else None
         done = 1
         tables: dict[str, dict[str, pa.Table]] = {}
-        with _kept(match_deaths(rows, waiting)) as deaths:
-            for grain, keys in GRAINS.items():
+        with _kept(_match_deaths(rows, waiting)) as deaths:
+            for grain, keys in _GRAINS.items():
                 found = {}
-                for name, frame in aggregate(rows, deaths, keys, top).items():
+                for name, frame in _aggregate(rows, deaths, keys, top).items():
                     progress(f"Computing {name.replace('_', ' ')}", done, total)
                     found[name] = frame.toArrow()
                     done += 1

@@ -21,7 +21,7 @@ from jmsql.store.rows.columns import DELAYED_COLUMNS
 from jmsql.values.destinations import Destination, Queue, Topic, parse_destination
 from jmsql.values.postgresql_text import ESCAPE, optional_to_postgresql, to_postgresql
 
-__all__ = ["OUTGOING_SCHEMA", "OutgoingMessages", "encode_properties"]
+__all__ = ["OUTGOING_SCHEMA", "OutgoingMessages"]
 
 _DEFAULT_PRIORITY = 4
 _MODES = {"PERSISTENT": 2, "NON_PERSISTENT": 1}
@@ -69,7 +69,7 @@ class OutgoingMessages:
         position = self._position
         self._position += count
         kinds, bodies = _kinds_and_bodies(batch)
-        properties, property_types = encode_properties(_column(batch, "properties"), _column(batch, "property_types"))
+        properties, property_types = _encode_properties(_column(batch, "properties"), _column(batch, "property_types"))
         columns = {
             **bodies,
             "position": pa.array(np.arange(position, position + count, dtype=np.int64)),
@@ -265,7 +265,7 @@ _NOT_PLAIN = (ESCAPE, "\\", "[", "null", "\0")
 _NOTHING = r"^\s*\{\s*\}\s*$"
 
 
-def encode_properties(column: pa.Array, types: pa.Array) -> tuple[pa.Array, pa.Array]:
+def _encode_properties(column: pa.Array, types: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Write properties, maps or JSON objects as text, as JSON, and the types that it does not tell.
 
     Raises:
