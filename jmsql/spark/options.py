@@ -94,6 +94,15 @@ _OF_OTHERS = {
 
 _WRITE_DAYS = 365
 
+_MOST_TASKS = 2**31 - 1
+"""The most tasks that Spark can number."""
+
+_MOST_COUNTED = 2**63 - 1
+"""The most messages or bytes that PostgreSQL can count."""
+
+_MOST_DAYS = 1_000_000
+"""The most days that PostgreSQL surely can add to a time."""
+
 Kind = TypeVar("Kind", Queue, Topic)
 
 
@@ -180,18 +189,18 @@ class Options:
             columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
             properties=_property_format(options.get("properties")),
             body_schema=options.get("bodySchema"),
-            partitions=_integer("partitions", options, 1) or 1,
-            minimum_partitions=_integer("minPartitions", options, 1),
+            partitions=_integer("partitions", options, _MOST_TASKS) or 1,
+            minimum_partitions=_integer("minPartitions", options, _MOST_TASKS),
             push_filters=_boolean("pushFilters", options, default=False),
             snapshot_timeout=_seconds("snapshotTimeout", options, 60.0),
             starting_offsets=options.get("startingOffsets", "earliest"),
             ending_offsets=options.get("endingOffsets", "latest"),
-            maximum_messages=_integer("maxMessagesPerTrigger", options, 1),
-            maximum_bytes=_integer("maxBytesPerTrigger", options, 1),
-            claim_connections=_integer("claimConnections", options, 1) or 4,
+            maximum_messages=_integer("maxMessagesPerTrigger", options, _MOST_COUNTED),
+            maximum_bytes=_integer("maxBytesPerTrigger", options, _MOST_COUNTED),
+            claim_connections=_integer("claimConnections", options, _MOST_TASKS) or 4,
             fail_on_data_loss=_boolean("failOnDataLoss", options, default=True),
             write_id=options.get("writeId"),
-            write_days=_integer("writeIdDays", options, 1) or _WRITE_DAYS,
+            write_days=_integer("writeIdDays", options, _MOST_DAYS) or _WRITE_DAYS,
             given=frozenset(options),
         )
         _check_offsets(read.starting_offsets, read.ending_offsets, history=read.history)
@@ -282,13 +291,16 @@ def _property_format(text: str | None) -> PropertyFormat:
         raise JMSException(f"Option 'properties' is {' or '.join(PropertyFormat)}, not {text!r}.") from error
 
 
-def _integer(name: str, options: Mapping[str, str], least: int) -> int | None:
+def _integer(name: str, options: Mapping[str, str], most: int) -> int | None:
     text = options.get(name)
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) < least:
-        raise JMSException(f"Option '{name}' is a whole number from {least} on, not {text!r}.")
-    return int(text)
+    digits = text.lstrip("0")
+    if not text.isascii() or not text.isdigit() or not digits:
+        raise JMSException(f"Option '{name}' is a whole number from 1 on, not {text!r}.")
+    if len(digits) > len(str(most)) or int(digits) > most:
+        raise JMSException(f"Option '{name}' is at most {most:,}, not {text!r}.")
+    return int(digits)
 
 
 def _seconds(name: str, options: Mapping[str, str], default: float) -> float:
@@ -321,9 +333,8 @@ def _check_offsets(starting: str, ending: str, *, history: bool) -> None:
         JMSException: They do not.
     """
     if starting not in {"earliest", "latest"} and not starting.startswith(_ID):
-        _check_timestamp(
-            "startingOffsets", starting, f"earliest, latest, a time such as {_EXAMPLE}, or the id of a message"
-        )
+        time = f"or a time such as {_EXAMPLE}" if history else f"a time such as {_EXAMPLE}, or the id of a message"
+        _check_timestamp("startingOffsets", starting, f"earliest, latest, {time}")
     if ending != "latest":
         _check_timestamp("endingOffsets", ending, f"latest, or a time such as {_EXAMPLE}")
         if not history:

@@ -125,6 +125,7 @@ def divide_queue(queue_id: int, count_parts: Callable[[int], int]) -> Steps[list
         parts = count_parts(len(keys) * step)
         if len(keys) >= _SAMPLES * parts:
             break
+    parts = min(parts, max(len(keys), 1))
     ends = [len(keys) * number // parts for number in range(1, parts)]
     cuts = [keys[end - 1] for end in dict.fromkeys(ends) if end]
     return [_part(after, until) for after, until in pairwise([_BEFORE_ALL, *cuts, _AFTER_ALL])]

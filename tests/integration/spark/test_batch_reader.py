@@ -106,6 +106,18 @@ def test_few_messages_are_divided_too(queue_id: int, server: Server, jmsql_facto
     assert list(map(len, sequences(partitions="2"))) in ([1, 2], [2, 1])
 
 
+@pytest.mark.timeout(60)
+def test_far_too_many_tasks_are_planned_at_once(
+    queue_id: int, jmsql_clean_url: str, jmsql_factory: jmsql.ConnectionFactory
+) -> None:
+    with jmsql_factory.create_context() as context:
+        for _ in range(3):
+            context.create_producer().send(jmsql.Queue("orders"), "a")
+    with psycopg.connect(jmsql_clean_url) as connection:
+        parts = PsycopgRunner(connection, "jmsql").run(divide_queue(queue_id, lambda _: 2**31 - 1))
+    assert len(parts) == 3
+
+
 def test_tasks_are_as_many_as_asked_for_or_more_where_one_would_have_too_much(
     full: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

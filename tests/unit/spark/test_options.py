@@ -25,6 +25,10 @@ def test_names_of_options_are_read_in_any_letter_case() -> None:
         ({"queue": "a", "clientId": "c"}, "'clientId' needs option 'subscription'"),
         ({"queue": "a", "partitions": "0"}, "'partitions' is a whole number from 1 on, not '0'"),
         ({"queue": "a", "partitions": "two"}, "'partitions' is a whole number"),
+        ({"queue": "a", "partitions": "99999999999"}, "'partitions' is at most 2,147,483,647, not '99999999999'"),
+        ({"queue": "a", "minPartitions": "9" * 5000}, "'minPartitions' is at most 2,147,483,647"),
+        ({"queue": "a", "maxMessagesPerTrigger": str(2**63)}, "'maxMessagesPerTrigger' is at most 9,223,372"),
+        ({"queue": "a", "writeIdDays": "9999999999"}, "'writeIdDays' is at most 1,000,000"),
         ({"queue": "a", "maxBytesPerTrigger": "1e6"}, "'maxBytesPerTrigger' is a whole number"),
         ({"queue": "a", "snapshotTimeout": "-1"}, "'snapshotTimeout' is a number of seconds"),
         ({"queue": "a", "snapshotTimeout": "soon"}, "'snapshotTimeout' is a number of seconds"),
@@ -33,6 +37,7 @@ def test_names_of_options_are_read_in_any_letter_case() -> None:
         ({"queue": "a", "endingOffsets": "2026-11-21T08:00:00+00:00"}, "'endingOffsets' needs option 'history'"),
         ({"history": "true", "endingOffsets": "earliest"}, "'endingOffsets' is latest, or a time"),
         ({"history": "true", "endingOffsets": "2026-11-21"}, "'endingOffsets': .* has no time zone"),
+        ({"history": "true", "startingOffsets": "yesterday"}, "'startingOffsets' is earliest, latest, or a time"),
         ({"history": "true", "startingOffsets": "ID:1"}, "'startingOffsets': the history begins where"),
         (
             {
