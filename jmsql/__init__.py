@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from jmsql.client._sync.connection.factory import ConnectionFactory
     from jmsql.client._sync.exchange.browser import QueueBrowser
     from jmsql.client._sync.exchange.consumer import MessageConsumer
-    from jmsql.client._sync.exchange.jms_consumer import JMSConsumer
-    from jmsql.client._sync.exchange.jms_producer import JMSProducer
     from jmsql.client._sync.exchange.producer import MessageProducer
+    from jmsql.client._sync.exchange.simplified import JMSConsumer, JMSProducer
     from jmsql.client._sync.session.session import Session
     from jmsql.client.acknowledge_mode import AcknowledgeMode
     from jmsql.client.enlistment.enlistment import enlist
@@ -124,10 +123,10 @@ _PLACES = {
     "InvalidClientIDException": "jmsql.exceptions",
     "InvalidDestinationException": "jmsql.exceptions",
     "InvalidSelectorException": "jmsql.exceptions",
-    "JMSConsumer": "jmsql.client._sync.exchange.jms_consumer",
+    "JMSConsumer": "jmsql.client._sync.exchange.simplified",
     "JMSContext": "jmsql.client._sync.connection.context",
     "JMSException": "jmsql.exceptions",
-    "JMSProducer": "jmsql.client._sync.exchange.jms_producer",
+    "JMSProducer": "jmsql.client._sync.exchange.simplified",
     "JMSSecurityException": "jmsql.exceptions",
     "MapMessage": "jmsql.messages",
     "Message": "jmsql.messages",

@@ -3,14 +3,18 @@
 New programs use [`ConnectionFactory`][jmsql.ConnectionFactory] or [`JMSContext`][jmsql.JMSContext], which serve both.
 """
 
-from jmsql.client._sync.domains.point_to_point import QueueConnection, QueueConnectionFactory, QueueSender, QueueSession
-from jmsql.client._sync.domains.publish_subscribe import (
+from jmsql.client._sync.domains import (
+    QueueConnection,
+    QueueConnectionFactory,
+    QueueRequestor,
+    QueueSender,
+    QueueSession,
     TopicConnection,
     TopicConnectionFactory,
     TopicPublisher,
+    TopicRequestor,
     TopicSession,
 )
-from jmsql.client._sync.domains.requestor import QueueRequestor, TopicRequestor
 from jmsql.client._sync.exchange.consumer import QueueReceiver, TopicSubscriber
 
 __all__ = [

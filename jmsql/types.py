@@ -6,9 +6,8 @@ types.
 """
 
 from jmsql.client._sync.shared.exception_listening import ExceptionListener
+from jmsql.client.listeners import CompletionListener, MessageListener
 from jmsql.client.metadata import ConnectionMetaData
-from jmsql.client.receiving.message_listener import MessageListener
-from jmsql.client.sending.completion import CompletionListener
 from jmsql.messages import Byte, Char, Float, ForeignMessage, Long, Short
 
 __all__ = [

@@ -21,9 +21,8 @@ from jmsql.client._async.connection.context import JMSContext
 from jmsql.client._async.connection.factory import ConnectionFactory
 from jmsql.client._async.exchange.browser import QueueBrowser
 from jmsql.client._async.exchange.consumer import MessageConsumer
-from jmsql.client._async.exchange.jms_consumer import JMSConsumer
-from jmsql.client._async.exchange.jms_producer import JMSProducer
 from jmsql.client._async.exchange.producer import MessageProducer
+from jmsql.client._async.exchange.simplified import JMSConsumer, JMSProducer
 from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.enlistment.asynchronous import enlist

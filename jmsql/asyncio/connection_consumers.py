@@ -1,7 +1,6 @@
 """What application servers need, awaited (JMS 1.1, chapter 8.2)."""
 
-from jmsql.client._async.connection.connection_consumer import ConnectionConsumer
+from jmsql.client._async.connection.connection_consumer import ConnectionConsumer, ServerSession, ServerSessionPool
 from jmsql.client._async.connection.server_session_pool import TaskServerSessionPool
-from jmsql.client._async.connection.server_sessions import ServerSession, ServerSessionPool
 
 __all__ = ["ConnectionConsumer", "ServerSession", "ServerSessionPool", "TaskServerSessionPool"]

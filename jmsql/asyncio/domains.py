@@ -1,18 +1,17 @@
 """The older interfaces of JMS, for queues alone and for topics alone, awaited (JMS 1.1, chapters 5 and 6)."""
 
-from jmsql.client._async.domains.point_to_point import (
+from jmsql.client._async.domains import (
     QueueConnection,
     QueueConnectionFactory,
+    QueueRequestor,
     QueueSender,
     QueueSession,
-)
-from jmsql.client._async.domains.publish_subscribe import (
     TopicConnection,
     TopicConnectionFactory,
     TopicPublisher,
+    TopicRequestor,
     TopicSession,
 )
-from jmsql.client._async.domains.requestor import QueueRequestor, TopicRequestor
 from jmsql.client._async.exchange.consumer import QueueReceiver, TopicSubscriber
 
 __all__ = [

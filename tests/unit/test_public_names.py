@@ -102,7 +102,7 @@ def test_a_class_or_function_says_that_it_is_from_where_it_is_imported(module: s
 def test_they_say_so_as_soon_as_the_package_is_imported() -> None:
     program = (
         "import jmsql\n"
-        "from jmsql.client._sync.domains.point_to_point import QueueConnectionFactory\n"
+        "from jmsql.client._sync.domains import QueueConnectionFactory\n"
         "from jmsql.store.administration.inspection import QueueSummary\n"
         "print(jmsql.JMSContext, QueueConnectionFactory, QueueSummary)"
     )

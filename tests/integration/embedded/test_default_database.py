@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import jmsql
-from jmsql.client.default_url import default_url
+from jmsql.client._sync.database.opening import default_url
 from jmsql.embedded import server
 
 

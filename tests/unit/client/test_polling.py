@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.client.receiving.polling import PollInterval
+from jmsql.client.pacing import PollInterval
 from jmsql.timings import Timings
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jmsql.client.receiving.start_reminder import StartReminder
+from jmsql.client.start_reminder import StartReminder
 
 DELAY = 5.0
 

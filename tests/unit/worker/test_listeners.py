@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy
+from jmsql.client._sync.exchange.simplified import message_of
 from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -26,7 +27,6 @@ from jmsql import (
     TextMessage,
     Topic,
 )
-from jmsql.client._sync.exchange.jms_producer import message_of
 from jmsql.worker import Application
 from jmsql.worker.handlers._sync.handlers import HandlerCall
 

@@ -19,7 +19,7 @@ from jmsql.client._async.shared.side_runner import SideRunner
 from jmsql.client._async.shared.subscription_registry import SubscriptionRegistry
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.metadata import ConnectionMetaData
-from jmsql.client.receiving.start_reminder import StartReminder
+from jmsql.client.start_reminder import StartReminder
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import detached, from_thread, in_thread, opened_in_thread
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
@@ -33,7 +33,7 @@ from jmsql.timings import Timings
 from jmsql.values.destinations import Destination, require_destination
 
 if TYPE_CHECKING:
-    from jmsql.client._async.connection.server_sessions import ServerSessionPool
+    from jmsql.client._async.connection.connection_consumer import ServerSessionPool
     from jmsql.client._async.exchange.consumer import MessageConsumer
     from jmsql.values.destinations import Topic
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
-from jmsql.client._async.connection.server_sessions import ServerSession, ServerSessionPool
 from jmsql.client._async.session.dispatcher import Dispatcher, dispatch
 from jmsql.client._async.session.session import Session
 from jmsql.client._async.session.sessions import Sessions
 from jmsql.client._async.session.watch import Watch
-from jmsql.client.receiving.consumer_state import ConsumerState
-from jmsql.client.receiving.polling import PollInterval
-from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+from jmsql.client.consumer_state import ConsumerState
+from jmsql.client.pacing import PollInterval
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency.tasks import BackgroundTask, Lock
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.public_names import set_module
@@ -24,9 +23,32 @@ from jmsql.store.rows.message_rows import MessageKey
 if TYPE_CHECKING:
     from jmsql.client._async.shared.client_context import ClientContext
 
-__all__ = ["ConnectionConsumer"]
+__all__ = ["ConnectionConsumer", "ServerSession", "ServerSessionPool"]
 
 logger = logging.getLogger("jmsql")
+
+
+@set_module("jmsql.asyncio.connection_consumers")
+class ServerSession(Protocol):
+    """A session and the thread that runs it."""
+
+    @property
+    def session(self) -> Session:
+        """The session, whose `message_listener` is set. It is loaded with messages before `start`."""
+
+    async def start(self) -> object:
+        """Have a thread call `session.run()` once, and return without waiting for it.
+
+        It is called for each server session taken from the pool, also when there was nothing left to load.
+        """
+
+
+@set_module("jmsql.asyncio.connection_consumers")
+class ServerSessionPool(Protocol):
+    """Hands out server sessions."""
+
+    async def get_server_session(self) -> ServerSession:
+        """Return a server session that is not in use, waiting for one if need be."""
 
 
 @set_module("jmsql.asyncio.connection_consumers")

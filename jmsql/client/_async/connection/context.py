@@ -7,8 +7,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from jmsql.client._async.exchange.jms_consumer import JMSConsumer
-from jmsql.client._async.exchange.jms_producer import JMSProducer
+from jmsql.client._async.exchange.simplified import JMSConsumer, JMSProducer
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import opens
 from jmsql.exceptions import IllegalStateException
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from jmsql.client._async.session.abstract_session import AbstractSession
     from jmsql.client._async.shared.exception_listening import ExceptionListener
     from jmsql.client.acknowledge_mode import AcknowledgeMode
+    from jmsql.client.listeners import CompletionListener
     from jmsql.client.metadata import ConnectionMetaData
-    from jmsql.client.sending.completion import CompletionListener
     from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
     from jmsql.values.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
 

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from jmsql.client._async.connection.connection import Connection
 from jmsql.client._async.connection.context import JMSContext
+from jmsql.client._async.database.opening import default_url
 from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.default_url import default_url
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import opened_in_thread, opens
 from jmsql.public_names import set_module

@@ -9,9 +9,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from jmsql.client._async.connection.server_sessions import ServerSession
+from jmsql.client._async.connection.connection_consumer import ServerSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.receiving.message_listener import MessageListener, require_listener
+from jmsql.client.listeners import MessageListener, require_listener
 from jmsql.concurrency.tasks import BackgroundTask, Condition, call, current
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message

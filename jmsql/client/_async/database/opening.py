@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,10 +18,10 @@ from jmsql.store.schema.version import check_name, check_schema
 from jmsql.store.statement import Query, Result, SqlFile, Steps, nothing
 from jmsql.timings import Timings
 
-if TYPE_CHECKING:  # with a URL, all is done without SQLAlchemy
+if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-__all__ = ["LazyRunner", "open_runner"]
+__all__ = ["LazyRunner", "default_url", "open_runner"]
 
 T = TypeVar("T")
 
@@ -163,3 +164,25 @@ async def _of_sqlalchemy(
 
     is_pooled = bool(lent.info.get(POOLED))
     return AutocommitRunner(found, schema, close, is_pooled=is_pooled, another=another)
+
+
+def default_url(schema: str) -> str:
+    """Return the URL of the database to use where none is named.
+
+    That is what the environment variable ``JMSQL_URL`` says, else the embedded server, which is started if need be. As
+    nobody else looks after that one, its schema is made and brought up to date.
+
+    Args:
+        schema: The PostgreSQL schema of jmsql's tables.
+
+    Raises:
+        ResourceAllocationException: There is no embedded server, or it does not start.
+    """
+    if url := os.environ.get("JMSQL_URL"):
+        return url
+    from jmsql.embedded import start_server  # an extra, imported where it is used
+    from jmsql.store.schema.migration import migrate  # loads SQLAlchemy
+
+    url = start_server().url
+    migrate(url, schema)
+    return url

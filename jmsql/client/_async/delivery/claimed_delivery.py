@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from jmsql.client._async.delivery.delivery import Accept, Announce, count_outcome
 from jmsql.client._async.shared.redelivery import FailedDelivery, Redelivery
-from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import JMSException
 from jmsql.store.control.liveness import is_connected
 from jmsql.store.receiving.receive import claim

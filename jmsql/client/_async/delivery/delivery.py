@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import psycopg
 
-from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.store.control.counters import Counts
 from jmsql.store.errors import translate
 from jmsql.store.receiving.receive import Fetch

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from jmsql.client import instrumentation
-from jmsql.client.receiving.consumer_state import ConsumerState
-from jmsql.client.receiving.message_listener import MessageCheck, MessageListener, require_listener
+from jmsql.client.consumer_state import ConsumerState
+from jmsql.client.listeners import MessageCheck, MessageListener, require_listener
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import detached
 from jmsql.exceptions import IllegalStateException, MessageFormatException
@@ -21,7 +21,7 @@ from jmsql.values.policies import claim_duration
 
 if TYPE_CHECKING:
     from jmsql.client.instrumentation import SessionFacts
-    from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.selectors import Selector
     from jmsql.store.destinations.access import Action
     from jmsql.store.destinations.subscriptions import SubscriptionDefinition

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from jmsql.client import instrumentation
-from jmsql.client.sending.completion import AsynchronousSend, CompletionListener, require_completion_listener
+from jmsql.client.listeners import AsynchronousSend, CompletionListener, require_completion_listener
 from jmsql.exceptions import (
     IllegalStateException,
     JMSException,

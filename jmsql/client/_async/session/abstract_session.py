@@ -11,7 +11,7 @@ from jmsql.client._async.exchange.browser import QueueBrowser
 from jmsql.client._async.exchange.consumer import MessageConsumer, QueueReceiver, ReceiveOperations, TopicSubscriber
 from jmsql.client._async.exchange.producer import MessageProducer, SendOperations
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.receiving.consumer_state import ConsumerState
+from jmsql.client.consumer_state import ConsumerState
 from jmsql.concurrency.tasks import opens
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage

@@ -14,9 +14,9 @@ from jmsql.concurrency.tasks import uninterrupted
 
 if TYPE_CHECKING:
     from jmsql.client._async.session.session_state import SessionState
-    from jmsql.client.receiving.consumer_state import ConsumerState
-    from jmsql.client.receiving.message_listener import MessageCheck
-    from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.consumer_state import ConsumerState
+    from jmsql.client.listeners import MessageCheck
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.exceptions import JMSException
     from jmsql.messages import Message
     from jmsql.store.rows.message_rows import MessageKey, MessageRow

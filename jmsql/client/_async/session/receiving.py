@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from jmsql.client._async.exchange.consumer import ReceiveOperations
 from jmsql.client._async.session.watch import Watch
-from jmsql.client.receiving.consumer_state import ConsumerState
-from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+from jmsql.client.consumer_state import ConsumerState
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import finished, uninterrupted
 from jmsql.exceptions import InvalidDestinationException
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client._async.session.transaction import Transaction
     from jmsql.client.instrumentation import SessionFacts
-    from jmsql.client.receiving.message_listener import MessageCheck, MessageListener
+    from jmsql.client.listeners import MessageCheck, MessageListener
     from jmsql.messages import Message
     from jmsql.selectors import Selector
     from jmsql.store.destinations.access import Action

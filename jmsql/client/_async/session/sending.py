@@ -7,9 +7,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jmsql.client._async.exchange.producer import SendOperations
-from jmsql.client._async.session.asynchronous_sender import AsynchronousSender, Insertion
-from jmsql.client._async.session.insertions import BatchInsertion, TransactionInsertion
-from jmsql.client.sending.send_buffer import News, SendBuffer
+from jmsql.client._async.session.asynchronous_sender import (
+    AsynchronousSender,
+    BatchInsertion,
+    Insertion,
+    TransactionInsertion,
+)
+from jmsql.client.send_buffer import News, SendBuffer
 from jmsql.concurrency.tasks import RLock, uninterrupted
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import DeliveryMode
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
 
     from jmsql.client._async.database.watched_connection import StatementListener
     from jmsql.client._async.session.session_state import SessionState
-    from jmsql.client.sending.completion import AsynchronousSend
+    from jmsql.client.listeners import AsynchronousSend
     from jmsql.store.rows.message_rows import OutgoingMessage
     from jmsql.store.statement import Query
 

@@ -18,7 +18,7 @@ from jmsql.store.control.counters import Consumption
 if TYPE_CHECKING:
     from jmsql.client._async.session.dispatcher import Dispatcher
     from jmsql.client._async.shared.client_context import ClientContext
-    from jmsql.client.receiving.consumer_state import ConsumerState
+    from jmsql.client.consumer_state import ConsumerState
     from jmsql.values.destinations import Destination
 
 __all__ = ["Sessions"]

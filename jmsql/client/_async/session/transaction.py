@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NoReturn
 from jmsql.client._async.delivery.locked_delivery import LockedDelivery
 from jmsql.client._async.session.acknowledgement import Acknowledgement, acknowledgement_of
 from jmsql.client._async.session.sending import ImmediateSending, Sending, TransactedSending
+from jmsql.client.failure_text import failure_text
 from jmsql.client.instrumentation import settling
-from jmsql.client.receiving.failure_text import failure_text
 from jmsql.concurrency.tasks import finished, uninterrupted
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.receiving.acknowledge import missing_messages
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from jmsql.client._async.session.session_state import SessionState
-    from jmsql.client.receiving.consumer_state import ConsumerState
-    from jmsql.client.receiving.message_listener import MessageCheck
-    from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.consumer_state import ConsumerState
+    from jmsql.client.listeners import MessageCheck
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.messages import Message
 
 __all__ = ["LocalTransaction", "NoTransaction", "Transaction"]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from jmsql.client._async.shared.connection_destinations import ConnectionDestinations
 from jmsql.client._async.shared.side_runner import SideRunner
-from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.store.control.control import ControlConnection
 from jmsql.store.receiving.redelivery import (

@@ -6,12 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jmsql.client._sync.connection.factory import ConnectionFactory
-from jmsql.client._sync.database.opening import open_runner
-from jmsql.client._sync.domains.point_to_point import QueueConnectionFactory
-from jmsql.client._sync.domains.publish_subscribe import TopicConnectionFactory
-from jmsql.client._sync.xa.xa_domains import XAQueueConnectionFactory, XATopicConnectionFactory
-from jmsql.client._sync.xa.xa_factory import XAConnectionFactory
-from jmsql.client.default_url import default_url
+from jmsql.client._sync.database.opening import default_url, open_runner
+from jmsql.client._sync.domains import QueueConnectionFactory, TopicConnectionFactory
+from jmsql.client._sync.xa import XAConnectionFactory, XAQueueConnectionFactory, XATopicConnectionFactory
 from jmsql.concurrency.threads import in_thread
 from jmsql.exceptions import JMSException
 from jmsql.public_names import set_module

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from jmsql.client._sync.database.opening import LazyRunner, open_runner
-from jmsql.client.default_url import default_url
+from jmsql.client._sync.database.opening import LazyRunner, default_url, open_runner
 from jmsql.concurrency.threads import in_thread
 from jmsql.exceptions import IllegalStateException
 from jmsql.public_names import set_module

@@ -20,7 +20,7 @@ from jmsql.client._sync.shared.side_runner import SideRunner
 from jmsql.client._sync.shared.subscription_registry import SubscriptionRegistry
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.metadata import ConnectionMetaData
-from jmsql.client.receiving.start_reminder import StartReminder
+from jmsql.client.start_reminder import StartReminder
 from jmsql.concurrency.threads import from_thread, in_thread, opened_in_thread
 from jmsql.exceptions import IllegalStateException, InvalidClientIDException, JMSException
 from jmsql.public_names import set_module
@@ -33,7 +33,7 @@ from jmsql.timings import Timings
 from jmsql.values.destinations import Destination, require_destination
 
 if TYPE_CHECKING:
-    from jmsql.client._sync.connection.server_sessions import ServerSessionPool
+    from jmsql.client._sync.connection.connection_consumer import ServerSessionPool
     from jmsql.client._sync.exchange.consumer import MessageConsumer
     from jmsql.values.destinations import Topic
 

@@ -8,8 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from jmsql.client._sync.exchange.jms_consumer import JMSConsumer
-from jmsql.client._sync.exchange.jms_producer import JMSProducer
+from jmsql.client._sync.exchange.simplified import JMSConsumer, JMSProducer
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import DeliveryMode
 from jmsql.public_names import set_module
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from jmsql.client._sync.session.abstract_session import AbstractSession
     from jmsql.client._sync.shared.exception_listening import ExceptionListener
     from jmsql.client.acknowledge_mode import AcknowledgeMode
+    from jmsql.client.listeners import CompletionListener
     from jmsql.client.metadata import ConnectionMetaData
-    from jmsql.client.sending.completion import CompletionListener
     from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
     from jmsql.values.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
 

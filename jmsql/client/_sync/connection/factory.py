@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from jmsql.client._sync.connection.connection import Connection
 from jmsql.client._sync.connection.context import JMSContext
+from jmsql.client._sync.database.opening import default_url
 from jmsql.client._sync.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.default_url import default_url
 from jmsql.concurrency.threads import opened_in_thread
 from jmsql.public_names import set_module
 from jmsql.store.connections.engine import endpoint

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from jmsql.client._sync.delivery.delivery import count_outcome
 from jmsql.client._sync.shared.redelivery import FailedDelivery, Redelivery
-from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import JMSException
 from jmsql.store.receiving.acknowledge import present
 from jmsql.store.receiving.receive import Fetch, lock, require_read_committed
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.database.session_runner import SessionRunner
     from jmsql.store.statement import Query
 
-__all__ = ["LockedDelivery"]
+__all__ = ["FrugalDelivery", "LockedDelivery"]
 
 logger = logging.getLogger("jmsql")
 
@@ -358,3 +359,29 @@ class LockedDelivery:
     def closed(self, buffer: PrefetchBuffer) -> list[MessageKey]:  # noqa: ARG002 - it is the other strategy's concern
         """End the deliveries to a prefetch buffer: what it holds stays locked until the transaction ends."""
         return []
+
+
+class FrugalDelivery(LockedDelivery):
+    """Locks what it delivers and nothing else: a prepared transaction may hold its locks for long.
+
+    Args:
+        database: The transaction.
+        sending: Held by the thread that inserts messages in the transaction meanwhile.
+        redelivery: Records deliveries outside of it.
+    """
+
+    def __init__(self, database: SessionRunner, sending: AbstractContextManager[bool], redelivery: Redelivery) -> None:
+        super().__init__(database, redelivery)
+        self._sending = sending
+
+    def next(self, buffer: PrefetchBuffer) -> MessageRow | None:
+        row = self.next_held(buffer)
+        if row is not None:
+            return row
+        self.flush()  # not within the savepoint, which may be undone
+        with self._sending, self._database.savepoint() as undo:
+            self.fetch(buffer, 1)
+            row = self.next_held(buffer)
+            if row is None:
+                undo()  # with the lock of a message that another client had just claimed
+            return row

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 from jmsql.client._sync.session.abstract_session import AbstractSession
 from jmsql.client.acknowledge_mode import AcknowledgeMode
+from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.instrumentation import SessionFacts
-from jmsql.client.receiving.consumer_state import ConsumerState
-from jmsql.client.receiving.message_listener import MessageCheck, MessageListener
-from jmsql.client.receiving.polling import PollInterval
-from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+from jmsql.client.listeners import MessageCheck, MessageListener
+from jmsql.client.pacing import PollInterval
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency.threads import Notifications
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException, TransactionInProgressException
 from jmsql.messages import Message
@@ -34,7 +34,7 @@ from jmsql.values.destinations import Destination, Queue, TemporaryQueue, Topic,
 
 if TYPE_CHECKING:
     from jmsql.client._sync.enlistment.caller_transaction import CallerTransaction
-    from jmsql.client.sending.completion import AsynchronousSend
+    from jmsql.client.listeners import AsynchronousSend
     from jmsql.store.destinations.access import Action
     from jmsql.store.destinations.subscriptions import SubscriptionDefinition
     from jmsql.store.receiving.dequeue import GroupScan

@@ -12,7 +12,7 @@ from jmsql.client._sync.exchange.browser import QueueBrowser
 from jmsql.client._sync.exchange.consumer import MessageConsumer, QueueReceiver, ReceiveOperations, TopicSubscriber
 from jmsql.client._sync.exchange.producer import MessageProducer, SendOperations
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.receiving.consumer_state import ConsumerState
+from jmsql.client.consumer_state import ConsumerState
 from jmsql.exceptions import IllegalStateException
 from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from jmsql.selectors import Selector

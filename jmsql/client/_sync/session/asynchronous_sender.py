@@ -5,16 +5,25 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from jmsql.client.sending.completion import AsynchronousSend
+from jmsql.client._sync.database.session_runner import SessionRunner
+from jmsql.client.listeners import AsynchronousSend
+from jmsql.client.send_buffer import SendBuffer
 from jmsql.concurrency.threads import BackgroundTask, Condition, call, calling, current
-from jmsql.exceptions import IllegalStateException, JMSException
+from jmsql.exceptions import IllegalStateException, InvalidDestinationException, JMSException
+from jmsql.messages import DeliveryMode
 
-__all__ = ["AsynchronousSender", "Insertion"]
+if TYPE_CHECKING:
+    from jmsql.client._sync.shared.client_context import ClientContext
+
+__all__ = ["AsynchronousSender", "BatchInsertion", "Insertion", "TransactionInsertion"]
 
 logger = logging.getLogger("jmsql")
+
+_UNREACHABLE = ("08", "28", "3D", "53", "57P")
+"""Classes of SQLSTATE with which every message of a batch would fail."""
 
 _BATCH_MESSAGES = 500
 _BATCH_BYTES = 4 * 1024 * 1024
@@ -30,6 +39,95 @@ class Insertion(Protocol):
 
     def close(self) -> None:
         """Let go of what it has taken."""
+
+
+class TransactionInsertion:
+    """For transacted sessions, where messages wait with those that are sent synchronously for the next flush.
+
+    Args:
+        flush: Inserts what waits, in the session's transaction.
+    """
+
+    def __init__(self, flush: Callable[[], None]) -> None:
+        self._flush = flush
+
+    def insert(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
+        """Insert what waits, and return what went wrong with it."""
+        try:
+            self._flush()
+        except JMSException as error:
+            return [error] * len(batch)
+        return [None] * len(batch)
+
+    def close(self) -> None:
+        """Do nothing: the transaction is the session's."""
+
+
+class BatchInsertion:
+    """For sessions without transactions: each batch is one transaction, on a connection of its own.
+
+    Args:
+        client: The session's connection.
+    """
+
+    def __init__(self, client: ClientContext) -> None:
+        self._client = client
+        self._database = SessionRunner(client.pool, client.schema, transacted=True)
+
+    def insert(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
+        """Insert messages and commit, and return what went wrong with each.
+
+        If one of them is refused, each is sent by itself, so that the others go out.
+        """
+        error = self._try(batch)
+        if error is None or len(batch) == 1 or _fails_all(error):
+            return [error] * len(batch)
+        outcomes: list[JMSException | None] = []
+        for send in batch:
+            if error is None or not _fails_all(error):
+                error = self._try([send])
+            outcomes.append(error)
+        return outcomes
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._database.close()
+
+    def _try(self, batch: Sequence[AsynchronousSend]) -> JMSException | None:
+        """Insert messages and commit; once more if the connection was lost before that, while it was idle, say."""
+        try:
+            self._insert(batch)
+        except JMSException as error:
+            was_lost = self._database.is_lost
+            self._database.rollback()
+            if not was_lost:
+                return error
+            try:
+                self._insert(batch)
+            except JMSException as again:
+                self._database.rollback()
+                return again
+        return None
+
+    def _insert(self, batch: Sequence[AsynchronousSend]) -> None:
+        send_buffer = SendBuffer()
+        for send in batch:
+            send_buffer.add(send.destination, send.outgoing, send.size)
+        flush = any(send.outgoing.jms_delivery_mode == DeliveryMode.PERSISTENT for send in batch)
+        try:
+            self._database.run(send_buffer.flush(self._client.publisher, flush=flush))
+        except InvalidDestinationException:
+            self._client.destinations.forget(send_buffer.destinations)
+            raise
+        waited_for = self._database.commit(question=self._client.waited_for(send_buffer.destinations))
+        try:
+            self._client.sent(send_buffer.ended(), waited_for)
+        except JMSException as error:
+            logger.info("Consumers hear of what was sent a little later: %s", error)
+
+
+def _fails_all(error: JMSException) -> bool:
+    return (error.error_code or "").startswith(_UNREACHABLE)
 
 
 class AsynchronousSender:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from jmsql.client._sync.session.session_state import SessionState
 from jmsql.client._sync.session.transaction import Transaction
 from jmsql.client._sync.session.watch import Watch
+from jmsql.client.failure_text import failure_text
 from jmsql.client.instrumentation import processing
-from jmsql.client.receiving.failure_text import failure_text
-from jmsql.client.receiving.message_listener import MessageListener
-from jmsql.client.receiving.polling import PollInterval
-from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+from jmsql.client.listeners import MessageListener
+from jmsql.client.pacing import PollInterval
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency.threads import BackgroundTask, Event, call, calling, current
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.messages import Message
 
 if TYPE_CHECKING:
-    from jmsql.client.receiving.consumer_state import ConsumerState
+    from jmsql.client.consumer_state import ConsumerState
 
 __all__ = ["Dispatcher", "dispatch"]
 

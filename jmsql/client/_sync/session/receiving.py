@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from jmsql.client._sync.exchange.consumer import ReceiveOperations
 from jmsql.client._sync.session.watch import Watch
-from jmsql.client.receiving.consumer_state import ConsumerState
-from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+from jmsql.client.consumer_state import ConsumerState
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import InvalidDestinationException
 from jmsql.store.destinations.lookup import require_access
 from jmsql.store.receiving.receive import browse
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.session.session_state import SessionState
     from jmsql.client._sync.session.transaction import Transaction
     from jmsql.client.instrumentation import SessionFacts
-    from jmsql.client.receiving.message_listener import MessageCheck, MessageListener
+    from jmsql.client.listeners import MessageCheck, MessageListener
     from jmsql.messages import Message
     from jmsql.selectors import Selector
     from jmsql.store.destinations.access import Action

@@ -8,9 +8,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jmsql.client._sync.exchange.producer import SendOperations
-from jmsql.client._sync.session.asynchronous_sender import AsynchronousSender, Insertion
-from jmsql.client._sync.session.insertions import BatchInsertion, TransactionInsertion
-from jmsql.client.sending.send_buffer import News, SendBuffer
+from jmsql.client._sync.session.asynchronous_sender import (
+    AsynchronousSender,
+    BatchInsertion,
+    Insertion,
+    TransactionInsertion,
+)
+from jmsql.client.send_buffer import News, SendBuffer
 from jmsql.concurrency.threads import RLock
 from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.messages import DeliveryMode
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 
     from jmsql.client._sync.database.watched_connection import StatementListener
     from jmsql.client._sync.session.session_state import SessionState
-    from jmsql.client.sending.completion import AsynchronousSend
+    from jmsql.client.listeners import AsynchronousSend
     from jmsql.store.rows.message_rows import OutgoingMessage
     from jmsql.store.statement import Query
 

@@ -7,6 +7,7 @@ import logging
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from jmsql.client import instrumentation
 from jmsql.client._sync.session.abstract_session import AbstractSession
 from jmsql.client._sync.session.dispatcher import Dispatcher
 from jmsql.client._sync.session.receiving import Receiving
@@ -16,7 +17,7 @@ from jmsql.client._sync.session.sessions import Sessions
 from jmsql.client._sync.session.transaction import LocalTransaction, NoTransaction, Transaction
 from jmsql.client._sync.shared.client_context import ClientContext
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.receiving.message_listener import MessageListener, require_listener
+from jmsql.client.listeners import MessageListener, require_listener
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.public_names import set_module
 from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
@@ -24,7 +25,9 @@ from jmsql.values.destinations import TemporaryQueue, TemporaryTopic
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-__all__ = ["Session"]
+    from jmsql.messages import Message
+
+__all__ = ["HandlerSession", "Session"]
 
 logger = logging.getLogger("jmsql")
 
@@ -255,3 +258,28 @@ class Session(AbstractSession):
     def _check_open(self) -> None:
         self._state.check_open()
         self._client.used = True  # and its client identifier is not set any more
+
+
+class HandlerSession(Session):
+    """A session that is watched while a handler works in it."""
+
+    def __init__(self, client: ClientContext, acknowledge_mode: AcknowledgeMode, sessions: Sessions) -> None:
+        super().__init__(client, acknowledge_mode, sessions)
+        # The call of the handler tells the instrumentation of the message; the wait for it does not.
+        self._receiving.followed = None
+        self._state.database.share_connections()
+
+    def processing(self, message: Message) -> AbstractContextManager[object]:
+        """Let the instrumentation, if there is any, follow the call of a handler."""
+        return instrumentation.processing(self._state.facts, message)
+
+    def interrupt(self, timeout: float) -> None:
+        """Interrupt the statement that runs in the transaction, if one does; may be called from another thread.
+
+        Args:
+            timeout: How many seconds that may take.
+
+        Raises:
+            JMSException: The server could not be told.
+        """
+        self._state.database.interrupt(timeout)

@@ -13,8 +13,8 @@ from jmsql.concurrency.threads import Notifications, RLock, current
 from jmsql.exceptions import IllegalStateException
 
 if TYPE_CHECKING:
-    from jmsql.client.receiving.consumer_state import ConsumerState
-    from jmsql.client.receiving.message_listener import MessageListener
+    from jmsql.client.consumer_state import ConsumerState
+    from jmsql.client.listeners import MessageListener
 
 __all__ = ["SessionState"]
 

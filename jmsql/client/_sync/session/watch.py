@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jmsql.client.receiving.polling import PollInterval
-from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+from jmsql.client.pacing import PollInterval
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.store.control.wake_ups import Competition, Look, Wait
 from jmsql.timings import jitter
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from jmsql.client._sync.shared.redelivery import Redelivery
     from jmsql.client._sync.shared.side_runner import SideRunner
     from jmsql.client._sync.shared.subscription_registry import SubscriptionRegistry
-    from jmsql.client.receiving.start_reminder import StartReminder
-    from jmsql.client.sending.send_buffer import News
+    from jmsql.client.send_buffer import News
+    from jmsql.client.start_reminder import StartReminder
     from jmsql.exceptions import JMSException
     from jmsql.store.control.control import ControlConnection
     from jmsql.store.control.counters import DestinationCounters

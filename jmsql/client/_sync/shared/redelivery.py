@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from jmsql.client._sync.shared.connection_destinations import ConnectionDestinations
 from jmsql.client._sync.shared.side_runner import SideRunner
-from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.exceptions import InvalidDestinationException, JMSException, JMSSecurityException
 from jmsql.store.control.control import ControlConnection
 from jmsql.store.receiving.redelivery import (

@@ -13,8 +13,8 @@ from jmsql.store.destinations.subscriptions import SubscriptionChange
 
 if TYPE_CHECKING:
     from jmsql.client._sync.shared.connection_destinations import ConnectionDestinations
-    from jmsql.client.receiving.consumer_state import ConsumerState
-    from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.consumer_state import ConsumerState
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.store.control.control import ControlConnection
     from jmsql.store.destinations.subscriptions import SubscriptionDefinition
 

@@ -13,8 +13,7 @@ from jmsql.client._async.connection.connection import Connection
 from jmsql.client._async.connection.context import JMSContext
 from jmsql.client._async.connection.factory import ConnectionFactory
 from jmsql.client._async.exchange.consumer import MessageConsumer
-from jmsql.client._async.session.handler_session import HandlerSession
-from jmsql.client._async.session.session import Session
+from jmsql.client._async.session.session import HandlerSession, Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import BackgroundTask, Lock, Notifications, call, is_cancelled, nobody_cancels

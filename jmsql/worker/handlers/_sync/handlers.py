@@ -13,8 +13,7 @@ from jmsql.client._sync.connection.connection import Connection
 from jmsql.client._sync.connection.context import JMSContext
 from jmsql.client._sync.connection.factory import ConnectionFactory
 from jmsql.client._sync.exchange.consumer import MessageConsumer
-from jmsql.client._sync.session.handler_session import HandlerSession
-from jmsql.client._sync.session.session import Session
+from jmsql.client._sync.session.session import HandlerSession, Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.concurrency.threads import BackgroundTask, Lock, Notifications, call
 from jmsql.exceptions import IllegalStateException, JMSException

@@ -6,7 +6,7 @@ import logging
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from jmsql.client._async.delivery.frugal_delivery import FrugalDelivery
+from jmsql.client._async.delivery.locked_delivery import FrugalDelivery
 from jmsql.client._async.session.transaction import LocalTransaction
 from jmsql.client.instrumentation import settling
 from jmsql.concurrency.tasks import uninterrupted

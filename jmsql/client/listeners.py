@@ -1,4 +1,4 @@
-"""Who is told what became of an asynchronous send."""
+"""What an application gives to be told of messages: listeners."""
 
 from __future__ import annotations
 
@@ -10,7 +10,41 @@ from jmsql.messages import Message
 from jmsql.store.rows.message_rows import OutgoingMessage
 from jmsql.values.destinations import Destination
 
-__all__ = ["AsynchronousSend", "CompletionListener", "OnCompletion", "require_completion_listener"]
+__all__ = [
+    "AsynchronousSend",
+    "CompletionListener",
+    "MessageCheck",
+    "MessageListener",
+    "OnCompletion",
+    "OnMessage",
+    "require_completion_listener",
+    "require_listener",
+]
+
+
+class OnMessage(Protocol):
+    """An object that messages can be given to."""
+
+    def on_message(self, message: Message, /) -> object:
+        """Handle a message."""
+
+
+MessageListener = Callable[[Message], object] | OnMessage
+"""What messages are given to: a callable, or an object with `on_message`."""
+
+
+MessageCheck = Callable[[Message], object]
+"""Raises an exception if a message is not what its receiver wants."""
+
+
+def require_listener(listener: object) -> None:
+    """Make sure that messages can be given to `listener`.
+
+    Raises:
+        TypeError: It is no callable and has no `on_message`.
+    """
+    if not callable(listener) and not callable(getattr(listener, "on_message", None)):
+        raise TypeError(f"A message listener is a callable or has on_message(message), unlike {listener!r}.")
 
 
 class OnCompletion(Protocol):

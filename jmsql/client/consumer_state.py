@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jmsql.client.receiving.message_listener import MessageListener
-    from jmsql.client.receiving.prefetch_buffer import PrefetchBuffer
+    from jmsql.client.listeners import MessageListener
+    from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.selectors import Selector
     from jmsql.store.destinations.subscriptions import SubscriptionDefinition
     from jmsql.values.destinations import Destination

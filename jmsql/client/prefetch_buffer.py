@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from jmsql.client.receiving.expectation import Expectation
-from jmsql.client.receiving.polling import PollInterval
+from jmsql.client.pacing import Expectation, PollInterval
 from jmsql.store.control.wake_ups import Competition
 from jmsql.store.destinations.lookup import find_queue
 from jmsql.store.receiving.dequeue import Prefetch

@@ -1,1 +1,0 @@
-"""The older interfaces, for queues alone and for topics alone."""

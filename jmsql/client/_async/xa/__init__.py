@@ -1,1 +1,0 @@
-"""Global transactions, by two-phase commit."""

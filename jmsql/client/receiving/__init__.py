@@ -1,1 +1,0 @@
-"""What receiving is about, for threads and for asyncio: buffers, listeners, waiting."""

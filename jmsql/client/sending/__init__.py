@@ -1,1 +1,0 @@
-"""What sending is about, for threads and for asyncio: buffers and completion."""
