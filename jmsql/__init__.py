@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jmsql.client._sync.exchange.simplified import JMSConsumer, JMSProducer
     from jmsql.client._sync.session.session import Session
     from jmsql.client.acknowledge_mode import AcknowledgeMode
-    from jmsql.client.enlistment.enlistment import enlist
+    from jmsql.client.enlistment import enlist
     from jmsql.exceptions import (
         IllegalStateException,
         InvalidClientIDException,
@@ -153,7 +153,7 @@ _PLACES = {
     "TransactionInProgressException": "jmsql.exceptions",
     "TransactionRolledBackException": "jmsql.exceptions",
     "UnsupportedOperationException": "jmsql.exceptions",
-    "enlist": "jmsql.client.enlistment.enlistment",
+    "enlist": "jmsql.client.enlistment",
     "lookup": "jmsql.client._sync.administration.administered_objects",
     "migrate": "jmsql.store.schema.migration",
     "register_codec": "jmsql.messages",

@@ -25,7 +25,7 @@ from jmsql.client._async.exchange.producer import MessageProducer
 from jmsql.client._async.exchange.simplified import JMSConsumer, JMSProducer
 from jmsql.client._async.session.session import Session
 from jmsql.client.acknowledge_mode import AcknowledgeMode
-from jmsql.client.enlistment.asynchronous import enlist
+from jmsql.client.asynchronous_enlistment import enlist
 from jmsql.exceptions import (
     IllegalStateException,
     InvalidClientIDException,

@@ -94,7 +94,6 @@ class ClaimedDelivery:
         return row
 
     def _note(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
-        """Note that a message is delivered."""
         self._delivered.append((buffer, buffer.queue_id, row))
         if buffer.claimed_for is not None:
             self._extended.append(ExtendedClaim(buffer.key(row), row.handle, buffer.claimed_for))

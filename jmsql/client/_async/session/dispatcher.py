@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jmsql.client._async.session.session_state import SessionState
 from jmsql.client._async.session.transaction import Transaction
 from jmsql.client._async.session.watch import Watch
-from jmsql.client.failure_text import failure_text
+from jmsql.client._async.shared.redelivery import failure_text
 from jmsql.client.instrumentation import processing
 from jmsql.client.listeners import MessageListener
 from jmsql.client.pacing import PollInterval

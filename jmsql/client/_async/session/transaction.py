@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from jmsql.client._async.delivery.locked_delivery import LockedDelivery
 from jmsql.client._async.session.acknowledgement import Acknowledgement, acknowledgement_of
 from jmsql.client._async.session.sending import ImmediateSending, Sending, TransactedSending
-from jmsql.client.failure_text import failure_text
+from jmsql.client._async.shared.redelivery import failure_text
 from jmsql.client.instrumentation import settling
 from jmsql.concurrency.tasks import finished, uninterrupted
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException

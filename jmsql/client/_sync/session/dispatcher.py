@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jmsql.client._sync.session.session_state import SessionState
 from jmsql.client._sync.session.transaction import Transaction
 from jmsql.client._sync.session.watch import Watch
-from jmsql.client.failure_text import failure_text
+from jmsql.client._sync.shared.redelivery import failure_text
 from jmsql.client.instrumentation import processing
 from jmsql.client.listeners import MessageListener
 from jmsql.client.pacing import PollInterval

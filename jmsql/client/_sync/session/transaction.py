@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from jmsql.client._sync.delivery.locked_delivery import LockedDelivery
 from jmsql.client._sync.session.acknowledgement import Acknowledgement, acknowledgement_of
 from jmsql.client._sync.session.sending import ImmediateSending, Sending, TransactedSending
-from jmsql.client.failure_text import failure_text
+from jmsql.client._sync.shared.redelivery import failure_text
 from jmsql.client.instrumentation import settling
 from jmsql.exceptions import IllegalStateException, JMSException, TransactionRolledBackException
 from jmsql.store.receiving.acknowledge import missing_messages

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
+import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -28,10 +30,16 @@ from jmsql.store.receiving.redelivery import (
 from jmsql.store.rows.message_rows import MessageKey
 from jmsql.values.destinations import Queue
 from jmsql.values.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy
+from jmsql.values.postgresql_text import to_postgresql
 
-__all__ = ["FailedDelivery", "Redelivery"]
+__all__ = ["FailedDelivery", "Redelivery", "failure_text"]
 
 logger = logging.getLogger("jmsql")
+
+_LONGEST_TEXT = 10_000
+"""Characters of an error. The end of a traceback says more than its beginning."""
+
+_password_in_url = re.compile(r"(://[^\s:/@]*):[^\s/@]+@")
 
 _NEVER: tuple[float, QueuePolicy | None] = 0.0, None
 
@@ -194,3 +202,11 @@ def _tell(failed: FailedDelivery, release: Release) -> None:
             *place,
             f"{next_attempt:%Y-%m-%d %H:%M:%S} UTC",
         )
+
+
+def failure_text(error: BaseException | str | None) -> str | None:
+    """Return an error as text that PostgreSQL can store: an exception with its traceback, without passwords in URLs."""
+    if error is None:
+        return None
+    text = error if isinstance(error, str) else "".join(traceback.format_exception(error))
+    return to_postgresql(_password_in_url.sub(r"\1:***@", text)[-_LONGEST_TEXT:])
