@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy
-from jmsql.client._sync.exchange.simplified import message_of
 from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -27,6 +26,7 @@ from jmsql import (
     TextMessage,
     Topic,
 )
+from jmsql.client._sync.exchange.simplified import message_of
 from jmsql.worker import Application
 from jmsql.worker.handlers._sync.handlers import HandlerCall
 

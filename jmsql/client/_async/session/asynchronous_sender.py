@@ -1,11 +1,11 @@
-"""The thread on which a session sends what need not be waited for, and tells completion listeners."""
+"""How a session sends what need not be waited for, and tells completion listeners."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from jmsql.client._async.database.session_runner import SessionRunner
 from jmsql.client.listeners import AsynchronousSend
@@ -17,7 +17,7 @@ from jmsql.messages import DeliveryMode
 if TYPE_CHECKING:
     from jmsql.client._async.shared.client_context import ClientContext
 
-__all__ = ["AsynchronousSender", "BatchInsertion", "Insertion", "TransactionInsertion"]
+__all__ = ["AsynchronousSender", "BatchInsertion"]
 
 logger = logging.getLogger("jmsql")
 
@@ -28,38 +28,6 @@ _BATCH_MESSAGES = 500
 _BATCH_BYTES = 4 * 1024 * 1024
 _MOST_MESSAGES = 10_000
 _MOST_BYTES = 64 * 1024 * 1024
-
-
-class Insertion(Protocol):
-    """How a sender's messages come into the store."""
-
-    async def insert(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
-        """Insert messages in their order, and return what went wrong with each."""
-
-    async def close(self) -> None:
-        """Let go of what it has taken."""
-
-
-class TransactionInsertion:
-    """For transacted sessions, where messages wait with those that are sent synchronously for the next flush.
-
-    Args:
-        flush: Inserts what waits, in the session's transaction.
-    """
-
-    def __init__(self, flush: Callable[[], Awaitable[None]]) -> None:
-        self._flush = flush
-
-    async def insert(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
-        """Insert what waits, and return what went wrong with it."""
-        try:
-            await self._flush()
-        except JMSException as error:
-            return [error] * len(batch)
-        return [None] * len(batch)
-
-    async def close(self) -> None:
-        """Do nothing: the transaction is the session's."""
 
 
 class BatchInsertion:
@@ -137,11 +105,17 @@ class AsynchronousSender:
     3.1, chapter 7.3). `start` starts its thread.
 
     Args:
-        insertion: How messages come into the store.
+        insert: Inserts messages in their order, and returns what went wrong with each.
+        release: Lets go of what that has taken; None: nothing.
     """
 
-    def __init__(self, insertion: Insertion) -> None:
-        self._insertion = insertion
+    def __init__(
+        self,
+        insert: Callable[[Sequence[AsynchronousSend]], Awaitable[list[JMSException | None]]],
+        release: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._insert = insert
+        self._release = release
         self._changed = Condition()
         self._unsent: deque[AsynchronousSend] = deque()
         self._untold: deque[tuple[AsynchronousSend, JMSException | None]] = deque()
@@ -203,7 +177,8 @@ class AsynchronousSender:
             self._closed = True
             self._changed.notify_all()
         await self._task.join()
-        await self._insertion.close()
+        if self._release is not None:
+            await self._release()
 
     @property
     def _has_room(self) -> bool:
@@ -225,14 +200,14 @@ class AsynchronousSender:
             while self._unsent and len(batch) < _BATCH_MESSAGES and size < _BATCH_BYTES:
                 batch.append(self._unsent.popleft())
                 size += batch[-1].size
-        self._untold.extend(zip(batch, await self._insert(batch), strict=True))
+        self._untold.extend(zip(batch, await self._outcomes(batch), strict=True))
         async with self._changed:
             self._unsent_count -= len(batch)
             self._changed.notify_all()
 
-    async def _insert(self, batch: list[AsynchronousSend]) -> list[JMSException | None]:
+    async def _outcomes(self, batch: list[AsynchronousSend]) -> list[JMSException | None]:
         try:
-            return await self._insertion.insert(batch)
+            return await self._insert(batch)
         except Exception as error:
             logger.exception("Sending failed unexpectedly.")
             failure = JMSException(f"sending: {error!r}")

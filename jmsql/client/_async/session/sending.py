@@ -7,12 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jmsql.client._async.exchange.producer import SendOperations
-from jmsql.client._async.session.asynchronous_sender import (
-    AsynchronousSender,
-    BatchInsertion,
-    Insertion,
-    TransactionInsertion,
-)
+from jmsql.client._async.session.asynchronous_sender import AsynchronousSender, BatchInsertion
 from jmsql.client.send_buffer import News, SendBuffer
 from jmsql.concurrency.tasks import RLock, uninterrupted
 from jmsql.exceptions import InvalidDestinationException, JMSException
@@ -55,14 +50,14 @@ class Sending(SendOperations, ABC):
 
     async def send_asynchronously(self, send: AsynchronousSend) -> None:
         if self._sender is None:
-            self._sender = AsynchronousSender(self._insertion())
+            self._sender = self._create_sender()
             self._sender.start()
             self._state.completion = self._sender.identity
         await self._sender.submit(send)
 
     @abstractmethod
-    def _insertion(self) -> Insertion:
-        """Make what inserts messages that are sent asynchronously."""
+    def _create_sender(self) -> AsynchronousSender:
+        """Make what sends messages that need not be waited for."""
 
     async def complete(self, method: str) -> None:
         self._state.check_no_completion(method)
@@ -96,8 +91,9 @@ class ImmediateSending(Sending):
                     raise
                 await self._client.sent(News({destination: 1}, message.jms_delivery_time is not None), waited_for)
 
-    def _insertion(self) -> Insertion:
-        return BatchInsertion(self._client)
+    def _create_sender(self) -> AsynchronousSender:
+        insertion = BatchInsertion(self._client)
+        return AsynchronousSender(insertion.insert, insertion.close)
 
 
 class TransactedSending(Sending):
@@ -141,8 +137,18 @@ class TransactedSending(Sending):
         await self.send(send.destination, send.outgoing, send.size)
         await super().send_asynchronously(send)
 
-    def _insertion(self) -> Insertion:
-        return TransactionInsertion(self._flush_unshared)
+    def _create_sender(self) -> AsynchronousSender:
+        return AsynchronousSender(self._insert_collected)
+
+    async def _insert_collected(self, batch: Sequence[AsynchronousSend]) -> list[JMSException | None]:
+        """Insert what waits, unless the application shares the transaction, whose statements and commit do it then."""
+        try:
+            async with self.lock:
+                if not self._database.is_lent:
+                    await self.flush()
+        except JMSException as error:
+            return [error] * len(batch)
+        return [None] * len(batch)
 
     async def flush(self) -> None:
         """Insert what is collected, in the open transaction."""
@@ -172,11 +178,6 @@ class TransactedSending(Sending):
         destinations = self._send_buffer.destinations
         self._client.destinations.forget(destinations)
         return queues_are_missing(destination.name for destination in destinations)
-
-    async def _flush_unshared(self) -> None:
-        async with self.lock:
-            if not self._database.is_lent:
-                await self.flush()
 
     async def share(self, before_statement: StatementListener) -> AsyncConnection:
         """Return the transaction, for the application to take part in it.
