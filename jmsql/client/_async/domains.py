@@ -37,11 +37,10 @@ __all__ = [
     "TopicPublisher",
     "TopicRequestor",
     "TopicSession",
-    "belongs_to_other_domain",
 ]
 
 
-def belongs_to_other_domain(method: str) -> Callable[..., NoReturn]:
+def _belongs_to_other_domain(method: str) -> Callable[..., NoReturn]:
     """Return a method that raises IllegalStateException, whatever its arguments (JMS 1.1, chapter 4.11)."""
 
     def refuse(self: object, *_: object, **__: object) -> NoReturn:
@@ -99,9 +98,9 @@ class QueueConnection(Connection):
         self._use()
         return self.open_session(QueueSession, transacted, acknowledge_mode)
 
-    create_durable_connection_consumer = belongs_to_other_domain("create_durable_connection_consumer")
-    create_shared_connection_consumer = belongs_to_other_domain("create_shared_connection_consumer")
-    create_shared_durable_connection_consumer = belongs_to_other_domain("create_shared_durable_connection_consumer")
+    create_durable_connection_consumer = _belongs_to_other_domain("create_durable_connection_consumer")
+    create_shared_connection_consumer = _belongs_to_other_domain("create_shared_connection_consumer")
+    create_shared_durable_connection_consumer = _belongs_to_other_domain("create_shared_durable_connection_consumer")
 
 
 @set_module("jmsql.asyncio.domains")
@@ -141,13 +140,13 @@ class QueueSession(Session):
         self._check_open()
         return await QueueSender.open(self._sending, require_queue, queue)
 
-    create_topic = belongs_to_other_domain("create_topic")
-    create_temporary_topic = belongs_to_other_domain("create_temporary_topic")
-    create_durable_subscriber = belongs_to_other_domain("create_durable_subscriber")
-    create_durable_consumer = belongs_to_other_domain("create_durable_consumer")
-    create_shared_consumer = belongs_to_other_domain("create_shared_consumer")
-    create_shared_durable_consumer = belongs_to_other_domain("create_shared_durable_consumer")
-    unsubscribe = belongs_to_other_domain("unsubscribe")
+    create_topic = _belongs_to_other_domain("create_topic")
+    create_temporary_topic = _belongs_to_other_domain("create_temporary_topic")
+    create_durable_subscriber = _belongs_to_other_domain("create_durable_subscriber")
+    create_durable_consumer = _belongs_to_other_domain("create_durable_consumer")
+    create_shared_consumer = _belongs_to_other_domain("create_shared_consumer")
+    create_shared_durable_consumer = _belongs_to_other_domain("create_shared_durable_consumer")
+    unsubscribe = _belongs_to_other_domain("unsubscribe")
 
 
 @set_module("jmsql.asyncio.domains")
@@ -256,9 +255,9 @@ class TopicSession(Session):
         self._check_open()
         return await TopicPublisher.open(self._sending, require_topic, topic)
 
-    create_queue = belongs_to_other_domain("create_queue")
-    create_temporary_queue = belongs_to_other_domain("create_temporary_queue")
-    create_browser = belongs_to_other_domain("create_browser")
+    create_queue = _belongs_to_other_domain("create_queue")
+    create_temporary_queue = _belongs_to_other_domain("create_temporary_queue")
+    create_browser = _belongs_to_other_domain("create_browser")
 
 
 @set_module("jmsql.asyncio.domains")

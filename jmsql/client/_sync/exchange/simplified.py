@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["JMSConsumer", "JMSProducer", "message_of"]
 
+T = TypeVar("T")
+
 
 def message_of(body: object) -> Message:
     """Make the message that carries `body`.
@@ -288,9 +290,6 @@ class JMSProducer(PropertyAccess):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._producer!r}>"
-
-
-T = TypeVar("T")
 
 
 @set_module("jmsql")
