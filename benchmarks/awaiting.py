@@ -26,8 +26,6 @@ from jmsql import AcknowledgeMode, Queue
 from jmsql.asyncio.domains import QueueRequestor
 from jmsql.domains import QueueRequestor as ThreadQueueRequestor
 
-__all__ = ["awaited_receive", "awaited_requests", "awaited_send", "waiting_consumers"]
-
 _BATCH = 100
 _TARGETS = {"threads": at_least(0.8), "psycopg, async": None, "asyncpg": None}
 _WAITING = 1000

@@ -9,8 +9,6 @@ from benchmarks.measurement import BenchmarkResult, Contender, at_least, compare
 from benchmarks.setting import Setting
 from jmsql import AcknowledgeMode
 
-__all__ = ["acknowledged_receive", "transacted_receive", "transacted_send"]
-
 _BATCH = 100
 
 

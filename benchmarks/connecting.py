@@ -11,8 +11,6 @@ from benchmarks.database import BenchmarkDatabase
 from benchmarks.measurement import BenchmarkResult, at_most
 from benchmarks.setting import Setting
 
-__all__ = ["connecting"]
-
 _MAKE_KNOWN = "insert into jmsql_internal.connection (host, process_id) values ('floor', 0)"
 
 

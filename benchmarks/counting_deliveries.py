@@ -13,8 +13,6 @@ from benchmarks.setting import Setting
 from jmsql import AcknowledgeMode
 from jmsql.admin import Administration
 
-__all__ = ["redelivery_policy"]
-
 _BATCH = 100
 _MAXIMUM_DELIVERIES = 5
 _TARGET = at_least(0.85)

@@ -19,8 +19,6 @@ from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import BenchmarkResult, Contender, Work, at_least, at_most, compare
 from benchmarks.setting import Setting
 
-__all__ = ["idle_consumers", "many_consumers", "many_queues", "processes"]
-
 _PROCESSES = 8
 _FEW, _MANY = 8, 64
 _QUEUES = 1000

@@ -18,8 +18,6 @@ from psycopg import sql
 import jmsql.asyncio
 from jmsql import ConnectionFactory, DeliveryMode, migrate
 
-__all__ = ["BODY", "SCHEMA", "BenchmarkDatabase", "database_on", "server"]
-
 SCHEMA = "jmsql"
 BODY = "x" * 200
 """The body of every message: 200 bytes."""

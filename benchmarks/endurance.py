@@ -13,8 +13,6 @@ from benchmarks.measurement import BenchmarkResult, Contender, Target, at_least,
 from benchmarks.setting import Setting
 from jmsql.admin import Administration
 
-__all__ = ["backlog", "long_run", "long_run_with_history", "pinned_snapshot", "selector"]
-
 _BATCH = 100
 _SHORT = 1000
 _TENTHS = 10

@@ -13,8 +13,6 @@ from benchmarks.measurement import BenchmarkResult, Contender, Work, at_least, c
 from benchmarks.setting import Setting
 from jmsql import Topic
 
-__all__ = ["fan_out", "selected_fan_out"]
-
 _SUBSCRIPTIONS = 100
 _BATCH = 100
 _LARGE_BODY = "x" * 65_536

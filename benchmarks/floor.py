@@ -13,8 +13,6 @@ from psycopg.rows import dict_row
 from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import Work
 
-__all__ = ["Bounds", "claim", "dequeue", "insert", "receive", "send", "send_in_transactions"]
-
 _SEND_ONE = """
     insert into jmsql_internal.message
         (queue_id, inverse_priority, jms_message_id, jms_timestamp, jms_delivery_mode, message_type, text_body)

@@ -13,8 +13,6 @@ from jmsql.worker import Application
 from jmsql.worker.handlers.handler_groups import HandlerGroup, HandlersInEventLoop, HandlersInThreads
 from jmsql.worker.settings import HandlerSettings
 
-__all__ = ["worker_rate"]
-
 _AT_A_TIME = (1, 10)
 _FIRST = 100
 """Of so many messages the time is not taken: connections are opened meanwhile."""

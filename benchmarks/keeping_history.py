@@ -13,8 +13,6 @@ from benchmarks.setting import Setting
 from jmsql import AcknowledgeMode
 from jmsql.admin import Administration
 
-__all__ = ["history"]
-
 _BATCH = 100
 _TARGET = at_least(0.9)
 _Receive = Callable[[BenchmarkDatabase, str], AbstractContextManager[Work]]

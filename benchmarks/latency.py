@@ -21,8 +21,6 @@ from benchmarks.database import BenchmarkDatabase
 from benchmarks.measurement import BenchmarkResult, Target, at_most
 from benchmarks.setting import Setting
 
-__all__ = ["idle_latency"]
-
 _PAUSE = 0.02
 _BLOCKS = 3
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from benchmarks.database import BenchmarkDatabase
 
-__all__ = ["describe_machine"]
-
 _PACKAGES = ("jmsql", "psycopg", "sqlalchemy", "pgmq", "pgqueuer", "procrastinate", "pika")
 _SETTINGS = (
     "server_version",

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
-__all__ = ["BenchmarkResult", "Contender", "Samples", "Target", "Work", "at_least", "at_most", "compare", "measure"]
-
 Work = Callable[[int], None]
 """Handles so many messages."""
 

@@ -12,8 +12,6 @@ from benchmarks.measurement import BenchmarkResult, at_most
 from benchmarks.setting import Setting
 from jmsql import AcknowledgeMode
 
-__all__ = ["consumer_memory", "mebibytes"]
-
 _ALLOWED_MEBIBYTES = 100.0
 _BATCH = 100
 

@@ -11,8 +11,6 @@ from benchmarks.database import BODY, BenchmarkDatabase, database_on
 from benchmarks.measurement import BenchmarkResult, Contender, at_least, compare
 from benchmarks.setting import Setting
 
-__all__ = ["groups"]
-
 _BATCH = 100
 _GROUPS = 1000
 _SHORT = 1000

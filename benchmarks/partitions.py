@@ -10,8 +10,6 @@ from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import BenchmarkResult, Contender, Work, compare
 from benchmarks.setting import Setting
 
-__all__ = ["partitions"]
-
 _BATCH = 100
 _PARTITIONS = 8
 _COLUMNS = "queue_id integer, sequence bigint generated always as identity, body text, primary key (queue_id, sequence)"

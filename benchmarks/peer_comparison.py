@@ -18,8 +18,6 @@ from benchmarks.peers.rabbitmq import open_rabbitmq
 from benchmarks.setting import Setting
 from jmsql import AcknowledgeMode, DeliveryMode
 
-__all__ = ["peers"]
-
 _BATCH = 100
 _SUBJECT = "jmsql"
 _PEERS: dict[str, OpenPeer] = {

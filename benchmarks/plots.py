@@ -13,8 +13,6 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-__all__ = ["main"]
-
 _THEMES = {
     "light": {"ground": "#ffffff", "ink": "#1f2328", "grid": "#d8dee4"},
     "dark": {"ground": "#161b22", "ink": "#e6edf3", "grid": "#3a424c"},

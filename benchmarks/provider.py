@@ -9,15 +9,6 @@ from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import Work
 from jmsql import AcknowledgeMode, DeliveryMode, JMSException, Message, MessageConsumer
 
-__all__ = [
-    "receive",
-    "receive_in_batches",
-    "receive_in_transactions",
-    "send",
-    "send_asynchronously",
-    "send_in_transactions",
-]
-
 
 @contextmanager
 def send_in_transactions(database: BenchmarkDatabase, queue: str, batch: int) -> Iterator[Work]:

@@ -10,8 +10,6 @@ from rich.table import Table
 
 from benchmarks.measurement import BenchmarkResult
 
-__all__ = ["table", "write_json"]
-
 _VERDICTS = {True: "[green]met[/green]", False: "[red]not met[/red]", None: ""}
 
 

@@ -16,8 +16,6 @@ from benchmarks.setting import Setting
 from jmsql import AcknowledgeMode
 from jmsql.admin import Administration
 
-__all__ = ["row_security"]
-
 _BATCH = 100
 _OTHER_GRANTS = 50
 _TARGET = at_least(0.85)

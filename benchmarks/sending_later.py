@@ -9,8 +9,6 @@ from benchmarks.database import BODY, database_on
 from benchmarks.measurement import BenchmarkResult, Contender, at_least, compare
 from benchmarks.setting import Setting
 
-__all__ = ["asynchronous_send", "delayed_backlog"]
-
 _BATCH = 100
 _SHORT = 1000
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from benchmarks.database import BenchmarkDatabase
 from benchmarks.measurement import BenchmarkResult, Contender, Samples, measure
 
-__all__ = ["FULL", "HOUR", "QUICK", "Benchmark", "Effort", "Setting"]
-
 
 @dataclass(frozen=True, slots=True)
 class Effort:

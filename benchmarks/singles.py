@@ -8,8 +8,6 @@ from benchmarks import floor, provider
 from benchmarks.measurement import BenchmarkResult, Contender, at_least, compare
 from benchmarks.setting import Setting
 
-__all__ = ["automatic_receive", "non_persistent_send", "single_send"]
-
 
 def single_send(setting: Setting) -> list[BenchmarkResult]:
     """Send one message a commit."""

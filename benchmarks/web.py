@@ -20,8 +20,6 @@ from typing import Any, NamedTuple
 from benchmarks.measurement import BenchmarkResult, at_most
 from benchmarks.setting import Setting
 
-__all__ = ["fastapi_latency"]
-
 _PAUSE = 0.02
 _BLOCKS = 3
 _ALLOWED = 10.0

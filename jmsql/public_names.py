@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["set_module"]
-
 _Named = TypeVar("_Named", bound=Callable[..., Any])
 
 

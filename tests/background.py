@@ -10,8 +10,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from tests.event_loop_thread import event_loop_called_by
 
-__all__ = ["Background"]
-
 Result = TypeVar("Result")
 
 _PATIENCE = 10.0

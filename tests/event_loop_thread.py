@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 from jmsql.concurrency.tasks import call, detached, finished, opened_in_thread
 from jmsql.testing import wait_for
 
-__all__ = ["EventLoopThread", "event_loop_called_by", "next_or", "run_event_loop"]
-
 T = TypeVar("T")
 
 _MOST_LISTENERS = 64

@@ -8,8 +8,6 @@ import struct
 from jmsql import Message
 from tests.compliance.contents import body_of
 
-__all__ = ["contents", "exact"]
-
 
 def exact(value: object) -> object:
     """A stand-in that tells -0.0 from 0.0, 1 from True and from 1.0, and a Byte from an int, and equals itself for NaN.

@@ -7,8 +7,6 @@ from typing import TypeVar
 from jmsql import Message, Queue, Session
 from tests.texts import receive
 
-__all__ = ["exchange"]
-
 M = TypeVar("M", bound=Message)
 
 

@@ -10,8 +10,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["ForkedProcess"]
-
 _FORKS = multiprocessing.get_context("forkserver")
 _PRELOADED = ["jmsql.client._sync.connection.factory", "tests.faults.work"]
 

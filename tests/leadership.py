@@ -9,8 +9,6 @@ from jmsql.store.rows.message_rows import MessageKey
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.timings import Timings
 
-__all__ = ["LEADER", "SUSPEND_MAINTENANCE", "maintain"]
-
 LEADER: LiteralString = """
     select l.connection_id from jmsql_internal.leadership l join jmsql_internal.connection using (connection_id)
     where l.expires_at > clock_timestamp()"""

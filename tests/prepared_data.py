@@ -11,8 +11,6 @@ from typing import IO
 from jmsql.embedded import start_server
 from jmsql.store.schema.migration import migrate
 
-__all__ = ["prepare_data"]
-
 
 def prepare_data(directory: Path) -> None:
     """Put a copy where `start_server` will find it.

@@ -7,8 +7,6 @@ import resource
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["ProcessorTime"]
-
 _MARK = "JMSQL_TEST_PROCESS"
 _PROCESSES = Path("/proc")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from jmsql.messages import EncodedMessage, Message, decode_message
 
-__all__ = ["decoded"]
-
 
 def decoded(encoded: EncodedMessage, delivery_count: int = 1) -> Message:
     """The message that is received where this is in the database, whatever wrote it."""

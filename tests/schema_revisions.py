@@ -9,8 +9,6 @@ from sqlalchemy import Connection
 from jmsql.store.connections.engine import open_engine
 from jmsql.store.schema.version import migrations_directory
 
-__all__ = ["alembic_configuration", "migrate_to"]
-
 
 def alembic_configuration(connection: Connection, schema: str) -> Config:
     """Return what Alembic takes to bring a schema to any revision."""

@@ -20,8 +20,6 @@ from jmsql.testing import FAST_TIMINGS
 from jmsql.testing.database import SessionDatabase
 from tests.leadership import SUSPEND_MAINTENANCE
 
-__all__ = ["connected_for_module", "empty", "is_maintained", "lent", "shares_connection"]
-
 _SESSIONS = 4
 """How many sessions that use the database at once a shared connection has connections for."""
 

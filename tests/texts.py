@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from jmsql import ConnectionFactory, Destination, Message, MessageConsumer, Queue, Session
 from jmsql.testing import drain
 
-__all__ = ["messages_left", "receive", "receive_texts", "send_texts", "texts_left", "texts_of"]
-
 _PATIENCE = 10.0
 
 

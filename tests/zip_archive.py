@@ -7,8 +7,6 @@ from pathlib import Path
 
 import jmsql
 
-__all__ = ["write_archive"]
-
 _PACKAGES = {"jmsql": "jmsql", "migrations": "jmsql/migrations", "pyspark_jmsql": "pyspark_jmsql"}
 
 

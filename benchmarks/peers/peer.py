@@ -11,8 +11,6 @@ from typing import Any
 from benchmarks.database import BenchmarkDatabase
 from benchmarks.measurement import Work
 
-__all__ = ["OpenPeer", "Peer", "Unavailable", "import_peer"]
-
 
 class Unavailable(Exception):
     """The peer is not here to be measured; the text says why."""

@@ -9,8 +9,6 @@ from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import Work
 from benchmarks.peers.peer import Peer, import_peer
 
-__all__ = ["open_pgmq"]
-
 _QUEUE = "benchmark"
 
 

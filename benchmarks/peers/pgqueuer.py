@@ -14,8 +14,6 @@ from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import Work
 from benchmarks.peers.peer import Peer, import_peer
 
-__all__ = ["open_pgqueuer"]
-
 _ENTRYPOINT = "benchmark"
 _PAYLOAD = BODY.encode()
 

@@ -10,8 +10,6 @@ from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import Work
 from benchmarks.peers.peer import Peer, import_peer
 
-__all__ = ["open_procrastinate"]
-
 _CONCURRENCY = 10
 
 

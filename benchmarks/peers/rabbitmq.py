@@ -18,8 +18,6 @@ from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import Work
 from benchmarks.peers.peer import Peer, Unavailable, import_peer
 
-__all__ = ["open_rabbitmq"]
-
 _QUEUE = "received"
 _SENT = "sent"
 _OUTSTANDING = 200

@@ -21,8 +21,6 @@ from benchmarks.database import BenchmarkDatabase
 from benchmarks.queues.system import BATCH, SYSTEMS, Send, System
 from jmsql import JMSException
 
-__all__ = ["Load", "load"]
-
 _CAPACITY = 2_000_000
 """How many messages a run can have."""
 

@@ -14,8 +14,6 @@ from benchmarks.queues.load import load
 from benchmarks.queues.system import SYSTEMS, System
 from benchmarks.setting import Setting
 
-__all__ = ["chaos", "held_transaction", "sweep"]
-
 _WORKERS = (1, 4, 16, 64)
 _STEADY = 200.0
 """Messages a second that are sent where they are paced, as the public benchmark has it."""

@@ -15,8 +15,6 @@ from benchmarks.database import SCHEMA, BenchmarkDatabase
 from benchmarks.peers.peer import Unavailable, import_peer
 from jmsql import ConnectionFactory
 
-__all__ = ["BATCH", "SYSTEMS", "Handle", "Note", "Send", "System"]
-
 BATCH = 100
 """The most messages that a worker receives at once, and that a producer sends with a commit."""
 

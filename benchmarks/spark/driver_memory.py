@@ -13,8 +13,6 @@ from benchmarks.measurement import BenchmarkResult, at_most
 from benchmarks.setting import Setting
 from benchmarks.spark.session import jmsql_options, spark_session
 
-__all__ = ["driver_memory"]
-
 _QUEUE = "streamed by Spark"
 _BATCHES = 20
 _FIRST = 2

@@ -22,8 +22,6 @@ from jmsql.spark.columns.expressions import HISTORY_COLUMNS
 from jmsql.spark.columns.schema import TYPED_PROPERTIES, read_schema
 from jmsql.spark.options import Options
 
-__all__ = ["read", "read_history"]
-
 _QUEUE = "read by Spark"
 _PROPERTIES = '{"color": "blue", "weight": 2500}'
 

@@ -14,8 +14,6 @@ from pyspark.sql import SparkSession
 
 from benchmarks.setting import Setting
 
-__all__ = ["jdbc_options", "jmsql_options", "spark_session"]
-
 _JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")
 """PostgreSQL's JDBC driver, where Debian's package `libpostgresql-jdbc-java` puts it."""
 

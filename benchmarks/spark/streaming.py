@@ -13,8 +13,6 @@ from benchmarks.measurement import BenchmarkResult, Contender, Work, compare
 from benchmarks.setting import Setting
 from benchmarks.spark.session import jmsql_options, spark_session
 
-__all__ = ["stream"]
-
 _QUEUE = "streamed by Spark"
 _BATCH = "jmsql, batch read"
 _STREAM = "jmsql, stream"

@@ -13,8 +13,6 @@ from benchmarks.measurement import BenchmarkResult, Contender, Target, Work, at_
 from benchmarks.setting import Setting
 from benchmarks.spark.session import jdbc_options, jmsql_options, spark_session
 
-__all__ = ["write"]
-
 _QUEUE = "written by Spark"
 
 # What a team writes to that has no provider: the same contents, one index.

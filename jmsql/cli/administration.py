@@ -11,8 +11,6 @@ from jmsql.cli.output import answer, console, print_json, print_rows, print_tabl
 from jmsql.store.schema.version import newest_version
 from jmsql.values.destinations import Destination
 
-__all__ = ["bindings", "migrate", "roles"]
-
 
 def migrate(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
     """Make the schema in the database, or bring it to the version that this release works with.

@@ -17,8 +17,6 @@ from jmsql.cli.options import advice_for
 from jmsql.cli.parameters import convert_only_what_needs_it
 from jmsql.exceptions import InvalidSelectorException, JMSException
 
-__all__ = ["app", "end_by_signals", "run"]
-
 USAGE_ERROR = 2
 JMS_ERROR = 3
 BROKEN_PIPE = 128 + signal.SIGPIPE

@@ -10,8 +10,6 @@ import typer
 
 from jmsql.cli.parameters import convert_only_what_needs_it
 
-__all__ = ["COMMANDS", "Listed", "load_command"]
-
 
 class Listed(NamedTuple):
     """A subcommand as the list of them shows it.

@@ -16,8 +16,6 @@ from jmsql.demo.flights import airlines
 from jmsql.demo.pipeline import Piped
 from jmsql.demo.reconciliation import Discrepancy, Outcome, Reception
 
-__all__ = ["outcome_document", "pipeline_document", "print_outcome", "print_pipeline"]
-
 _FLIGHTS_SHOWN = 10
 _WIDTH = 100
 

@@ -25,8 +25,6 @@ from jmsql.demo.run import Progress, run
 from jmsql.exceptions import ResourceAllocationException
 from jmsql.store.errors import jms_errors
 
-__all__ = ["demo"]
-
 NOT_RECONCILED = 1
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.text import Text
 
-__all__ = ["Listing"]
 
 T = TypeVar("T")
 

@@ -20,27 +20,6 @@ if TYPE_CHECKING:
     from jmsql.client._sync.administration.administration import Administration
     from jmsql.client._sync.connection.factory import ConnectionFactory
 
-__all__ = [
-    "DatabaseAddress",
-    "DestinationName",
-    "Json",
-    "QueueName",
-    "Schema",
-    "Selector",
-    "SparkSettings",
-    "Url",
-    "Yes",
-    "advice_for",
-    "check_duration",
-    "check_optional_duration",
-    "check_selector",
-    "command_group",
-    "confirm",
-    "open_database",
-    "read_destination",
-    "read_timestamp",
-    "spark_settings",
-]
 
 _SCHEMA = "jmsql.schema"
 _COMMAND = re.compile(r"`(jmsql [^`]*)`")

@@ -18,21 +18,6 @@ if TYPE_CHECKING:
 
     from jmsql.cli.listing import Listing
 
-__all__ = [
-    "age",
-    "answer",
-    "console",
-    "counted",
-    "json_text",
-    "print_json",
-    "print_rows",
-    "print_table",
-    "progress",
-    "table",
-    "working",
-    "write",
-]
-
 
 _WIDTH_WITHOUT_TERMINAL = 65536
 

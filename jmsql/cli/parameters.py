@@ -11,8 +11,6 @@ import types
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["convert_only_what_needs_it"]
-
 
 def convert_only_what_needs_it(command: Any) -> None:
     """Have the parameters of a command, or of all in a group, take a value as it is where that has their type.

@@ -21,8 +21,6 @@ from jmsql.worker.settings import Settings
 from jmsql.worker.supervisor import SourceFiles, Supervisor
 from jmsql.worker.timings import WorkerTimings
 
-__all__ = ["worker"]
-
 _USAGE_ERROR = 2
 
 logger = logging.getLogger("jmsql.worker")

@@ -6,8 +6,6 @@ from enum import IntEnum
 
 from jmsql.public_names import set_module
 
-__all__ = ["AcknowledgeMode"]
-
 
 @set_module("jmsql")
 class AcknowledgeMode(IntEnum):

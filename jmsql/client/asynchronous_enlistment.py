@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import asyncpg
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
-__all__ = ["enlist"]
-
 
 class _AsyncpgTransaction(CallerTransaction):
     """A transaction on a connection of asyncpg, where each statement commits by itself unless one was begun."""

@@ -9,8 +9,6 @@ from typing import Generic, Protocol, TypeVar
 from jmsql.concurrency.tasks import Notifications, abandonable
 from jmsql.exceptions import ResourceAllocationException
 
-__all__ = ["ConnectionLimit"]
-
 T = TypeVar("T")
 Kept_co = TypeVar("Kept_co", covariant=True)
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from jmsql.store.destinations.subscriptions import SubscriptionDefinition
     from jmsql.values.destinations import Destination
 
-__all__ = ["ConsumerState"]
-
 
 class ConsumerState:
     """Where a consumer's messages come from, and where they go.

@@ -22,8 +22,6 @@ from jmsql.timings import Timings
 if TYPE_CHECKING:
     from sqlalchemy import orm
 
-__all__ = ["enlist"]
-
 
 @runtime_checkable
 class DjangoConnection(Protocol):

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from jmsql.store.rows.message_rows import OutgoingMessage
     from jmsql.values.destinations import Destination
 
-__all__ = ["Instrumentation", "SessionFacts", "active", "install", "processing", "sending", "settling"]
-
 
 @dataclass(frozen=True, eq=False)
 class SessionFacts:

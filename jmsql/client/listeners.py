@@ -10,17 +10,6 @@ from jmsql.messages import Message
 from jmsql.store.rows.message_rows import OutgoingMessage
 from jmsql.values.destinations import Destination
 
-__all__ = [
-    "AsynchronousSend",
-    "CompletionListener",
-    "MessageCheck",
-    "MessageListener",
-    "OnCompletion",
-    "OnMessage",
-    "require_completion_listener",
-    "require_listener",
-]
-
 
 class OnMessage(Protocol):
     """An object that messages can be given to."""

@@ -8,8 +8,6 @@ from importlib.metadata import version
 
 from jmsql.public_names import set_module
 
-__all__ = ["ConnectionMetaData"]
-
 _JMS_VERSION = (3, 1)
 
 

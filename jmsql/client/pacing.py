@@ -6,8 +6,6 @@ import time
 
 from jmsql.timings import Timings, jitter
 
-__all__ = ["Expectation", "PollInterval"]
-
 _REST = 0.001
 _LONGEST_REST = 0.064
 """Seconds for which a consumer that looked in vain heeds no news: twice as long each time others were faster."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from jmsql.store.receiving.redelivery import Rules
     from jmsql.timings import Timings
 
-__all__ = ["ConsumerPolicy", "PrefetchBuffer"]
 
 _MOST_GROUPS = 1000
 """The most groups of which it is noted that they are free. Others are found by sweeps."""

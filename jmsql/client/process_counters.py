@@ -8,8 +8,6 @@ from jmsql.public_names import set_module
 from jmsql.store.control.counters import Counts, meters
 from jmsql.values.destinations import Destination, TemporaryQueue, TemporaryTopic
 
-__all__ = ["ProcessCounters"]
-
 _TEMPORARY = "temporary"
 """What all temporary destinations are called: their names are as many as there are clients."""
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from jmsql.store.sending.send import Publisher
     from jmsql.store.statement import Query, Steps
 
-__all__ = ["News", "SendBuffer"]
 
 _MOST_MESSAGES = 500
 _MOST_BYTES = 4 * 1024 * 1024

@@ -6,8 +6,6 @@ import logging
 import time
 from collections.abc import Callable
 
-__all__ = ["StartReminder"]
-
 logger = logging.getLogger("jmsql")
 
 

@@ -10,8 +10,6 @@ from jmsql.demo.database import flight as flight_table
 from jmsql.demo.flights import Flight
 from jmsql.demo.routing import DEPARTURES, FLIGHTS
 
-__all__ = ["publish"]
-
 _FLIGHTS_IN_A_TRANSACTION = 50
 
 

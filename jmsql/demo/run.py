@@ -16,8 +16,6 @@ from jmsql.demo.flights import read_flights
 from jmsql.demo.reconciliation import count_chosen
 from jmsql.demo.routing import ALL_OTHERS, DELAY_DESK, DELAYED, SUBSCRIPTIONS, Subscription
 
-__all__ = ["Progress", "run"]
-
 _STALLED_AFTER = 30.0
 
 

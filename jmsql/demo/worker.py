@@ -22,8 +22,6 @@ import jmsql
 from jmsql.demo.database import handled, received
 from jmsql.demo.routing import FLIGHTS, SUBSCRIPTIONS, Subscription
 
-__all__ = ["APPLICATION_NAME"]
-
 APPLICATION_NAME = "jmsql demo: "
 """How the names of the workers' connections begin, for ``pg_stat_activity``."""
 

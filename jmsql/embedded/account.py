@@ -16,8 +16,6 @@ from typing import BinaryIO
 
 from jmsql.exceptions import ResourceAllocationException
 
-__all__ = ["ServerAccount", "user_name"]
-
 
 def user_name() -> str:
     """The name of the user that this process runs as.

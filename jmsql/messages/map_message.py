@@ -25,8 +25,6 @@ from jmsql.messages.types.values import (
 )
 from jmsql.public_names import set_module
 
-__all__ = ["MapMessage"]
-
 
 @set_module("jmsql")
 class MapMessage(Message, MutableMapping[str, Value]):

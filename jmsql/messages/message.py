@@ -14,8 +14,6 @@ from jmsql.public_names import set_module
 from jmsql.values.destinations import Destination, parse_destination
 from jmsql.values.postgresql_text import from_postgresql, to_postgresql
 
-__all__ = ["DeliveryMode", "Message"]
-
 T = TypeVar("T")
 
 

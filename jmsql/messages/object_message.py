@@ -9,8 +9,6 @@ from jmsql.messages.encoded_message import BodyColumns
 from jmsql.messages.message import Message
 from jmsql.public_names import set_module
 
-__all__ = ["ObjectMessage"]
-
 
 @set_module("jmsql")
 class ObjectMessage(Message):

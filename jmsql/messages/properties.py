@@ -31,8 +31,6 @@ from jmsql.messages.types.values import (
 )
 from jmsql.values.identifiers import is_identifier
 
-__all__ = ["DELIVERY_COUNT", "MessageProperties", "PropertyAccess", "ReceivedProperties", "is_settable"]
-
 DELIVERY_COUNT = "JMSXDeliveryCount"
 """The property that tells how often the message was delivered, this delivery included."""
 

@@ -8,8 +8,6 @@ from jmsql.messages.types.values import string
 from jmsql.public_names import set_module
 from jmsql.values.postgresql_text import from_postgresql, to_postgresql
 
-__all__ = ["TextMessage"]
-
 
 @set_module("jmsql")
 class TextMessage(Message):

@@ -12,8 +12,6 @@ from jmsql.client.process_counters import ProcessCounters
 from jmsql.public_names import set_module
 from jmsql.store.control.counters import Counts
 
-__all__ = ["ClientCollector", "client_metrics"]
-
 
 def client_metrics(counted: Mapping[str, Counts]) -> Iterator[Metric]:
     """Return the metrics for what was counted, by the destinations' URIs."""

@@ -23,8 +23,6 @@ from jmsql.store.administration.measurement import (
 )
 from jmsql.store.runners._sync.runner import AutocommitRunner
 
-__all__ = ["StoreCollector"]
-
 logger = logging.getLogger("jmsql.metrics")
 
 _REST = 4.0

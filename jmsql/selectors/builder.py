@@ -42,8 +42,6 @@ from jmsql.selectors.expressions import (
 from jmsql.selectors.headers import is_refused_header
 from jmsql.selectors.literals import parse_number, parse_pattern, parse_string
 
-__all__ = ["ExpressionBuilder"]
-
 MAXIMUM_PATTERN = 4096
 """How many characters a pattern may have: PostgreSQL refuses regular expressions that are much longer."""
 

@@ -19,17 +19,6 @@ from jmsql.selectors.expressions import (
 from jmsql.selectors.headers import DELIVERY_MODES, HEADER_TYPES, Type
 from jmsql.selectors.literals import LONG_LIMIT
 
-__all__ = [
-    "MAXIMUM_DEPTH",
-    "as_condition",
-    "check_comparison",
-    "check_delivery_mode",
-    "check_depth",
-    "check_number",
-    "check_range",
-    "check_string",
-]
-
 MAXIMUM_DEPTH = 100
 """How deeply operators may be nested. Chains of AND and OR count as one, parentheses alone as none."""
 

@@ -6,8 +6,6 @@ import unicodedata
 
 from jmsql.exceptions import InvalidSelectorException
 
-__all__ = ["SelectorError", "invalid_selector"]
-
 _CONTEXT = 36
 """How many columns are shown on either side of the place, so that they fit into a terminal together."""
 

@@ -40,8 +40,6 @@ from jmsql.selectors.expressions import (
 )
 from jmsql.selectors.headers import DELIVERY_MODES, UNKNOWN_UNTIL_DELIVERY
 
-__all__ = ["SelectableMessage", "Values", "calculate", "compare", "is_number", "negated", "truth", "value_in"]
-
 Values: TypeAlias = Callable[[str], Value]
 """Gives the value of a header or property by its name; None if it is missing."""
 

@@ -12,28 +12,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, TypeAlias
 
-__all__ = [
-    "And",
-    "Arithmetic",
-    "ArithmeticOperator",
-    "Between",
-    "Comparison",
-    "ComparisonOperator",
-    "Constant",
-    "Expression",
-    "Identifier",
-    "In",
-    "IsNull",
-    "Like",
-    "Negative",
-    "Not",
-    "Or",
-    "Pattern",
-    "Positive",
-    "Value",
-    "Wildcard",
-]
-
 Value: TypeAlias = bool | int | float | str | None
 """What an expression yields: an int is exact (a Java long), a float approximate (a double), and None is unknown."""
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["DELIVERY_MODES", "HEADER_TYPES", "UNKNOWN_UNTIL_DELIVERY", "Type", "is_refused_header"]
-
 
 class Type(Enum):
     """What is known of an expression's type before there is a message."""

@@ -14,8 +14,6 @@ import struct
 
 from jmsql.selectors.expressions import Pattern, Wildcard
 
-__all__ = ["LONG_LIMIT", "parse_number", "parse_pattern", "parse_string"]
-
 LONG_LIMIT = 2**63
 """The first integer that is too large. It can be written under a minus sign alone."""
 

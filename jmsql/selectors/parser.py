@@ -15,8 +15,6 @@ from jmsql.selectors.errors import SelectorError
 from jmsql.selectors.expressions import Expression
 from jmsql.values.identifiers import IDENTIFIER_CANDIDATE, RESERVED_WORDS, is_identifier
 
-__all__ = ["MAXIMUM_LENGTH", "parse"]
-
 MAXIMUM_LENGTH = 65_536
 """How many characters a selector may have."""
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from jmsql.selectors.expressions import Expression
     from jmsql.selectors.selector_sql import SelectorSQL
 
-__all__ = ["Selector"]
 
 _WHITE_SPACE = " \t\f\r\n"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["SelectorSQL"]
-
 
 class SelectorSQL(NamedTuple):
     """A condition for a WHERE clause on ``message as m``."""

@@ -39,8 +39,6 @@ from jmsql.selectors.headers import DELIVERY_MODES, UNKNOWN_UNTIL_DELIVERY
 from jmsql.selectors.selector_sql import SelectorSQL
 from jmsql.values.postgresql_text import to_postgresql
 
-__all__ = ["compile_condition", "indexable_expressions"]
-
 _HEADERS = {
     "JMSDeliveryMode": "(case m.jms_delivery_mode when 1 then 'NON_PERSISTENT' else 'PERSISTENT' end)",
     "JMSPriority": "(9 - m.inverse_priority)",

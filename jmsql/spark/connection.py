@@ -33,16 +33,6 @@ if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection as ArrowConnection
     from adbc_driver_manager.dbapi import Cursor as ArrowCursor
 
-__all__ = [
-    "CANCEL_AGAIN_AFTER",
-    "DEFAULT_VARIABLE",
-    "DatabaseReference",
-    "cancel",
-    "default_database",
-    "execute_arrow",
-    "inlined",
-    "read_ahead",
-]
 
 CANCEL_AGAIN_AFTER = 0.1
 """Seconds; a statement is cancelled until it ends, since one that has not begun is not cancelled."""

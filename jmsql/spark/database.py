@@ -9,16 +9,6 @@ from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.schema.version import check_version
 from jmsql.store.statement import SqlFile, first_value, nothing, records, rows
 
-__all__ = [
-    "WaitingStream",
-    "WaitingWrite",
-    "allow_idleness",
-    "check_database",
-    "check_rights",
-    "waiting_streams",
-    "waiting_writes",
-]
-
 _UNDEFINED_TABLE = "42P01"
 
 _sql = SqlFile("database", "jmsql.spark")

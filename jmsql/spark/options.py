@@ -18,17 +18,6 @@ from jmsql.values.destinations import Destination, Queue, Topic
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "OPTIONS",
-    "Options",
-    "PropertyFormat",
-    "Use",
-    "options_of_new_table",
-    "options_of_table",
-    "read_timestamp",
-    "table_comment",
-]
-
 
 class PropertyFormat(StrEnum):
     """As JSON text, with the types that it does not tell in a column beside it, or as a map of typed values."""

@@ -22,7 +22,6 @@ from jmsql.spark.connection import default_database
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["find_java", "spark_errors", "spark_session", "stop_with_java"]
 
 _OLDEST_JAVA = 17
 """The oldest release of Java that Spark 4 runs on."""

@@ -18,8 +18,6 @@ from jmsql.exceptions import (
     TransactionRolledBackException,
 )
 
-__all__ = ["from_sqlstate", "is_connection_lost", "is_driver_error", "jms_errors", "translate"]
-
 _SCHEMA = "run `jmsql migrate`, with its --schema if that is not jmsql, or jmsql.migrate(), with the rights to make it"
 
 # By SQLSTATE, whole or its class (the first two characters): the exception and what to do.

@@ -11,8 +11,6 @@ from jmsql.public_names import set_module
 from jmsql.store.errors import is_connection_lost
 from jmsql.store.statement import SqlFile, Statement, Steps, column, nothing, value
 
-__all__ = ["Xid", "commit_prepared", "prepared_transactions", "require_prepared_transactions", "roll_back_prepared"]
-
 _LARGEST_FORMAT_ID = 2**31 - 1
 _LONGEST_PART = 64
 _MISSING = "42704"

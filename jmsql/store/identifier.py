@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["in_schema", "internal_schema", "quote_identifier"]
-
 _NAME = re.compile(
     r"""
     (?<![\w.'"$])jmsql(?:_internal)?(?=\.[a-z_*%"])          # in front of a name, also of one that format() writes

@@ -10,29 +10,6 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from jmsql.store.identifier import in_schema, quote_identifier
 
-__all__ = [
-    "CannotCopyError",
-    "Item",
-    "Items",
-    "Query",
-    "Result",
-    "SqlFile",
-    "Statement",
-    "Steps",
-    "column",
-    "fill",
-    "first_value",
-    "in_transaction",
-    "mapping",
-    "nothing",
-    "optional_value",
-    "record",
-    "records",
-    "row_count",
-    "rows",
-    "value",
-]
-
 # The planner takes a row for sent. Of a plain comparison it would conclude, where one transaction has filled the table,
 # that no row is.
 _PENDING = "array(select transaction_id from jmsql_internal.pending_transaction)"

@@ -17,8 +17,6 @@ from jmsql.store.identifier import internal_schema
 from jmsql.store.schema.migration import migrate
 from jmsql.testing.waiting import wait_for
 
-__all__ = ["OpenConnection", "SessionDatabase", "session_database"]
-
 _ANSWERING = "jmsql-spark-answering-tasks"
 """The name of a connection that lives as long as a driver of Spark, which may be that of other tests, too."""
 

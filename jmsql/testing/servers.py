@@ -13,8 +13,6 @@ from pathlib import Path
 
 from jmsql.embedded import start_server
 
-__all__ = ["server_for_tests"]
-
 _IMAGE = "postgres:18"
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from jmsql.timings import Timings
 
-__all__ = ["FAST_TIMINGS"]
-
 # Dead clients and leaders are missed after seconds, not less: a test on a busy machine is late by that much. The
 # maintenance is what costs most: a tenth of a second is 8 % of a processor for a client that has nothing else to
 # do, server and client together; a fiftieth is 20 %.

@@ -8,8 +8,6 @@ from typing import Protocol, TypeVar
 
 from jmsql.public_names import set_module
 
-__all__ = ["Receiver", "drain", "wait_for"]
-
 Value = TypeVar("Value")
 Received_co = TypeVar("Received_co", covariant=True)
 

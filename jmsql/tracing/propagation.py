@@ -14,8 +14,6 @@ from jmsql.messages import Message
 from jmsql.store.rows.message_rows import OutgoingMessage
 from jmsql.values.postgresql_text import to_postgresql
 
-__all__ = ["creation_context", "has_context", "with_context"]
-
 _NO_IDENTIFIER = re.compile(r"[^A-Za-z0-9_$]")
 
 

@@ -21,8 +21,6 @@ from jmsql.store.rows.message_rows import OutgoingMessage
 from jmsql.tracing.propagation import creation_context, has_context, with_context
 from jmsql.values.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 
-__all__ = ["MessageTracer"]
-
 _SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 _MOST_LINKS = 128
 """What the SDK keeps of a span's links, by default."""

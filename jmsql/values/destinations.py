@@ -11,18 +11,6 @@ from typing import Any, Self
 from jmsql.exceptions import IllegalStateException, InvalidDestinationException
 from jmsql.public_names import set_module
 
-__all__ = [
-    "Destination",
-    "Queue",
-    "TemporaryQueue",
-    "TemporaryTopic",
-    "Topic",
-    "parse_destination",
-    "require_destination",
-    "require_queue",
-    "require_topic",
-]
-
 _NAME_LIMIT = 255
 
 

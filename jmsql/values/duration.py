@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-__all__ = ["LONGEST", "as_setting", "seconds"]
-
 LONGEST = 100 * 365 * 86_400
 """Seconds in about a hundred years; clocks and threads can bear little more."""
 

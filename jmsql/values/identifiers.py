@@ -10,8 +10,6 @@ import re
 from functools import lru_cache
 from unicodedata import category
 
-__all__ = ["IDENTIFIER_CANDIDATE", "RESERVED_WORDS", "is_identifier"]
-
 RESERVED_WORDS = frozenset(
     ("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"),
 )

@@ -9,8 +9,6 @@ from jmsql.timings import jitter as spread
 from jmsql.values.destinations import Queue
 from jmsql.values.duration import seconds
 
-__all__ = ["DEFAULT_DEAD_LETTER_QUEUE", "MOST_ERRORS", "RedeliveryPolicy", "claim_duration", "delay_after_error"]
-
 DEFAULT_DEAD_LETTER_QUEUE = "DLQ"
 """Where dead letters go if a policy that limits deliveries names no queue."""
 

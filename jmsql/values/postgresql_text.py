@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["ESCAPE", "from_postgresql", "needs_escape", "optional_to_postgresql", "to_postgresql"]
-
 ESCAPE = "\ufffe"
 """The character that announces a stand-in."""
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from jmsql import asyncio as jmsql_asyncio
 
-__all__ = ["Application"]
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
 

@@ -30,8 +30,6 @@ from jmsql.worker.logs import start_log
 from jmsql.worker.reports import Listening, Refusal, send_report
 from jmsql.worker.settings import Settings
 
-__all__ = ["CUT_OFF", "Child", "main"]
-
 logger = logging.getLogger("jmsql.worker")
 
 CUT_OFF = 1

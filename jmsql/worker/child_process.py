@@ -17,8 +17,6 @@ from jmsql.worker.reports import Listening, Progress, Refusal, ReportReader
 from jmsql.worker.settings import Settings
 from jmsql.worker.timings import WorkerTimings
 
-__all__ = ["ChildProcess", "ProcessSlot"]
-
 
 class ChildProcess:
     """Starts a process, and takes in what it reports.

@@ -12,8 +12,6 @@ from typing import Any
 
 from jmsql.worker.loading import RefusalError
 
-__all__ = ["health_endpoint"]
-
 _QUESTIONS = {"/health": "healthy", "/ready": "ready"}
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -11,8 +11,6 @@ from jmsql.exceptions import JMSException
 if TYPE_CHECKING:
     from jmsql.worker.application import Application
 
-__all__ = ["RefusalError", "load_application"]
-
 
 class RefusalError(Exception):
     """Why a worker cannot run, in a line.

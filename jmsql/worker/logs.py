@@ -8,8 +8,6 @@ import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 
-__all__ = ["LogFormat", "LogLevel", "start_log"]
-
 
 class LogFormat(StrEnum):
     """How the log is written."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
     from prometheus_client.registry import Collector
 
-__all__ = ["Totals", "WorkerMetrics", "are_available", "exposition", "handler_collector"]
-
 
 @dataclass
 class Totals:

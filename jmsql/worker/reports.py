@@ -14,17 +14,6 @@ from typing import Any, TypeAlias
 
 from jmsql.store.control.counters import Counts
 
-__all__ = [
-    "DURATION_BOUNDS",
-    "HandlerCounters",
-    "Listening",
-    "Progress",
-    "Refusal",
-    "Report",
-    "ReportReader",
-    "send_report",
-]
-
 DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Seconds at which the histogram of the handler's calls is divided."""
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from jmsql.client._async.connection.factory import ConnectionFactory as AsyncConnectionFactory
     from jmsql.client._sync.connection.factory import ConnectionFactory
 
-__all__ = ["Running"]
 
 logger = logging.getLogger("jmsql.worker")
 

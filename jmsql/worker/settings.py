@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from jmsql.client._async.connection.factory import ConnectionFactory as AsyncConnectionFactory
     from jmsql.client._sync.connection.factory import ConnectionFactory
 
-__all__ = ["HandlerSettings", "Settings"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class HandlerSettings:

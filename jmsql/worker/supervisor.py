@@ -20,8 +20,6 @@ from jmsql.worker.child_process import ChildProcess, ProcessSlot
 from jmsql.worker.metrics import Totals, WorkerMetrics
 from jmsql.worker.settings import Settings
 
-__all__ = ["SourceFiles", "Supervisor"]
-
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 

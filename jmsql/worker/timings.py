@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from jmsql.public_names import set_module
 from jmsql.timings import check_seconds, require_margin, require_order
 
-__all__ = ["WorkerTimings"]
-
 
 @set_module("jmsql.worker")
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,8 +26,6 @@ from jmsql.asyncio.connection_consumers import TaskServerSessionPool
 from jmsql.connection_consumers import ThreadServerSessionPool
 from tests.event_loop_thread import EventLoopThread, next_or
 
-__all__ = ["THREADS_ALONE", "Api", "AsyncioApi", "ThreadsApi"]
-
 THREADS_ALONE = pytest.mark.parametrize("api", ["threads"], indirect=True)
 """A test of what asyncio does not have, or does otherwise: `docs/asyncio.md` says what that is, and why."""
 

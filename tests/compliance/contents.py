@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from jmsql import BytesMessage, MapMessage, Message, MessageEOFException, ObjectMessage, StreamMessage, TextMessage
 
-__all__ = ["body_of", "properties_of"]
-
 
 def body_of(message: Message) -> object:
     """The body of a message that can be read; that of a stream from its first value on."""

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from jmsql import Message
 from tests.background import Background
 
-__all__ = ["HeldListener"]
-
 _PATIENCE = 10.0
 
 

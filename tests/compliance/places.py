@@ -9,8 +9,6 @@ from typing import Any
 
 from jmsql import Connection, Destination, MessageConsumer, Queue, Session, Topic
 
-__all__ = ["Place", "PlaceKind", "make_place"]
-
 MakeConsumer = Callable[[Session, Any], MessageConsumer]
 
 

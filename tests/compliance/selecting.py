@@ -13,8 +13,6 @@ from jmsql.messages import PropertyValue
 from jmsql.testing import drain
 from tests.compliance.selector_cases import SelectorCase
 
-__all__ = ["Selecting"]
-
 
 class Selecting:
     """Sends messages, and receives them with a selector.

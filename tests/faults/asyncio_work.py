@@ -13,8 +13,6 @@ import jmsql.asyncio as jms
 from jmsql import JMSException, Queue
 from tests.faults.work import DONE, SENT, WAIT, StoppedError, Worker, is_fault, stopping
 
-__all__ = ["AWAITED_ROLES"]
-
 logger = logging.getLogger("work")
 
 

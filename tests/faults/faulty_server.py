@@ -18,8 +18,6 @@ from jmsql.testing import wait_for
 from tests.faults.network import listening_programs
 from tests.prepared_data import prepare_data
 
-__all__ = ["FaultyServer", "faulty_server"]
-
 _PATIENCE = 20.0
 
 

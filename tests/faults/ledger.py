@@ -8,8 +8,6 @@ from typing import Any
 
 import psycopg
 
-__all__ = ["CHANNELS", "Account", "Guarantee", "Ledger"]
-
 _TABLES = """
     create schema business;
     create table business.sent (

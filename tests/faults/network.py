@@ -18,8 +18,6 @@ import platformdirs
 from jmsql.embedded.account import ServerAccount
 from jmsql.embedded.installation import find_installation
 
-__all__ = ["Network", "can_make_networks", "enter", "listening_programs"]
-
 _CLONE_NEWNET = 0x40000000
 
 _NETWORKS = 8192

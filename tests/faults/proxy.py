@@ -13,8 +13,6 @@ from typing import Self
 
 from sqlalchemy import make_url
 
-__all__ = ["CutPoint", "CuttingProxy"]
-
 _SO_ATTACH_FILTER = 26
 _KEEP_NOTHING = ctypes.create_string_buffer(struct.pack("@HBBI", 0x06, 0, 0, 0))  # BPF_RET | BPF_K
 

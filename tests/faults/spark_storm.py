@@ -27,8 +27,6 @@ from tests.faults.faulty_server import FaultyServer, faulty_server
 from tests.spark.streaming import archived
 from tests.spark.subprocesses import children_of, environment, start_module
 
-__all__ = ["SparkReport", "SparkStorm"]
-
 _PATIENCE = 600.0
 """Seconds for what is left to be done once the faults are over."""
 

@@ -22,8 +22,6 @@ from tests.faults.work import AT_WORK, NEWS, SUBSCRIBERS, work
 from tests.forked import ForkedProcess
 from tests.integration.pooler.pgbouncer import pgbouncer
 
-__all__ = ["Report", "Storm"]
-
 _PATIENCE = 90.0
 """Seconds for what is left to be done once the faults are over. A client behind the pooler is missed after 15."""
 

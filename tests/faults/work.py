@@ -36,8 +36,6 @@ from jmsql import (
 from jmsql.store.connections.engine import open_engine
 from tests.faults.network import enter
 
-__all__ = ["AT_WORK", "NEWS", "SUBSCRIBERS", "work"]
-
 logger = logging.getLogger("work")
 
 NEWS = Topic("news")

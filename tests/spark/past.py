@@ -9,8 +9,6 @@ import psycopg
 import jmsql
 from jmsql.testing import wait_for
 
-__all__ = ["MARKUP", "make_past"]
-
 MARKUP = "<b>&'\"$x$"
 """The name of a queue that means something in HTML, and to who sets mathematics."""
 

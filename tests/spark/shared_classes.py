@@ -19,8 +19,6 @@ from pyspark.sql import SparkSession
 from jmsql.spark.session import find_java, stop_with_java
 from tests.spark.subprocesses import SETTINGS
 
-__all__ = ["QUICK_START", "archive_in", "using"]
-
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of a JVM that lives for a few seconds: little is compiled, and one thread collects garbage."""
 

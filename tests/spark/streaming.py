@@ -12,8 +12,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["archive", "archived", "break_down", "finish", "forward_now", "run", "run_now", "stream"]
-
 _PATIENCE = 200.0
 """Seconds for which a query is started again that could not start a Python process."""
 

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["SETTINGS", "children_of", "environment", "start_module"]
-
 SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",

@@ -14,8 +14,6 @@ from jmsql.cli.output import answer, console, print_json, print_rows, print_tabl
 from jmsql.store.destinations.access import AccessSummary
 from jmsql.store.destinations.destination_settings import DestinationSettings, DestinationSummary
 
-__all__ = ["application"]
-
 application = command_group(
     "Make, change and delete queues and topics, and see what is set for them.\n\n"
     "Example: `jmsql destination set orders --expiry-queue expired`"

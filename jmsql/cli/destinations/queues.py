@@ -5,8 +5,6 @@ from __future__ import annotations
 from jmsql.cli.options import Json, Schema, Url, open_database
 from jmsql.cli.output import age, print_rows, working
 
-__all__ = ["clients", "queues"]
-
 
 def queues(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
     """List the queues, and how many messages of each state they hold.

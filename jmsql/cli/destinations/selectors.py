@@ -14,8 +14,6 @@ from jmsql.store.administration import selector_indexes
 from jmsql.store.administration.selector_indexes import Explanation, IndexProgress
 from jmsql.store.runners._sync.runner import AutocommitRunner
 
-__all__ = ["application", "index"]
-
 application = command_group(
     "See what becomes of a selector in PostgreSQL.\n\nExample: `jmsql selector explain orders \"color = 'blue'\"`"
 )

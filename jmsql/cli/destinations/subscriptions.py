@@ -10,8 +10,6 @@ from jmsql.cli.messages.sources import ClientId, Shared, Source
 from jmsql.cli.options import Json, Schema, Selector, Url, check_selector, open_database
 from jmsql.cli.output import age, answer, console, print_rows, working
 
-__all__ = ["subscribe", "subscriptions", "unsubscribe"]
-
 
 def subscriptions(url: Url = None, schema: Schema = "jmsql", as_json: Json = False) -> None:
     """List the subscriptions to topics, and how many messages of each state wait in them.

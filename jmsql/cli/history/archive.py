@@ -16,7 +16,6 @@ from jmsql.spark.options import PropertyFormat
 if TYPE_CHECKING:
     from jmsql.spark.archiving.job import ArchiveReport
 
-__all__ = ["archive"]
 
 NOT_SAFE = 1
 

@@ -25,8 +25,6 @@ from jmsql.client._sync.administration.history import OUTCOMES
 from jmsql.store.history.past_messages import PastMessage
 from jmsql.values.destinations import Destination
 
-__all__ = ["application"]
-
 NOTHING_FOUND = 1
 
 application = command_group(

@@ -26,7 +26,6 @@ from jmsql.exceptions import ResourceAllocationException
 if TYPE_CHECKING:
     from jmsql.spark.statistics import Results, Source
 
-__all__ = ["statistics"]
 
 NOTHING_FOUND = 1
 _PACKAGES = ("jinja2", "matplotlib", "pyspark", "pyarrow")

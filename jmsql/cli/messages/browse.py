@@ -19,8 +19,6 @@ from jmsql.cli.options import DestinationName, Json, Schema, Selector, Url, chec
 from jmsql.cli.output import age, json_text, print_table, table, working, write
 from jmsql.store.administration.inspection import FoundMessage
 
-__all__ = ["browse", "show"]
-
 NOTHING_FOUND = 1
 
 

@@ -10,8 +10,6 @@ from jmsql.cli.options import Json, Schema, Selector, Url, open_database
 from jmsql.cli.output import age, console, counted, print_json, print_rows, working
 from jmsql.store.administration.dead_letters import DeadLetter
 
-__all__ = ["dead_letters", "retry"]
-
 _NOTHING_FOUND = 1
 
 

@@ -15,15 +15,6 @@ from jmsql.messages.properties import DELIVERY_COUNT
 from jmsql.messages.types.values import type_name
 from jmsql.store.history.past_messages import PastMessage
 
-__all__ = [
-    "body_as_output",
-    "body_preview",
-    "message_as_text",
-    "message_document",
-    "past_document",
-    "past_message_as_text",
-]
-
 
 def message_document(message: Message) -> dict[str, Any]:
     """Describe a message in JSON's terms; bytes stand in base64, and NaN and infinities as strings."""

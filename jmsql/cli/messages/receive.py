@@ -24,8 +24,6 @@ from jmsql.cli.output import json_text, write
 from jmsql.client._sync.exchange.consumer import MessageConsumer
 from jmsql.messages import Message
 
-__all__ = ["receive"]
-
 NOTHING_FOUND = 1
 _ACKNOWLEDGED_AT_ONCE = 100
 

@@ -10,8 +10,6 @@ import typer
 from jmsql.cli.options import Json, QueueName, Schema, Selector, Url, Yes, check_selector, confirm, open_database
 from jmsql.cli.output import answer, counted, progress, working
 
-__all__ = ["move", "purge"]
-
 
 def move(
     source: Annotated[str, typer.Argument(metavar="FROM", help="The queue to move from.", show_default=False)],

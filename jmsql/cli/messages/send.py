@@ -16,8 +16,6 @@ from jmsql.cli.output import answer, counted, progress
 from jmsql.exceptions import MessageFormatException
 from jmsql.messages import BytesMessage, DeliveryMode, MapMessage, Message, ObjectMessage, TextMessage
 
-__all__ = ["send"]
-
 
 class BodyType(StrEnum):
     """What becomes of the body."""

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from jmsql.client._sync.connection.connection import Connection
     from jmsql.client._sync.exchange.consumer import MessageConsumer
 
-__all__ = ["ClientId", "Shared", "Source", "SubscriptionName"]
 
 SubscriptionName = Annotated[
     str | None,

@@ -12,8 +12,6 @@ from jmsql.cli.options import Json, Schema, Url, advice_for, open_database
 from jmsql.cli.output import console, counted, print_json, table, working
 from jmsql.client._sync.database.opening import open_runner
 
-__all__ = ["doctor"]
-
 UNHEALTHY = 1
 _STYLES = {Health.ok: "green", Health.note: "yellow", Health.problem: "bold red"}
 

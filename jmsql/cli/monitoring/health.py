@@ -16,9 +16,6 @@ from jmsql.store.administration.selector_indexes import selector_indexes, servin
 from jmsql.store.runners._sync.runner import AutocommitRunner, Runner
 from jmsql.store.schema.version import current_version, newest_version
 
-__all__ = ["Finding", "Health", "Thresholds", "examine"]
-
-
 _SLOW_NOTIFICATION = 1.0
 _LOST_NOTIFICATION = 3.0
 _FULL_NOTIFICATIONS = 0.5

@@ -11,8 +11,6 @@ import typer
 from jmsql.cli.options import Schema, Url, open_database
 from jmsql.cli.output import write
 
-__all__ = ["metrics"]
-
 _USAGE_ERROR = 2
 
 

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from jmsql.store.administration.measurement import DestinationMeasurement, StoreMeasurement
 
-__all__ = ["DestinationRates", "Look", "Order", "Rates"]
-
 _Name: TypeAlias = tuple[str, str, str, str]
 
 _LONGEST_LAG = 5.0

@@ -26,8 +26,6 @@ from jmsql.store.administration import measurement
 from jmsql.store.administration.measurement import LONGEST_LOOK, StoreMeasurement
 from jmsql.store.runners._sync.runner import Runner
 
-__all__ = ["top"]
-
 
 class Keyboard:
     """The terminal that the standard input is, if it is one.

@@ -22,19 +22,6 @@ from jmsql.concurrency.tasks import opens
 from jmsql.public_names import set_module
 from jmsql.store.global_transactions import Xid, require_prepared_transactions
 
-__all__ = [
-    "XAConnection",
-    "XAConnectionFactory",
-    "XAJMSContext",
-    "XAQueueConnection",
-    "XAQueueConnectionFactory",
-    "XAQueueSession",
-    "XASession",
-    "XATopicConnection",
-    "XATopicConnectionFactory",
-    "XATopicSession",
-]
-
 AnyXASession = TypeVar("AnyXASession", bound="XASession")
 
 

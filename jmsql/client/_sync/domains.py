@@ -25,19 +25,6 @@ if TYPE_CHECKING:
     from jmsql.client.listeners import CompletionListener
     from jmsql.messages import ForeignMessage, Message
 
-__all__ = [
-    "QueueConnection",
-    "QueueConnectionFactory",
-    "QueueRequestor",
-    "QueueSender",
-    "QueueSession",
-    "TopicConnection",
-    "TopicConnectionFactory",
-    "TopicPublisher",
-    "TopicRequestor",
-    "TopicSession",
-]
-
 
 def _belongs_to_other_domain(method: str) -> Callable[..., NoReturn]:
     """Return a method that raises IllegalStateException, whatever its arguments (JMS 1.1, chapter 4.11)."""

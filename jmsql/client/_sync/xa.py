@@ -22,19 +22,6 @@ from jmsql.client._sync.session.session import Session
 from jmsql.public_names import set_module
 from jmsql.store.global_transactions import Xid, require_prepared_transactions
 
-__all__ = [
-    "XAConnection",
-    "XAConnectionFactory",
-    "XAJMSContext",
-    "XAQueueConnection",
-    "XAQueueConnectionFactory",
-    "XAQueueSession",
-    "XASession",
-    "XATopicConnection",
-    "XATopicConnectionFactory",
-    "XATopicSession",
-]
-
 AnyXASession = TypeVar("AnyXASession", bound="XASession")
 
 

@@ -11,8 +11,6 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-__all__ = ["Functions", "codec_functions"]
-
 Functions: TypeAlias = tuple[Callable[[Any], object], Callable[[Any], Any]]
 """The `encode` and `decode` of a codec."""
 

@@ -8,8 +8,6 @@ from typing import Any, Generic, TypeVar
 
 from jmsql.exceptions import MessageFormatException
 
-__all__ = ["Codec"]
-
 T = TypeVar("T")
 
 

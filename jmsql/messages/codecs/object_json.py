@@ -18,8 +18,6 @@ from jmsql.messages.codecs.standard_codecs import LONGEST_JSON_INTEGER
 from jmsql.messages.types.typed_json import json_double, json_string, parse_json
 from jmsql.messages.types.values import Byte, Char, Float, Long, Short
 
-__all__ = ["decode_object", "encode_object"]
-
 _DEEPEST = 200
 """Levels of JSON: one for each list or dict, two for a tuple, and so on."""
 

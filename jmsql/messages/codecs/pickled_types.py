@@ -15,8 +15,6 @@ from jmsql.exceptions import MessageFormatException
 from jmsql.messages.codecs.registry import register_codec
 from jmsql.public_names import set_module
 
-__all__ = ["register_pickled_type"]
-
 T = TypeVar("T")
 
 _PROTOCOL = 4

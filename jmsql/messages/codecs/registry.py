@@ -22,8 +22,6 @@ from jmsql.messages.codecs.codec import Codec
 from jmsql.messages.codecs.standard_codecs import STANDARD_CODECS
 from jmsql.public_names import set_module
 
-__all__ = ["codec_named", "codec_of", "register_codec", "register_type"]
-
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 

@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from jmsql.messages.codecs.codec import Codec
 
-__all__ = ["LONGEST_JSON_INTEGER", "STANDARD_CODECS"]
-
 LONGEST_JSON_INTEGER: Final = 10_000
 """Integers of more bits are written as hexadecimal text, since Python refuses to read very long decimal ones."""
 

@@ -15,20 +15,6 @@ from jmsql.exceptions import MessageFormatException, NullValueError, NumberForma
 from jmsql.messages.types.java_numbers import format_double, format_float, parse_double, parse_float, parse_integer
 from jmsql.messages.types.values import Byte, Char, Float, Long, Short, Value, type_name
 
-__all__ = [
-    "Conversion",
-    "to_boolean",
-    "to_byte",
-    "to_bytes",
-    "to_char",
-    "to_double",
-    "to_float",
-    "to_int",
-    "to_long",
-    "to_short",
-    "to_string",
-]
-
 T = TypeVar("T")
 
 

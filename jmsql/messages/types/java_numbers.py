@@ -13,8 +13,6 @@ from decimal import Decimal
 
 from jmsql.exceptions import NumberFormatException
 
-__all__ = ["format_double", "format_float", "parse_double", "parse_float", "parse_integer"]
-
 _integer = re.compile(r"[+-]?\d+").fullmatch
 _decimal = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?").fullmatch
 _hexadecimal = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?").fullmatch

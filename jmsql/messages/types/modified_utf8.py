@@ -10,8 +10,6 @@ import re
 
 from jmsql.exceptions import MessageFormatException
 
-__all__ = ["decode_modified_utf8", "encode_modified_utf8"]
-
 _LIMIT = 0xFFFF
 _beyond_16_bits = re.compile("[\U00010000-\U0010ffff]")
 _four_bytes = re.compile(b"[\xf0-\xff]")

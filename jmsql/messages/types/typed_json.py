@@ -25,8 +25,6 @@ from jmsql.exceptions import MessageFormatException
 from jmsql.messages.types.values import Byte, Char, Float, Long, Short, Value
 from jmsql.values.postgresql_text import from_postgresql, to_postgresql
 
-__all__ = ["json_double", "json_string", "parse_json", "read_array", "read_object", "write_array", "write_object"]
-
 
 def json_string(value: str) -> str:
     """Write a string as JSON that jsonb accepts, whatever characters it holds."""

@@ -19,25 +19,6 @@ from typing import Self, TypeAlias
 from jmsql.exceptions import MessageFormatException, NullValueError
 from jmsql.public_names import set_module
 
-__all__ = [
-    "Byte",
-    "Char",
-    "Float",
-    "Long",
-    "PropertyValue",
-    "Short",
-    "Value",
-    "array_part",
-    "boolean",
-    "double",
-    "integer",
-    "property_value",
-    "string",
-    "type_name",
-    "value_of",
-    "writable_part",
-]
-
 PropertyValue: TypeAlias = bool | int | float | str | None
 """What a property holds: its exact class is bool, Byte, Short, int, Long, Float, float, str or NoneType."""
 

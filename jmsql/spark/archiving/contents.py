@@ -33,8 +33,6 @@ from jmsql.store.statement import SqlFile, Statement, fill, rows
 from jmsql.values.destinations import Destination, Queue, Topic, named_destination
 from jmsql.values.postgresql_text import optional_to_postgresql
 
-__all__ = ["ArchiveSettings", "HistoryArchiver", "count_live", "write_live"]
-
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSettings:

@@ -22,8 +22,6 @@ from jmsql.spark.connection import execute_arrow, inlined
 from jmsql.store.history.partitions import HistoryDay
 from jmsql.store.statement import SqlFile, rows
 
-__all__ = ["ArchivedDay", "Days"]
-
 _CHUNK = 1_000_000
 """About so many messages are compared at once."""
 

@@ -22,7 +22,6 @@ from jmsql.values.destinations import Destination
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ArchiveReport", "archive"]
 
 _FILE_SIZE = 256 * 2**20
 

@@ -19,8 +19,6 @@ from urllib.parse import unquote
 from jmsql.exceptions import IllegalStateException
 from jmsql.spark.archiving.target import Target
 
-__all__ = ["MANIFEST", "NEW", "ArchivedFile", "Change", "Manifest", "NewFile", "Progress", "archived_files"]
-
 MANIFEST = "_archive.json"
 NEW = "_new"
 """The directory of files that are not part of the archive yet."""

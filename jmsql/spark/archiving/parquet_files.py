@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection
     from pyspark.sql import SparkSession
 
-__all__ = ["KEY", "ParquetFiles", "Unloading", "compact", "history_schema", "waiting_schema"]
 
 _TYPES = {
     "string": pa.string(),

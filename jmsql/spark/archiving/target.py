@@ -17,8 +17,6 @@ from jmsql.spark.database import allow_idleness
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import SqlFile, nothing, value
 
-__all__ = ["ArchiveLock", "Target"]
-
 _PATTERN_CHARACTERS = frozenset("{}[]*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 

@@ -15,8 +15,6 @@ from jmsql.spark.columns.expressions import BYTES, MILLISECONDS, RARE, SMALL, SM
 from jmsql.spark.columns.properties import PropertyShaper, occurs
 from jmsql.values.postgresql_text import ESCAPE, from_postgresql
 
-__all__ = ["BODY", "Shaper"]
-
 BODY = "body"
 """The column with the parsed JSON body, which is there if its schema is given."""
 

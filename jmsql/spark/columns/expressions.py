@@ -9,25 +9,6 @@ from jmsql.store.identifier import quote_identifier
 from jmsql.store.rows.columns import body_columns
 from jmsql.store.statement import Result, SqlFile
 
-__all__ = [
-    "BYTES",
-    "COLUMNS",
-    "HISTORY_COLUMNS",
-    "HISTORY_EXPRESSIONS",
-    "MESSAGE_EXPRESSIONS",
-    "MILLISECONDS",
-    "RARE",
-    "SMALL",
-    "SMALL_FIELDS",
-    "ColumnComparison",
-    "Condition",
-    "SmallField",
-    "filter_condition",
-    "rare_columns_of_history",
-    "rare_columns_of_messages",
-    "select_list",
-]
-
 COLUMNS = {
     "destination": "string",
     "sequence": "bigint",

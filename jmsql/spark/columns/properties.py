@@ -15,8 +15,6 @@ from jmsql.messages.types import typed_json
 from jmsql.messages.types.values import Byte, Float, Long, Short, Value
 from jmsql.values.postgresql_text import ESCAPE
 
-__all__ = ["PropertyShaper", "occurs"]
-
 
 def occurs(text: str, column: pa.Array) -> bool:
     """Tell whether a text stands in a column of strings: somewhere, which is found out sooner than where.

@@ -12,14 +12,6 @@ from jmsql.spark.columns.arrow import BODY, Shaper
 from jmsql.spark.columns.expressions import COLUMNS, HISTORY_COLUMNS
 from jmsql.spark.options import Options, PropertyFormat, Use, table_comment
 
-__all__ = [
-    "TYPED_PROPERTIES",
-    "check_read_schema",
-    "check_written_schema",
-    "read_schema",
-    "shaper",
-]
-
 _PROPERTY = "struct<type:string,boolean:boolean,long:bigint,double:double,string:string>"
 
 TYPED_PROPERTIES = f"map<string,{_PROPERTY}>"

@@ -43,8 +43,6 @@ from jmsql.spark.reading.snapshot import keep_snapshot, see_snapshot
 from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.values.postgresql_text import to_postgresql
 
-__all__ = ["BatchReader", "FilteringBatchReader", "FilteringHistoryReader", "HistoryReader", "comparison_of"]
-
 
 @dataclass
 class BrowsePartition(InputPartition):

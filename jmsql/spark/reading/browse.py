@@ -21,8 +21,6 @@ from jmsql.store.statement import Result, SqlFile, Statement, Steps, fill, nothi
 from jmsql.values.destinations import Destination
 from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 
-__all__ = ["WHOLE_QUEUE", "divide_queue", "find_queue", "read_queue", "source_of"]
-
 _STEPS = (1000, 100, 10, 1)
 """How many messages there are from a sample to the next, from the first look on."""
 

@@ -25,8 +25,6 @@ from jmsql.store.statement import Query, SqlFile, Statement, Steps, fill, nothin
 from jmsql.values.destinations import Destination, Topic
 from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 
-__all__ = ["HistoryOrigin", "HistorySpan", "divide_history", "find_origin", "hold_history", "read_history"]
-
 _SAMPLED_BLOCKS = 1000
 """The most blocks that are looked at to find out where the history of a destination is to be divided."""
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection as ArrowConnection
     from adbc_driver_manager.dbapi import Cursor as ArrowCursor
 
-__all__ = ["keep_snapshot", "see_snapshot"]
 
 _KEEPER = "jmsql.spark.reading.snapshot_keeper"
 _DOING = "finding the moment of the read"

@@ -18,8 +18,6 @@ from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
 
 from jmsql.spark.statistics.results import Results, consumed_from
 
-__all__ = ["COLORS", "OTHERS", "Plot", "Series", "draw_plots", "render", "series", "shortened"]
-
 OTHERS = "others"
 """What all those are called that are not among the busiest."""
 

@@ -20,8 +20,6 @@ from jmsql.store.administration.dead_letters import dead_letter_queues
 from jmsql.store.runners._sync.runner import PsycopgRunner
 from jmsql.values.destinations import Destination, Queue
 
-__all__ = ["Source", "read_dead_letters", "read_messages"]
-
 _COLUMNS = {
     name: HISTORY_COLUMNS[name]
     for name in (

@@ -15,8 +15,6 @@ from jinja2 import Environment, StrictUndefined
 from jmsql.spark.statistics.plots import draw_plots, render
 from jmsql.spark.statistics.results import Results, consumed_from
 
-__all__ = ["Listing", "list_statistics", "write_report"]
-
 _TEMPLATE = "report.html.jinja"
 
 

@@ -18,8 +18,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from jmsql.spark.statistics.reading import Source, read_dead_letters, read_messages
 
-__all__ = ["Results", "compute_statistics", "consumed_from", "write_statistics"]
-
 _DEATH_COLUMNS = ("message_id", "original_destination", "original_subscription", "reason", "error", "died_at")
 """What is known of a dead letter."""
 

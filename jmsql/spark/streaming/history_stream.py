@@ -30,8 +30,6 @@ from jmsql.store.statement import (
 from jmsql.values.destinations import Topic
 from jmsql.values.postgresql_text import optional_to_postgresql
 
-__all__ = ["HistoryBatch", "HistoryPosition", "HistoryStream", "Lost", "create_cursor", "end_of_history"]
-
 T = TypeVar("T")
 
 _FIRST_WINDOW = 256

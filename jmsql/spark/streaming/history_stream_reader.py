@@ -21,8 +21,6 @@ from jmsql.spark.streaming.history_stream import HistoryPosition, HistoryStream,
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader, StreamPartition
 from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 
-__all__ = ["HistoryStreamReader"]
-
 logger = logging.getLogger("jmsql")
 
 _POLL = 1.0

@@ -33,22 +33,6 @@ from jmsql.store.statement import (
 )
 from jmsql.timings import Timings
 
-__all__ = [
-    "Backlog",
-    "BatchLimits",
-    "FrozenBatch",
-    "InParallel",
-    "Part",
-    "SparkStream",
-    "Start",
-    "check_epoch",
-    "create_source",
-    "find_start",
-    "is_durable",
-    "last_sequence",
-    "read_claim",
-]
-
 logger = logging.getLogger("jmsql")
 
 T = TypeVar("T")

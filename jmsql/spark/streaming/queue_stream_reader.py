@@ -41,8 +41,6 @@ from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 from jmsql.store.statement import Steps, in_transaction
 from jmsql.timings import Timings
 
-__all__ = ["StreamReader"]
-
 logger = logging.getLogger("jmsql")
 
 T = TypeVar("T")

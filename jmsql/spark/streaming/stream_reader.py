@@ -27,8 +27,6 @@ from jmsql.spark.options import Options
 from jmsql.spark.streaming.queue_stream import Backlog, BatchLimits
 from jmsql.store.errors import is_connection_lost
 
-__all__ = ["Offset", "ReconnectingReader", "StreamPartition"]
-
 logger = logging.getLogger("jmsql")
 
 Offset = dict[str, Any]

@@ -17,15 +17,6 @@ from jmsql.values.destinations import Queue, Topic, parse_destination
 from jmsql.values.duration import as_setting
 from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 
-__all__ = [
-    "Attempt",
-    "abandon",
-    "forget_writes",
-    "names_of",
-    "remove_abandoned",
-    "send_once",
-]
-
 _KEPT_BATCHES = 100
 """How many batches of a streaming query stay in the ledger. Spark repeats the last one alone."""
 

@@ -7,8 +7,6 @@ from jmsql.store.maintenance.maintenance_task import MaintenanceTask, request_ta
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Query
 
-__all__ = ["attempts_task", "request_maintenance"]
-
 # The name stands in databases, in `jmsql.spark` and among the entry points in pyproject.toml.
 _ATTEMPTS = "spark-attempts"
 

@@ -21,8 +21,6 @@ from jmsql.store.rows.columns import DELAYED_COLUMNS
 from jmsql.values.destinations import Destination, Queue, Topic, parse_destination
 from jmsql.values.postgresql_text import ESCAPE, optional_to_postgresql, to_postgresql
 
-__all__ = ["OUTGOING_SCHEMA", "OutgoingMessages"]
-
 _DEFAULT_PRIORITY = 4
 _MODES = {"PERSISTENT": 2, "NON_PERSISTENT": 1}
 _BODIES = ("text_body", "json_body", "bytes_body")

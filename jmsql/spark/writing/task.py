@@ -24,8 +24,6 @@ from jmsql.store.statement import SqlFile, Statement, Steps, fill, nothing, rows
 from jmsql.values.destinations import Queue, Topic
 from jmsql.values.postgresql_text import to_postgresql
 
-__all__ = ["TaskMessages", "binary_encoder"]
-
 _JSON = {"properties", "property_types", "json_body", "body_types"}
 _NAMES = tuple(name for name, _ in DELAYED_COLUMNS[1:])
 _TYPES = {"queue_id": pa.int32(), "jms_timestamp": pa.int64()}

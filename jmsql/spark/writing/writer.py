@@ -23,7 +23,6 @@ from jmsql.store.runners._sync.runner import PsycopgRunner, Runner
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BatchWriter", "StreamWriter", "WrittenPartition", "check_target"]
 
 _QUERY_ID = "sql.streaming.queryId"
 

@@ -8,9 +8,6 @@ from typing import Any
 
 from jmsql.store.statement import Query, SqlFile, mapping, nothing, optional_value, row_count
 
-__all__ = ["bind", "bindings", "find_binding", "unbind"]
-
-
 _sql = SqlFile("administration")
 _bind = _sql.statement("bind", "binding {name!r}", nothing)
 _unbind = _sql.statement("unbind", "unbinding {name!r}", row_count)

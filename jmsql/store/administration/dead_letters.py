@@ -9,8 +9,6 @@ from jmsql.store.destinations.lookup import existing_queue
 from jmsql.store.rows.columns import and_chosen
 from jmsql.store.statement import SqlFile, Statement, Steps, column, fill, records, rows
 
-__all__ = ["DeadLetter", "Retry", "dead_letter_queues", "first_dead_letters", "retry"]
-
 
 @set_module("jmsql.admin")
 class DeadLetter(NamedTuple):

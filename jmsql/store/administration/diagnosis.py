@@ -16,35 +16,6 @@ import psycopg
 from jmsql.store.runners._sync.runner import AutocommitRunner
 from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, column, nothing, record, records, value
 
-__all__ = [
-    "ClaimHolder",
-    "ClockSkew",
-    "FailingDestination",
-    "MaintenanceFacts",
-    "MessageTable",
-    "PreparedTransaction",
-    "SelectiveConsumer",
-    "ServerFacts",
-    "SnapshotHolder",
-    "TransactionHolder",
-    "WaitingQueue",
-    "claims",
-    "clock_skew",
-    "dead_letters",
-    "failing",
-    "maintenance",
-    "notification_delay",
-    "notification_queue_usage",
-    "prepared_transactions",
-    "selective_consumers",
-    "server",
-    "snapshot_holders",
-    "tables",
-    "tables_without_pages",
-    "transactions",
-    "unattended_queues",
-]
-
 T = TypeVar("T")
 
 

@@ -9,8 +9,6 @@ from jmsql.store.receiving.candidates import LOOK_UPS
 from jmsql.store.rows.columns import and_chosen
 from jmsql.store.statement import Item, Items, SqlFile, Statement, fill, rows, value
 
-__all__ = ["move", "purge"]
-
 _AT_ONCE = 5000
 
 _sql = SqlFile("inspection")

@@ -15,23 +15,6 @@ from jmsql.store.statement import Item, Items, Query, Result, SqlFile, Statement
 from jmsql.values.destinations import Destination, Queue, Topic
 from jmsql.values.postgresql_text import optional_to_postgresql, to_postgresql
 
-__all__ = [
-    "BrowsedMessage",
-    "ClientSummary",
-    "DeliveryState",
-    "FoundMessage",
-    "QueueSummary",
-    "SubscriptionSummary",
-    "browse",
-    "browse_subscription",
-    "clients",
-    "count",
-    "message",
-    "queues",
-    "subscription",
-    "subscriptions",
-]
-
 _BROWSED_AT_ONCE = 100
 
 

@@ -10,17 +10,6 @@ from typing import NamedTuple
 
 from jmsql.store.statement import Query, SqlFile, record, records, rows
 
-__all__ = [
-    "LONGEST_LOOK",
-    "DestinationMeasurement",
-    "StoreMeasurement",
-    "TableMeasurement",
-    "dead_letters",
-    "destinations",
-    "store",
-    "tables",
-]
-
 LONGEST_LOOK = 60.0
 """After how many seconds PostgreSQL is to give up a look."""
 

@@ -15,18 +15,6 @@ from jmsql.store.receiving.receive import browse_statement
 from jmsql.store.runners._sync.runner import AutocommitRunner
 from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, column, first_value, nothing, records
 
-__all__ = [
-    "Explanation",
-    "IndexProgress",
-    "SelectorIndex",
-    "create_index",
-    "drop_index",
-    "explain",
-    "index_serving",
-    "selector_indexes",
-    "serving",
-]
-
 T = TypeVar("T")
 
 _PREFIX = "message_selector_"

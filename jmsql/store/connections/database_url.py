@@ -14,8 +14,6 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from jmsql.exceptions import JMSException
 
-__all__ = ["UNREADABLE", "DatabaseUrl", "parse_url", "without_secrets"]
-
 UNREADABLE = "The database URL cannot be read; write postgresql://user@host:port/database."
 """Does not quote it: a password may stand anywhere in what could not be read."""
 

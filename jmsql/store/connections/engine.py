@@ -29,14 +29,6 @@ if TYPE_CHECKING:
 
     from jmsql.store.connections.pools import DemandPool
 
-__all__ = [
-    "LENT",
-    "POOLED",
-    "Endpoint",
-    "connect",
-    "endpoint",
-    "open_engine",
-]
 
 LENT = "jmsql.lent"
 """Says, in the `info` of a pool's connection, that the application had it: the pool closes it when it comes back."""

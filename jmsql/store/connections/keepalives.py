@@ -15,8 +15,6 @@ import psycopg
 
 from jmsql.timings import Timings
 
-__all__ = ["keepalive_parameters", "keepalive_settings", "reader_settings"]
-
 _COUNT = 3
 """Questions without an answer after which the peer is given up."""
 

@@ -9,8 +9,6 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, QueuePoo
 
 from jmsql.public_names import set_module
 
-__all__ = ["AsyncDemandPool", "DemandPool"]
-
 
 @set_module("sqlalchemy.pool")  # whose name the pool's logger has: what it says is none of the `jmsql` logger's
 class DemandPool(QueuePool):

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from jmsql.store.receiving.redelivery import ExtendedClaim, extend_claims
 from jmsql.store.runners._sync.runner import Runner
 
-__all__ = ["ClaimExtensions"]
-
 _EXTENSIONS_IN_A_TIMEOUT = 3
 
 

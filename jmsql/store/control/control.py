@@ -47,8 +47,6 @@ from jmsql.store.statement import Query, SqlFile, nothing
 from jmsql.timings import Timings, jitter
 from jmsql.values.postgresql_text import to_postgresql
 
-__all__ = ["ControlConnection", "NotificationHandler", "open_control"]
-
 logger = logging.getLogger("jmsql")
 
 _sql = SqlFile("control")

@@ -15,18 +15,6 @@ from jmsql.store.statement import Query, SqlFile, nothing
 from jmsql.values.destinations import Destination
 from jmsql.values.postgresql_text import to_postgresql
 
-__all__ = [
-    "Consumption",
-    "Counts",
-    "DestinationCounters",
-    "Meter",
-    "add_counters",
-    "measure",
-    "meters",
-    "replace_consumers",
-]
-
-
 _sql = SqlFile("control")
 _add = _sql.statement("add_counters", "counting what goes through", nothing)
 _replace = _sql.statement("replace_consumers", "writing down the consumers", nothing)

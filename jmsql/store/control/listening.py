@@ -9,8 +9,6 @@ from weakref import WeakSet
 
 from jmsql.store.rows.message_rows import GroupKey, MessageKey
 
-__all__ = ["ListeningConnection", "end_listening", "is_listening", "listening_connection", "start_listening"]
-
 
 class ListeningConnection(Protocol):
     """Hears of messages."""

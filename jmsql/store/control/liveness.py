@@ -13,8 +13,6 @@ from jmsql.store.statement import Query, SqlFile, row_count, value
 from jmsql.timings import Timings
 from jmsql.values.duration import as_setting
 
-__all__ = ["AdvisoryLock", "ClientForgottenError", "Heartbeats", "Liveness", "is_connected"]
-
 _sql = SqlFile("control")
 _connect, _connect_announcing = (
     _sql.statement("connect", "connecting", value(int), {"function": function})

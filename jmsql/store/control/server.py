@@ -12,8 +12,6 @@ from jmsql.store.schema.version import check_schema, check_version
 from jmsql.store.statement import Query, SqlFile, Steps, record, rows, value
 from jmsql.timings import Timings
 
-__all__ = ["Server", "ServerClock", "find_database", "look_at_server", "require_same_database"]
-
 _MISSING = {"3F000", "42P01", "42883"}
 """What PostgreSQL reports where the schema, a table or a function is not there."""
 

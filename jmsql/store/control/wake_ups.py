@@ -17,19 +17,6 @@ from typing import NamedTuple, Self
 from jmsql.store.rows.arrays import integers_literal
 from jmsql.store.statement import Query, SqlFile, column, fill, first_value, nothing
 
-__all__ = [
-    "BUCKETS",
-    "Competition",
-    "Look",
-    "Wait",
-    "WakeUps",
-    "announce_waits",
-    "bucket_of",
-    "end_waits",
-    "notify_where_waited_for",
-    "waited_for",
-]
-
 BUCKETS = 32
 """How many locks there are for all queues and topics: a client with a thousand queues must not fill the server's table.
 A power of two; clients have to agree on it."""

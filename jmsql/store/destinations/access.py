@@ -9,8 +9,6 @@ from jmsql.public_names import set_module
 from jmsql.store.statement import Query, SqlFile, column, nothing, records
 from jmsql.values.destinations import Destination, Topic
 
-__all__ = ["AccessSummary", "Action", "access_summaries", "create_roles", "grant", "revoke"]
-
 Action = Literal["send", "receive", "browse"]
 
 

@@ -10,19 +10,6 @@ from jmsql.public_names import set_module
 from jmsql.store.statement import Query, SqlFile, Steps, nothing, records, value
 from jmsql.values.destinations import Destination, Queue, Topic
 
-__all__ = [
-    "DestinationSettings",
-    "DestinationSummary",
-    "alter",
-    "create",
-    "create_temporary",
-    "delete",
-    "delete_temporary",
-    "destination_summary",
-    "destinations",
-    "reset",
-]
-
 
 @set_module("jmsql.admin")
 class DestinationSettings(TypedDict, total=False):

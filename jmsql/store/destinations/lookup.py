@@ -7,19 +7,6 @@ from jmsql.store.destinations.access import Action
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, optional_value, value
 from jmsql.values.destinations import Destination, Queue, Topic
 
-__all__ = [
-    "automatic_creation",
-    "existing_queue",
-    "find_queue",
-    "find_topic",
-    "last_sequence",
-    "queue_id",
-    "require_access",
-    "require_temporary",
-    "set_automatic_creation",
-    "topic_id",
-]
-
 _sql = SqlFile("destinations")
 _find_queue = _sql.statement("find_queue", "looking up the queue {name!r}", optional_value(int))
 _create_queue = _sql.statement("create_queue", "creating the queue {name!r}", nothing)

@@ -13,22 +13,6 @@ from jmsql.store.destinations.lookup import topic_id
 from jmsql.store.statement import SqlFile, Steps, column, nothing, records, row_count, rows, value
 from jmsql.values.postgresql_text import from_postgresql, optional_to_postgresql, to_postgresql
 
-__all__ = [
-    "Attachment",
-    "ChangeRefusedException",
-    "SubscriptionChange",
-    "SubscriptionDefinition",
-    "attach",
-    "create_durable",
-    "detach",
-    "end_if_abandoned",
-    "find_named",
-    "lock_named",
-    "occupy",
-    "rejoin",
-    "unsubscribe",
-]
-
 
 @set_module("jmsql.admin")
 class SubscriptionChange(StrEnum):

@@ -9,8 +9,6 @@ from collections.abc import Collection
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import SqlFile, column
 
-__all__ = ["RECORDED", "QueuesWithHistory", "history"]
-
 _find = SqlFile("control").statement("queues_with_history", "looking for queues with history", column)
 
 

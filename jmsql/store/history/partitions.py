@@ -25,8 +25,6 @@ from jmsql.store.statement import (
 )
 from jmsql.values.destinations import Destination, Topic
 
-__all__ = ["HistoryDay", "HistoryPartitions", "PruneStep", "days", "held_message", "today"]
-
 T = TypeVar("T")
 
 _DAYS_AHEAD = 3

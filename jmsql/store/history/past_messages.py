@@ -28,8 +28,6 @@ from jmsql.store.statement import (
 )
 from jmsql.values.destinations import Destination, Queue, Topic
 
-__all__ = ["HistoryEntry", "HistoryRange", "PastMessage", "count", "entries", "read", "replay"]
-
 _READ_AT_ONCE = 100
 _MOST_ENTRIES = 1000
 _NEWEST = {"transaction": str(2**64 - 1), "sequence": 0}

@@ -10,8 +10,6 @@ from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import SqlFile, Statement, mapping, optional_value, row_count
 from jmsql.timings import Timings
 
-__all__ = ["DueMessages", "milliseconds_to_next", "move_due", "purge_deleted_delayed"]
-
 _LIMIT = 500
 _SHARE = 20.0
 

@@ -10,8 +10,6 @@ from jmsql.store.history.partitions import HistoryPartitions, held_message
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.timings import Timings
 
-__all__ = ["HistoryMaintenance"]
-
 logger = logging.getLogger("jmsql")
 
 

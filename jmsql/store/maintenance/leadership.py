@@ -14,8 +14,6 @@ from jmsql.store.statement import Result, SqlFile, fill, record
 from jmsql.timings import Timings
 from jmsql.values.duration import as_setting
 
-__all__ = ["HAS_MESSAGE", "LeadershipLostError", "LeadingRunner", "Lease", "Standing"]
-
 
 class Standing(NamedTuple):
     """How a client stands, and what else it was told when it asked.

@@ -24,8 +24,6 @@ from jmsql.timings import Timings
 from jmsql.timings import jitter as spread
 from jmsql.values.duration import as_setting
 
-__all__ = ["Maintenance", "forget_deleted", "purge_deleted", "reap_expired"]
-
 logger = logging.getLogger("jmsql")
 
 _REAP_LIMIT = 500

@@ -15,8 +15,6 @@ from importlib.metadata import EntryPoint, entry_points
 from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import Query, SqlFile, nothing
 
-__all__ = ["MaintenanceTask", "load_task", "register_task", "request_tasks"]
-
 logger = logging.getLogger("jmsql")
 
 _GROUP = "jmsql.maintenance"

@@ -17,8 +17,6 @@ from jmsql.store.rows.arrays import array_literal, integers_literal
 from jmsql.store.rows.message_rows import MessageKey, MessageRow, key_parameters
 from jmsql.store.statement import Query, SqlFile, Statement, Steps, nothing, row_count, rows, value
 
-__all__ = ["Client", "Recipient", "missing_messages", "present"]
-
 _sql = SqlFile("receiving")
 _SPARSEST = 4
 """How many times as long as the number of its messages a range may be that is read for them."""

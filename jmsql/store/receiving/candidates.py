@@ -13,21 +13,6 @@ from jmsql.store.rows.arrays import array_literal
 from jmsql.store.rows.columns import and_chosen
 from jmsql.store.statement import Query, Result, Statement
 
-__all__ = [
-    "HAS_NOT_EXPIRED",
-    "LAST_SEQUENCE",
-    "LOOK_UPS",
-    "NO_CLAIMS",
-    "by_key",
-    "candidates",
-    "first_of_groups",
-    "first_of_groups_statement",
-    "following",
-    "grouped_candidates",
-    "makes_wait",
-    "wanted",
-]
-
 # The planner takes a range with two ends for short, and one with a single end for a third of the table: worth a sort.
 LAST_SEQUENCE = 2**63 - 1
 

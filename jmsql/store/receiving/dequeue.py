@@ -14,8 +14,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["PRIORITIES", "FreedGroups", "GroupScan", "Prefetch", "ScanBounds"]
-
 PRIORITIES = 10
 """The number of JMS priorities."""
 

@@ -12,8 +12,6 @@ from jmsql.store.receiving.receive import Fetch, has_groups, highest_sequences, 
 from jmsql.store.rows.message_rows import MessageRow
 from jmsql.store.statement import Steps
 
-__all__ = ["QueueReader"]
-
 
 class QueueReader:
     """Reads a queue in the order of delivery, without rescanning what it has seen.

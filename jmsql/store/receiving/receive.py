@@ -25,25 +25,6 @@ from jmsql.store.rows.columns import BODY_COLUMNS, SHARED_BODY, and_chosen, mess
 from jmsql.store.rows.message_rows import MessageRow, as_message_rows
 from jmsql.store.statement import Query, Result, SqlFile, Statement, Steps, records, rows, value
 
-__all__ = [
-    "Fetch",
-    "ask_to_dequeue",
-    "browse",
-    "browse_statement",
-    "claim",
-    "claim_batch",
-    "claim_statement",
-    "dequeue_statement",
-    "has_groups",
-    "highest_sequences",
-    "lock",
-    "lock_statement",
-    "look",
-    "look_statement",
-    "next_messages",
-    "require_read_committed",
-]
-
 _sql = SqlFile("receiving")
 _highest_sequences = _sql.statement("highest_sequences", "receiving", value(list[int]))
 _has_groups = _sql.statement("has_groups", "receiving", value(bool))

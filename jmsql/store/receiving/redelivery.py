@@ -26,27 +26,6 @@ from jmsql.store.statement import (
 )
 from jmsql.values.policies import MOST_ERRORS, RedeliveryPolicy, delay_after_error
 
-__all__ = [
-    "NO_POLICY",
-    "ExtendedClaim",
-    "LostClaim",
-    "QueuePolicy",
-    "Release",
-    "Rules",
-    "after_error",
-    "bury",
-    "errors",
-    "extend_claims",
-    "find_policy",
-    "lost_claims",
-    "policy",
-    "record_attempts",
-    "record_deliveries",
-    "record_first_deliveries",
-    "release",
-    "release_claimed",
-]
-
 _BURIED_AT_ONCE = 500
 _DEFAULT_DEAD_LETTER_QUEUE_ID = 0
 _UNIQUE_VIOLATION = "23505"

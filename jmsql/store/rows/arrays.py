@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["array_literal", "integers_literal"]
-
 _to_quote = re.compile(r'[\\"]').search
 
 

@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from jmsql.selectors import Selector, SelectorSQL
 
-__all__ = [
-    "BODY_COLUMNS",
-    "DELAYED_COLUMNS",
-    "SEND_COLUMNS",
-    "SHARED_BODY",
-    "and_chosen",
-    "body_columns",
-    "message_columns",
-    "outgoing_messages",
-]
-
 SEND_COLUMNS = (
     ("destination", "text"),
     ("inverse_priority", "smallint"),

@@ -13,21 +13,6 @@ from jmsql.store.rows.arrays import array_literal, integers_literal
 from jmsql.store.rows.columns import DELAYED_COLUMNS
 from jmsql.values.destinations import Destination
 
-__all__ = [
-    "LARGEST_MESSAGE",
-    "GroupKey",
-    "MessageKey",
-    "MessageRow",
-    "OutgoingMessage",
-    "as_message_rows",
-    "copied_rows",
-    "key_of",
-    "key_parameters",
-    "send_parameters",
-    "single_send_parameters",
-    "size_of",
-]
-
 LARGEST_MESSAGE = 256 * 1024 * 1024
 """The most bytes in a message. PostgreSQL's limit is four times that, on a whole statement with its quoting."""
 

@@ -6,8 +6,6 @@ import re
 from enum import Enum, auto
 from typing import NamedTuple
 
-__all__ = ["SavepointCommand", "SavepointStep", "outlives_transaction", "read_savepoint_step"]
-
 _OUTLIVES = re.compile(
     r"""
     (?:^|;|\*/)\s*  # at the beginning of a statement

@@ -14,8 +14,6 @@ from jmsql.store.rows.arrays import array_literal
 from jmsql.store.runners._async.runner import Runner
 from jmsql.store.statement import Result
 
-__all__ = ["AsyncpgRunner"]
-
 _PLACEHOLDER = re.compile(r"%(?:%|\((?P<name>\w+)\)s(?P<cast>::(?P<bytes>bytea\b(?!\[))?)?)")
 
 

@@ -7,8 +7,6 @@ from collections import OrderedDict
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["NumberedStatement", "PreparedStatements", "numbered"]
-
 _MOST = 100
 
 _PLACEHOLDER = re.compile(rb"%(?:%|\((\w+)\)s)")

@@ -31,7 +31,6 @@ from jmsql.store.schema.version import (
 
 # Alembic is imported where it is used: it takes longer than all else that clients import.
 
-__all__ = ["LONGEST_WAIT", "apply_revision", "create_schemas", "migrate", "refuse_downgrade"]
 
 LONGEST_WAIT = 60.0
 """For how many seconds a migration tries to get its locks."""

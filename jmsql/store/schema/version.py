@@ -12,18 +12,6 @@ from jmsql.exceptions import JMSException
 from jmsql.store.identifier import internal_schema, quote_identifier
 from jmsql.store.statement import SqlFile, Steps, first_value, optional_value
 
-__all__ = [
-    "DEFAULT_SCHEMA",
-    "VERSION_TABLE",
-    "check_name",
-    "check_schema",
-    "check_version",
-    "current_version",
-    "migrate_command",
-    "migrations_directory",
-    "newest_version",
-]
-
 DEFAULT_SCHEMA = "jmsql"
 VERSION_TABLE = "schema_version"
 

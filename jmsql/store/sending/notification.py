@@ -12,8 +12,6 @@ from typing import NamedTuple, Self
 from jmsql.store.rows.message_rows import GroupKey, MessageKey
 from jmsql.store.statement import Query, SqlFile, Steps, nothing
 
-__all__ = ["DELAYED_CHANNEL", "Notification", "combine", "notify", "notify_sent"]
-
 DELAYED_CHANNEL = 0
 """Stands, in a notification, where the number of a queue or topic does: some message is delivered later."""
 

@@ -30,20 +30,6 @@ from jmsql.store.statement import (
 from jmsql.values.destinations import TemporaryTopic, Topic
 from jmsql.values.postgresql_text import from_postgresql, optional_to_postgresql
 
-__all__ = [
-    "FEWEST_COPIED",
-    "Publisher",
-    "insertion",
-    "known_selectors",
-    "last_insertion",
-    "misses_queues",
-    "publish",
-    "publish_statement",
-    "publish_with",
-    "queues_are_missing",
-    "send",
-]
-
 T = TypeVar("T")
 
 _SHARED_SIZE = 2000

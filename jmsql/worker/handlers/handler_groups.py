@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from jmsql import asyncio as jmsql_asyncio
     from jmsql.worker.handlers._async.handlers import Handlers as AsyncHandlers
 
-__all__ = ["HandlerGroup", "HandlerWatch", "HandlersInEventLoop", "HandlersInThreads", "asynchronous", "synchronous"]
 
 logger = logging.getLogger("jmsql.worker")
 

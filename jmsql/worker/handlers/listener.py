@@ -18,16 +18,6 @@ from jmsql.store.destinations.subscriptions import ChangeRefusedException
 from jmsql.values.destinations import Queue, Topic
 from jmsql.values.policies import RedeliveryPolicy
 
-__all__ = [
-    "DEFAULT_REDELIVERY",
-    "Handling",
-    "Listener",
-    "Parameter",
-    "is_coroutine_function",
-    "read_parameters",
-    "way_out",
-]
-
 
 class HandlerCall(Protocol):
     """A message on its way to a handler, in a thread or under asyncio, where what returns something can be awaited."""

@@ -10,8 +10,6 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-__all__ = ["KINDS", "PASSWORD", "roles_of_each_kind"]
-
 PASSWORD = secrets.token_hex()
 
 KINDS: dict[str, tuple[str | None, str | None]] = {

@@ -13,8 +13,6 @@ from jmsql import (
 )
 from tests.integration.client.server import Server
 
-__all__ = ["PATIENCE", "Completions", "Gate", "numbers", "send_numbers", "stored"]
-
 PATIENCE = 10.0
 
 

@@ -13,8 +13,6 @@ from typing import Self
 from jmsql import ConnectionFactory, JMSException, Message, Queue, TextMessage
 from tests.forked import ForkedProcess
 
-__all__ = ["SendingProcess"]
-
 
 class SendingProcess:
     """A running client. A context manager, which kills it at the end.

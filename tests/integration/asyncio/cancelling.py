@@ -7,8 +7,6 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["Outcome", "cancelled_at"]
-
 T = TypeVar("T")
 
 

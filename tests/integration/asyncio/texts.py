@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from jmsql import Message
 
-__all__ = ["text_of"]
-
 
 def text_of(message: Message | None) -> str:
     """Return the text of a message that has to be there."""

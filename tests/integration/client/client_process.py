@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from jmsql import AcknowledgeMode, ConnectionFactory, Message, Queue, RedeliveryPolicy, Session
 from tests.forked import ForkedProcess
 
-__all__ = ["STOP", "ClientProcess", "Order", "client_process"]
-
 STOP = "stop"
 """The text that makes a client which settles its messages stop."""
 

@@ -6,8 +6,6 @@ import psycopg
 import pytest
 from psycopg import sql
 
-__all__ = ["LIMITS", "lock"]
-
 LIMITS = pytest.mark.parametrize(
     ("limit", "code"), [("lock_timeout", "55P03"), ("statement_timeout", "57014")], ids=["lock", "statement"]
 )

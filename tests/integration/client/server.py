@@ -9,8 +9,6 @@ import sqlalchemy
 
 from jmsql.testing import wait_for
 
-__all__ = ["CONTROL", "SESSIONS", "Server", "with_parameters"]
-
 SESSIONS = "client's sessions"
 CONTROL = "client's control"
 """Application names of the connections of the fixture `factory`."""

@@ -24,8 +24,6 @@ import jmsql
 import jmsql.asyncio
 from jmsql.testing import FAST_TIMINGS
 
-__all__ = ["ASYNCHRONOUS", "KINDS", "NAME", "ORDERS", "Caller", "Kind", "Order", "received", "resolved"]
-
 ORDERS = jmsql.Queue("orders")
 
 NAME = "the-application"

@@ -9,8 +9,6 @@ import pytest
 
 from jmsql import AcknowledgeMode, Connection, MessageConsumer, Queue, Session
 
-__all__ = ["OpenSession", "Receiver"]
-
 OpenSession = Callable[[AcknowledgeMode], Session]
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from jmsql import Destination, Message, MessageConsumer, Session
 from tests.texts import receive
 
-__all__ = ["place_of", "places_of", "receive_places", "send_group", "send_places"]
-
 GroupPlace = tuple[str | None, int]
 """A message's group, and its number in it."""
 

@@ -7,8 +7,6 @@ from collections import defaultdict
 
 from tests.integration.groups.grouped import GroupPlace
 
-__all__ = ["Observer"]
-
 
 class Observer:
     """Knows which messages of each group are being handled, by whom, and which are done.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from jmsql import Message, Session
 
-__all__ = ["release", "settle"]
-
 
 def settle(session: Session, last: Message) -> None:
     """Acknowledge all that a session has received."""

@@ -21,8 +21,6 @@ from psycopg import sql
 from jmsql.embedded.account import ServerAccount
 from jmsql.testing import wait_for
 
-__all__ = ["SERVER_CONNECTIONS", "PgBouncer", "pgbouncer"]
-
 SERVER_CONNECTIONS = 8
 """How many connections to PostgreSQL all clients share: more than the tests have transactions open at once."""
 

@@ -12,8 +12,6 @@ from jmsql import ConnectionFactory
 from jmsql.testing import wait_for
 from tests.integration.pooler.pgbouncer import PgBouncer
 
-__all__ = ["Route", "by_route"]
-
 
 class Route(Enum):
     """How a client reaches the server."""

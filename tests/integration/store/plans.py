@@ -12,8 +12,6 @@ from psycopg import sql
 
 from jmsql.store.statement import Query, Statement
 
-__all__ = ["SMALL_TABLES", "Plan", "PlannedStatement", "Scan", "bloat_indexes", "sql_of"]
-
 SMALL_TABLES = frozenset({"queue", "pending_transaction"})
 """Tables that statements may read as a whole."""
 

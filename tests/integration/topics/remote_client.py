@@ -14,8 +14,6 @@ from typing import Any
 from jmsql import AcknowledgeMode, ConnectionFactory, JMSException, MessageConsumer, Session, Topic
 from tests.forked import ForkedProcess
 
-__all__ = ["RemoteClient", "remote_client"]
-
 
 class RemoteClient:
     """Gives orders to the process, and waits for each to be done."""

@@ -7,8 +7,6 @@ from typing import LiteralString
 from jmsql.testing import wait_for
 from tests.integration.client.server import Server
 
-__all__ = ["count", "wait_until_empty"]
-
 _PATIENCE = 10.0
 """Seconds. Maintenance runs once a second."""
 

@@ -7,8 +7,6 @@ from jmsql.testing import drain
 from jmsql.xa import Xid
 from tests.texts import texts_of
 
-__all__ = ["PREPARED", "XID", "messages_there", "send", "texts_there"]
-
 XID = Xid(7, "purchase 1", "messages")
 
 

@@ -9,8 +9,6 @@ import duckdb
 
 from tests.integration.client.server import Server
 
-__all__ = ["assert_archived_once", "in_archive", "in_history", "waiting"]
-
 _FILES = "destination=*/day=*/batch=*/*.parquet"
 _LIVE_FILES = "_live/destination=*/batch=*/*.parquet"
 

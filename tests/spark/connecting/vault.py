@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["url"]
-
 
 def url() -> str:
     """What `connection=tests.spark.connecting.vault:url` calls."""

@@ -16,8 +16,6 @@ import pyspark
 from jmsql.testing import wait_for
 from tests.spark.subprocesses import environment
 
-__all__ = ["cluster"]
-
 HOSTS = ("127.0.0.2", "127.0.0.3")
 
 

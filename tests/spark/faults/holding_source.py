@@ -21,8 +21,6 @@ from jmsql.spark.writing.writer import BatchWriter, StreamWriter, WrittenPartiti
 from jmsql.testing import wait_for
 from pyspark_jmsql import DefaultSource
 
-__all__ = ["VARIABLE", "HoldingSource", "hold"]
-
 VARIABLE = "JMSQL_TEST_HOLD"
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark import TaskContext
 
-__all__ = ["BATCH", "Strike", "break_off", "kill_executor", "kill_worker", "strike_once"]
-
 BATCH = "5"
 """How many rows a task gets at once, so that there is a middle."""
 

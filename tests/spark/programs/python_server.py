@@ -28,8 +28,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["python_server"]
-
 _CLIENT = Path(__file__).with_name("python_client.py")
 _MODULES = (
     "numpy",

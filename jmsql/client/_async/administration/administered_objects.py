@@ -21,7 +21,6 @@ from jmsql.values.destinations import Destination, Queue, Topic
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-__all__ = ["AdministeredObject", "AdministeredObjects", "lookup"]
 
 AdministeredObject = ConnectionFactory | Queue | Topic
 """What can be bound to a name."""

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from jmsql.client._async.administration.history import History
     from jmsql.client._async.connection.factory import ConnectionFactory
 
-__all__ = ["Administration"]
-
 
 @set_module("jmsql.asyncio.admin")
 class Administration:

@@ -14,8 +14,6 @@ from jmsql.store.history.past_messages import HistoryRange, PastMessage
 from jmsql.store.runners._async.runner import Runner
 from jmsql.values.destinations import Destination, Queue, named_destination
 
-__all__ = ["OUTCOMES", "History"]
-
 logger = logging.getLogger("jmsql")
 
 OUTCOMES = ("acknowledged", "expired", "dead-lettered", "purged")

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from jmsql.client._async.exchange.consumer import MessageConsumer
     from jmsql.values.destinations import Topic
 
-__all__ = ["Connection"]
 
 logger = logging.getLogger("jmsql")
 

@@ -18,8 +18,6 @@ from jmsql.store.connections.engine import endpoint
 from jmsql.store.schema.version import check_name
 from jmsql.timings import Timings
 
-__all__ = ["ConnectionFactory"]
-
 AnyConnection = TypeVar("AnyConnection", bound=Connection)
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from jmsql.client._async.connection.connection import Connection
     from jmsql.client._async.session.session import Session
 
-__all__ = ["TaskServerSessionPool"]
 
 logger = logging.getLogger("jmsql")
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 if ASYNC:
     _AT_ONCE = 4
 
-__all__ = ["ConnectionPool", "driver_connection", "synchronous"]
-
 
 class ConnectionPool:
     """The connections of a client's sessions. Its engine is made when the first of them is wanted.

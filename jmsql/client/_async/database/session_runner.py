@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from jmsql.store.runners.prepared_statements import PreparedStatements
 
-__all__ = ["SessionRunner"]
 
 T = TypeVar("T")
 

@@ -19,8 +19,6 @@ from jmsql.store.runners.application_sql import (
 )
 from jmsql.store.runners.prepared_statements import PreparedStatements
 
-__all__ = ["StatementListener", "WatchedConnection"]
-
 StatementListener = Callable[[SavepointStep | None], Awaitable[None]]
 """Called before each statement of the application's, with what the statement does with a savepoint."""
 

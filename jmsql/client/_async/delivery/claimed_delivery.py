@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from jmsql.store.receiving.dequeue import GroupScan
     from jmsql.store.statement import Query
 
-__all__ = ["ClaimedDelivery"]
 
 _Delivered: TypeAlias = tuple[PrefetchBuffer, int, MessageRow]
 """A message, with where it came to and the queue that it is in."""

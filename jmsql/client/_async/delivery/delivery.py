@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from jmsql.store.runners._async.implicit_transaction import ImplicitTransaction
     from jmsql.store.statement import Query
 
-__all__ = [
-    "Accept",
-    "AcceptingDelivery",
-    "Announce",
-    "Delivery",
-    "HeldDelivery",
-    "ImmediateDelivery",
-    "count_outcome",
-]
 
 logger = logging.getLogger("jmsql")
 

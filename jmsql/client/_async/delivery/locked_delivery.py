@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from jmsql.client._async.database.session_runner import SessionRunner
     from jmsql.store.statement import Query
 
-__all__ = ["FrugalDelivery", "LockedDelivery"]
 
 logger = logging.getLogger("jmsql")
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     if ASYNC:
         from sqlalchemy.ext.asyncio import AsyncSession
 
-__all__ = ["CallerTransaction", "ConnectionTransaction", "PsycopgTransaction", "SessionTransaction"]
-
 
 class CallerTransaction(ABC):
     """A transaction that belongs to the caller, who alone commits it or rolls it back.

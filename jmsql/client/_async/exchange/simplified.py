@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from jmsql.client._async.exchange.producer import MessageProducer
     from jmsql.client.listeners import MessageListener
 
-__all__ = ["JMSConsumer", "JMSProducer", "message_of"]
 
 T = TypeVar("T")
 

@@ -17,7 +17,6 @@ from jmsql.messages import DeliveryMode
 if TYPE_CHECKING:
     from jmsql.client._async.shared.client_context import ClientContext
 
-__all__ = ["AsynchronousSender", "BatchInsertion"]
 
 logger = logging.getLogger("jmsql")
 

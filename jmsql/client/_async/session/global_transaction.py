@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.store.statement import Steps
 
-__all__ = ["GlobalTransaction"]
 
 logger = logging.getLogger("jmsql")
 

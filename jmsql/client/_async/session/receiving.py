@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from jmsql.values.destinations import Destination, Queue, Topic
     from jmsql.values.policies import RedeliveryPolicy
 
-__all__ = ["Receiving"]
-
 
 class Receiving(ReceiveOperations):
     """The consumers and browsers of one session, and the way of their messages.

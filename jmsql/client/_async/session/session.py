@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from jmsql.messages import Message
 
-__all__ = ["HandlerSession", "Session"]
 
 logger = logging.getLogger("jmsql")
 

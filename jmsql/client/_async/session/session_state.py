@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import MessageListener
 
-__all__ = ["SessionState"]
-
 
 class SessionState:
     """How a session works, and where it is.

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.values.destinations import Destination
 
-__all__ = ["Sessions"]
 
 _FORKED = "The connection belongs to the process that this one was forked from; make a connection in each process."
 

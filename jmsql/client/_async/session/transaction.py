@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from jmsql.client.prefetch_buffer import PrefetchBuffer
     from jmsql.messages import Message
 
-__all__ = ["LocalTransaction", "NoTransaction", "Transaction"]
 
 logger = logging.getLogger("jmsql")
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from jmsql.client._async.session.acknowledgement import Acknowledgement
     from jmsql.client._async.session.session_state import SessionState
 
-__all__ = ["Watch"]
-
 
 def _channels(buffers: Sequence[PrefetchBuffer]) -> tuple[int, ...]:
     """Return where there is news of what comes to some prefetch buffers."""

@@ -9,8 +9,6 @@ from typing import Protocol
 from jmsql.concurrency.tasks import Lock, call
 from jmsql.exceptions import JMSException
 
-__all__ = ["ExceptionListener", "ExceptionListening", "OnException"]
-
 logger = logging.getLogger("jmsql")
 
 

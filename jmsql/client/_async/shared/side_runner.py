@@ -12,8 +12,6 @@ from jmsql.concurrency.tasks import Lock, finished
 from jmsql.exceptions import IllegalStateException, JMSException
 from jmsql.store.statement import Query, Steps, in_transaction
 
-__all__ = ["SideRunner"]
-
 T = TypeVar("T")
 Parameters = ParamSpec("Parameters")
 

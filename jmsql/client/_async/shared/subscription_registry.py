@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from jmsql.store.control.control import ControlConnection
     from jmsql.store.destinations.subscriptions import SubscriptionDefinition
 
-__all__ = ["SubscriptionRegistry"]
 
 logger = logging.getLogger("jmsql")
 

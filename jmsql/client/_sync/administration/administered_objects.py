@@ -22,7 +22,6 @@ from jmsql.values.destinations import Destination, Queue, Topic
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-__all__ = ["AdministeredObject", "AdministeredObjects", "lookup"]
 
 AdministeredObject = ConnectionFactory | Queue | Topic
 """What can be bound to a name."""

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from jmsql.client._sync.administration.history import History
     from jmsql.client._sync.connection.factory import ConnectionFactory
 
-__all__ = ["Administration"]
-
 
 @set_module("jmsql.admin")
 class Administration:

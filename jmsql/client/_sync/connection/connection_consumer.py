@@ -24,7 +24,6 @@ from jmsql.store.rows.message_rows import MessageKey
 if TYPE_CHECKING:
     from jmsql.client._sync.shared.client_context import ClientContext
 
-__all__ = ["ConnectionConsumer", "ServerSession", "ServerSessionPool"]
 
 logger = logging.getLogger("jmsql")
 

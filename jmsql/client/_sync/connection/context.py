@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from jmsql.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
     from jmsql.values.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic
 
-__all__ = ["JMSContext"]
-
 
 @set_module("jmsql")
 class JMSContext:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from jmsql.client._sync.connection.connection import Connection
     from jmsql.client._sync.session.session import Session
 
-__all__ = ["ThreadServerSessionPool"]
 
 logger = logging.getLogger("jmsql")
 

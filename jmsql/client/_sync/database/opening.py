@@ -21,7 +21,6 @@ from jmsql.timings import Timings
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-__all__ = ["LazyRunner", "default_url", "open_runner"]
 
 T = TypeVar("T")
 

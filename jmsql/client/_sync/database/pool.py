@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 
-__all__ = ["ConnectionPool", "driver_connection", "synchronous"]
-
-
 class ConnectionPool:
     """The connections of a client's sessions. Its engine is made when the first of them is wanted.
 

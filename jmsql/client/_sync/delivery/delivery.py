@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from jmsql.store.runners._sync.implicit_transaction import ImplicitTransaction
     from jmsql.store.statement import Query
 
-__all__ = [
-    "Accept",
-    "AcceptingDelivery",
-    "Announce",
-    "Delivery",
-    "HeldDelivery",
-    "ImmediateDelivery",
-    "count_outcome",
-]
 
 logger = logging.getLogger("jmsql")
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from jmsql.client._sync.database.session_runner import SessionRunner
     from jmsql.store.statement import Query
 
-__all__ = ["FrugalDelivery", "LockedDelivery"]
 
 logger = logging.getLogger("jmsql")
 

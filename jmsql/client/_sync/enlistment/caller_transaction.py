@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, orm
 
 
-__all__ = ["CallerTransaction", "ConnectionTransaction", "PsycopgTransaction", "SessionTransaction"]
-
-
 class CallerTransaction(ABC):
     """A transaction that belongs to the caller, who alone commits it or rolls it back.
 

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from jmsql.store.statement import Query, Steps
     from jmsql.values.policies import RedeliveryPolicy
 
-__all__ = ["EnlistedSession"]
 
 T = TypeVar("T")
 

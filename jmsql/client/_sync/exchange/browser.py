@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     Browse = Callable[[int, Selector | None, tuple[int, int], int], list[MessageRow]]
     """Reads messages of a queue, by its id and a selector, after a key: so many at most."""
 
-__all__ = ["QueueBrowser"]
 
 _PAGE = 100
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from jmsql.values.destinations import Destination
     from jmsql.values.policies import RedeliveryPolicy
 
-__all__ = ["MessageConsumer", "QueueReceiver", "ReceiveOperations", "TopicSubscriber"]
 
 T = TypeVar("T")
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from jmsql.client.instrumentation import SessionFacts
     from jmsql.store.control.server import ServerClock
 
-__all__ = ["MessageProducer", "SendOperations"]
 
 _DEFAULT_PRIORITY = 4
 _HIGHEST_PRIORITY = 9

@@ -28,8 +28,6 @@ from jmsql.values.destinations import (
     require_topic,
 )
 
-__all__ = ["AbstractSession"]
-
 
 class AbstractSession(ABC):
     """Makes messages and the objects that send and receive them."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from jmsql.messages import Message
     from jmsql.store.rows.message_rows import MessageKey, MessageRow
 
-__all__ = ["Acknowledgement", "ClaimedAcknowledgement", "acknowledgement_of"]
-
 
 class Acknowledgement(ABC):
     """What a session does with the messages that it receives.

@@ -18,7 +18,6 @@ from jmsql.messages import DeliveryMode
 if TYPE_CHECKING:
     from jmsql.client._sync.shared.client_context import ClientContext
 
-__all__ = ["AsynchronousSender", "BatchInsertion"]
 
 logger = logging.getLogger("jmsql")
 

@@ -22,7 +22,6 @@ from jmsql.messages import Message
 if TYPE_CHECKING:
     from jmsql.client.consumer_state import ConsumerState
 
-__all__ = ["Dispatcher", "dispatch"]
 
 logger = logging.getLogger("jmsql")
 

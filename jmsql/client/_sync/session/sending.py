@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from jmsql.store.rows.message_rows import OutgoingMessage
     from jmsql.store.statement import Query
 
-__all__ = ["ImmediateSending", "Sending", "TransactedSending"]
-
 
 class Sending(SendOperations, ABC):
     """The sends of one session, for its producers.

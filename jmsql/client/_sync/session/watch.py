@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from jmsql.client._sync.session.acknowledgement import Acknowledgement
     from jmsql.client._sync.session.session_state import SessionState
 
-__all__ = ["Watch"]
-
 
 def _channels(buffers: Sequence[PrefetchBuffer]) -> tuple[int, ...]:
     """Return where there is news of what comes to some prefetch buffers."""

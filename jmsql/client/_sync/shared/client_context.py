@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from jmsql.timings import Timings
     from jmsql.values.destinations import Destination
 
-__all__ = ["ClientContext"]
 
 T = TypeVar("T")
 

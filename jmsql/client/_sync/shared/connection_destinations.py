@@ -15,8 +15,6 @@ from jmsql.store.destinations.lookup import queue_id, require_temporary, topic_i
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, attach, detach, rejoin, unsubscribe
 from jmsql.values.destinations import Destination, TemporaryQueue, TemporaryTopic, Topic
 
-__all__ = ["ConnectionDestinations"]
-
 logger = logging.getLogger("jmsql")
 
 Temporary = TypeVar("Temporary", TemporaryQueue, TemporaryTopic)

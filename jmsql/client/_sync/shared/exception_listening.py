@@ -10,8 +10,6 @@ from typing import Protocol
 from jmsql.concurrency.threads import Lock, call
 from jmsql.exceptions import JMSException
 
-__all__ = ["ExceptionListener", "ExceptionListening", "OnException"]
-
 logger = logging.getLogger("jmsql")
 
 

@@ -32,8 +32,6 @@ from jmsql.values.destinations import Queue
 from jmsql.values.policies import DEFAULT_DEAD_LETTER_QUEUE, RedeliveryPolicy
 from jmsql.values.postgresql_text import to_postgresql
 
-__all__ = ["FailedDelivery", "Redelivery", "failure_text"]
-
 logger = logging.getLogger("jmsql")
 
 _LONGEST_TEXT = 10_000

@@ -14,8 +14,6 @@ from jmsql.exceptions import JMSException
 from jmsql.store.connections.keepalives import keepalive_settings
 from jmsql.timings import Timings
 
-__all__ = ["make_fit"]
-
 _READ_COMMITTED = "read committed"
 _BEGIN = """
     select process_id <> {process_id},

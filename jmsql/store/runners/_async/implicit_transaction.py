@@ -16,8 +16,6 @@ from jmsql.store.runners._async.prepared_runner import OUTDATED, PreparingRunner
 from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Result
 
-__all__ = ["ImplicitTransaction"]
-
 
 class ImplicitTransaction(PreparingRunner):
     """Runs statements in one transaction, which PostgreSQL begins with the first of them.

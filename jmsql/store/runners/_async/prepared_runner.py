@@ -19,7 +19,6 @@ from jmsql.store.statement import Query, Result
 if TYPE_CHECKING:
     from psycopg import abc
 
-__all__ = ["OUTDATED", "AskingRunner", "Bound", "PreparedRunner", "PreparingRunner", "bound"]
 
 T = TypeVar("T")
 

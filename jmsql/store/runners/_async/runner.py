@@ -17,8 +17,6 @@ from jmsql.concurrency.tasks import interruptible, sleep
 from jmsql.store.errors import is_driver_error, jms_errors, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
 
-__all__ = ["AutocommitRunner", "PsycopgRunner", "Runner", "copy"]
-
 T = TypeVar("T")
 
 

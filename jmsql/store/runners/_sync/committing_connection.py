@@ -11,8 +11,6 @@ import psycopg
 from psycopg import generators
 from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus
 
-__all__ = ["CommittingConnection"]
-
 T = TypeVar("T")
 
 

@@ -16,8 +16,6 @@ from jmsql.concurrency.threads import sleep
 from jmsql.store.errors import is_driver_error, jms_errors, translate
 from jmsql.store.statement import CannotCopyError, Item, Items, Query, Result, Steps
 
-__all__ = ["AutocommitRunner", "PsycopgRunner", "Runner", "copy"]
-
 T = TypeVar("T")
 
 

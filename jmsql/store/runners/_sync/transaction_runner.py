@@ -17,8 +17,6 @@ from jmsql.store.runners._sync.runner import Runner, copy
 from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Query, Result
 
-__all__ = ["LookingRunner", "TransactionRunner"]
-
 T = TypeVar("T")
 
 _BEGIN = b"begin isolation level read committed"

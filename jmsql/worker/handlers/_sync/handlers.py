@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection as DatabaseConnection
     from sqlalchemy.orm import Session as DatabaseSession
 
-__all__ = ["HandlerCall", "Handlers"]
 
 AnySession = TypeVar("AnySession", bound="DatabaseSession")
 

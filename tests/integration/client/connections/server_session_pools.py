@@ -14,8 +14,6 @@ from jmsql.connection_consumers import ServerSession, ThreadServerSessionPool
 from jmsql.testing import wait_for
 from tests.texts import texts_of
 
-__all__ = ["LISTENING", "MODES", "Heard", "OneSession", "listening"]
-
 MODES = pytest.mark.parametrize("mode", list(AcknowledgeMode))
 
 

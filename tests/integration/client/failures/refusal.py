@@ -10,8 +10,6 @@ import sqlalchemy
 
 from jmsql import JMSException
 
-__all__ = ["SECRET", "refused"]
-
 SECRET = "s3cr3t-m4rk3r"
 """A password, which nothing may show."""
 
