@@ -215,6 +215,7 @@ def write_live(
     settings: ArchiveSettings,
     target: Target,
     manifest: Manifest,
+    lock: ArchiveLock,
     unloading: Unloading,
 ) -> int:
     """Write what waits to a directory of its own, in the place of what an earlier run has written there.
@@ -229,6 +230,7 @@ def write_live(
             for options, _ in _sources(administration, settings)
         ]
     files = unloading.run(statements, schema)
+    lock.check()
     placed = [replace(file, directory=f"{LIVE}/{file.directory}") for file in files]
     manifest.commit(placed, [name for name, _ in target.files(LIVE)])
     return sum(file.messages for file in files)

@@ -135,7 +135,7 @@ def archive(
             waiting = None
             if live:
                 tell("Archiving what waits", archiver.messages)
-                waiting = write_live(administration, settings, place, manifest, unloading)
+                waiting = write_live(administration, settings, place, manifest, lock, unloading)
             merged = 0
             if merge:
                 merged = compact(

@@ -29,6 +29,10 @@ values (%(source_id)s, %(destination)s, %(is_topic)s, %(subscription)s, %(client
         %(transaction)s::xid8, %(sequence)s, '0', 0)
 on conflict (source_id) do nothing;
 
+-- name: origin
+select destination, is_topic, subscription, subscription_client_id
+from jmsql_internal.spark_cursor where source_id = %(source_id)s;
+
 -- name: begin_epoch
 update jmsql_internal.spark_cursor set epoch = epoch + 1, used_at = now() where source_id = %(source_id)s
 returning epoch, since;

@@ -15,6 +15,9 @@ values (%(queue_id)s, %(first_sequence)s, %(first_timestamp)s) returning source_
 select m.sequence from jmsql_internal.message m
 where m.queue_id = %(queue_id)s and m.jms_message_id::text = %(message_id)s and {is_sent};
 
+-- name: queue_of_source
+select queue_id from jmsql_internal.spark_source where source_id = %(source_id)s;
+
 -- name: begin_epoch
 update jmsql_internal.spark_source set epoch = epoch + 1, used_at = now() where source_id = %(source_id)s
 returning epoch, queue_id, first_sequence, first_timestamp;

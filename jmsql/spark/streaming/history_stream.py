@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Self, TypeVar
 
+from jmsql.exceptions import JMSException
 from jmsql.selectors import Selector
 from jmsql.spark.columns.expressions import HISTORY_EXPRESSIONS, select_list
 from jmsql.spark.reading.history import HistoryOrigin
@@ -93,6 +94,7 @@ A transaction that is open, or prepared, holds it back, on whatever database of 
 _forget_unused = _sql.statement("forget_unused", "beginning a stream", nothing)
 _create = _sql.statement("create", "beginning a stream", value(str))
 _adopt = _sql.statement("adopt", "starting a stream again", nothing)
+_origin = _sql.statement("origin", "starting a stream", rows)
 _begin_epoch = _sql.statement("begin_epoch", "starting a stream", rows)
 _lock = _sql.statement("lock", "going on with a stream", rows)
 _hold = _sql.statement("hold", "dividing a batch", nothing)
@@ -108,13 +110,9 @@ def create_cursor(
     origin: HistoryOrigin, first: HistoryPosition, since: dt.datetime | None, source_id: str | None = None
 ) -> Steps[str]:
     """Note a new streaming read, from a place and a time on, and return its number: a new one, if none is given."""
-    destination = origin.destination
     parameters = {
         "source_id": source_id,
-        "destination": None if destination is None else destination.name,
-        "is_topic": None if destination is None else isinstance(destination, Topic),
-        "subscription": optional_to_postgresql(origin.subscription),
-        "client": optional_to_postgresql(origin.client_id),
+        **_columns(origin),
         "since": since,
         "transaction": str(first.transaction),
         "sequence": first.sequence,
@@ -124,6 +122,16 @@ def create_cursor(
         return source_id
     yield from _forget_unused.bind()
     return (yield from _create.bind(parameters))
+
+
+def _columns(origin: HistoryOrigin) -> dict[str, object]:
+    destination = origin.destination
+    return {
+        "destination": None if destination is None else destination.name,
+        "is_topic": None if destination is None else isinstance(destination, Topic),
+        "subscription": optional_to_postgresql(origin.subscription),
+        "client": optional_to_postgresql(origin.client_id),
+    }
 
 
 class _Scan:
@@ -222,7 +230,14 @@ class HistoryStream:
 
         Raises:
             LookupError: The read is not known.
+            JMSException: It is one of another history.
         """
+        known = runner.run(_origin.bind(source_id=source_id))
+        if known and known != [tuple(_columns(origin).values())]:
+            raise JMSException(
+                "The checkpoint belongs to a stream of another history than the options name. Give each query a "
+                "checkpoint of its own."
+            )
         found = runner.run(_begin_epoch.bind(source_id=source_id))
         if not found:
             raise LookupError(source_id)

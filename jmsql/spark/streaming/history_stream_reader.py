@@ -117,7 +117,8 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
 
     def commit(self, end: Offset) -> None:
         """Note what is done: retention keeps it no longer."""
-        self._do("noting what is done", end, lambda opened: opened.stream.pass_to(_place(end)))
+        place = _place(end)
+        self._do("noting what is done", end, lambda opened: opened.stream.pass_to(place))
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Return, for the query's progress, how much has not been read."""
@@ -195,4 +196,14 @@ class HistoryStreamReader(ReconnectingReader[_Opened]):
 
 
 def _place(offset: Offset) -> HistoryPosition:
+    """Return a place in the history.
+
+    Raises:
+        JMSException: It is the offset of a stream that consumes messages.
+    """
+    if "transaction" not in offset:
+        raise JMSException(
+            "The checkpoint belongs to a stream that consumes messages, without option 'history'. Give each query a "
+            "checkpoint of its own."
+        )
     return HistoryPosition(offset["transaction"], offset["sequence"])

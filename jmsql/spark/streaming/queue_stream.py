@@ -154,6 +154,7 @@ _OF_PART = {"of_part": _sql["of_part"]}
 _forget_unused = _sql.statement("forget_unused", "beginning a stream", nothing)
 _create_source = _sql.statement("create_source", "beginning a stream", value(str))
 _find_message = _sql.statement("find_message", "looking for the start of the stream", optional_value(int))
+queue_of_source = _sql.statement("queue_of_source", "starting a stream", optional_value(int))
 _begin_epoch = _sql.statement("begin_epoch", "starting a stream", rows)
 _share_source = _sql.statement("share_source", "going on with a stream", rows)
 _lock_source = _sql.statement("lock_source", "going on with a stream", rows)

@@ -27,6 +27,7 @@ from jmsql.spark.streaming.queue_stream import (
     find_start,
     is_durable,
     last_sequence,
+    queue_of_source,
     read_claim,
 )
 from jmsql.spark.streaming.stream_reader import Offset, ReconnectingReader, StreamPartition
@@ -114,8 +115,10 @@ class _Driver:
                 self.control.set_client_id(f"spark-{self.source_id}")
             self.control.serve(_log_loss, lambda _: self.news.set(), counters, lambda: self._consumptions)
             self.connection = options.database.open("streaming", autocommit=True)
+            runner = PsycopgRunner(self.connection, options.schema)
+            self._require_same_queue(runner)
             self.stream = SparkStream.open(
-                PsycopgRunner(self.connection, options.schema),
+                runner,
                 self.source_id,
                 options.selector,
                 lambda counts: counters.count(self.stream.queue_id, source, counts),
@@ -127,6 +130,14 @@ class _Driver:
         selector = None if options.selector is None else options.selector.text
         self._consumptions = {Consumption(self.stream.queue_id, selector): 1}
         self.control.begin_waiting(self.stream.queue_id, self._hear)
+
+    def _require_same_queue(self, runner: Runner) -> None:
+        queue_id = runner.run(queue_of_source.bind(source_id=self.source_id))
+        if queue_id is not None and queue_id != find_queue(runner, self._options):
+            raise JMSException(
+                "The checkpoint belongs to a stream of another queue or subscription than the options name. Give each "
+                "query a checkpoint of its own."
+            )
 
     def join(self) -> None:
         """Be a consumer of the subscription that is read, also when the control connection was made again.
@@ -158,6 +169,21 @@ class _Driver:
 
     def _hear(self, _: MessageKey | GroupKey | None) -> None:
         self.news.set()
+
+
+def _batch(offset: Offset) -> int:
+    """Return the number of a batch.
+
+    Raises:
+        JMSException: It is that of a stream of the history.
+    """
+    if "batch" not in offset:
+        raise JMSException(
+            "The checkpoint belongs to a stream of the history (option 'history'). Give each query a checkpoint of its "
+            "own."
+        )
+    batch: int = offset["batch"]
+    return batch
 
 
 def _log_loss(error: JMSException) -> None:
@@ -201,6 +227,7 @@ class StreamReader(ReconnectingReader[_Driver]):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Acknowledge what is done, and claim the next batch."""
+        after = _batch(start)
         limits = self._limits(limit)
         if self._last_sequence is not None:
             limits = limits._replace(last_sequence=self._last_sequence)
@@ -208,7 +235,7 @@ class StreamReader(ReconnectingReader[_Driver]):
         def claim(driver: _Driver) -> int:
             driver.news.clear()
             return driver.stream.next_batch(
-                start["batch"],
+                after,
                 limits,
                 driver.control.connection_id,
                 look_everywhere=self._last_sequence is not None,
@@ -218,7 +245,7 @@ class StreamReader(ReconnectingReader[_Driver]):
             return start
         batch = self._do("claiming a batch", start, claim)
         driver = self._open(start)
-        if batch == start["batch"]:
+        if batch == after:
             driver.next_look = time.monotonic() + _POLL
             return start
         driver.news.set()  # there may be more
@@ -226,11 +253,11 @@ class StreamReader(ReconnectingReader[_Driver]):
 
     def partitions(self, start: dict[str, Any], end: Offset) -> list[InputPartition]:
         """Freeze the batch, and divide it."""
-        if start["batch"] == end["batch"]:
+        if _batch(start) == _batch(end):
             return []
         options = self._options
         frozen = self._do(
-            "freezing a batch", end, lambda driver: driver.stream.freeze(end["batch"], options.count_partitions)
+            "freezing a batch", end, lambda driver: driver.stream.freeze(_batch(end), options.count_partitions)
         )
         if options.fail_on_data_loss:
             if frozen is None:
@@ -257,11 +284,12 @@ class StreamReader(ReconnectingReader[_Driver]):
 
     def commit(self, end: Offset) -> None:
         """Remove the messages of the batches that are done."""
-        if end["batch"]:
+        batch = _batch(end)
+        if batch:
             self._do(
                 "acknowledging a batch",
                 end,
-                lambda driver: driver.stream.acknowledge(end["batch"], driver.control.connection_id),
+                lambda driver: driver.stream.acknowledge(batch, driver.control.connection_id),
             )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802

@@ -278,6 +278,37 @@ def test_checkpoint_of_another_database_is_refused_or_begins_anew(
     assert "starts again" in caplog.text
 
 
+def test_checkpoint_of_another_history_is_refused_and_its_driver_goes_on(
+    history: psycopg.Connection[Any], server: Server
+) -> None:
+    server.rows("select jmsql.create_queue('bills', '{\"history\": true}')")
+    record(history, "a")
+    with driver() as reader, driver(queue="bills") as other:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        for refused in (
+            lambda: other.latestOffset(start, ALL),
+            lambda: other.partitions(start, end),
+            lambda: everywhere().latestOffset(start, ALL),
+        ):
+            with pytest.raises(jmsql.JMSException, match="a stream of another history than the options"):
+                refused()
+        assert read(reader, start, end) == ["a"]
+        reader.commit(end)
+
+
+def test_checkpoint_of_a_stream_that_consumes_is_refused(url: str) -> None:
+    of_queue = {"source": "00000000-0000-0000-0000-000000000000", "batch": 1}
+    with driver() as reader:
+        for refused in (
+            lambda: reader.latestOffset(of_queue, ALL),
+            lambda: reader.partitions(of_queue, {**of_queue, "batch": 2}),
+            lambda: reader.commit(of_queue),
+        ):
+            with pytest.raises(jmsql.JMSException, match="a stream that consumes messages"):
+                refused()
+
+
 def test_restored_database_is_noticed(history: psycopg.Connection[Any], server: Server) -> None:
     record(history, "a")
     with driver() as reader:

@@ -482,6 +482,34 @@ def test_checkpoint_of_another_database_is_refused(context: jmsql.JMSContext) ->
         reader.latestOffset(unknown, ALL)
 
 
+def test_checkpoint_of_another_queue_is_refused_and_its_driver_goes_on(
+    context: jmsql.JMSContext, administration: jmsql.admin.Administration
+) -> None:
+    administration.create_queue("bills")
+    send(context, "a")
+    with driver() as reader, driver(queue="bills") as other:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        for refused in (lambda: other.latestOffset(start, ALL), lambda: other.partitions(start, end)):
+            with pytest.raises(jmsql.JMSException, match="a stream of another queue or subscription than the options"):
+                refused()
+        assert read(reader, start, end) == ["a"]
+        reader.commit(end)
+
+
+def test_checkpoint_of_the_history_is_refused(context: jmsql.JMSContext) -> None:
+    of_history = {"source": "00000000-0000-0000-0000-000000000000", "transaction": 1, "sequence": 2}
+    later = {**of_history, "sequence": 3, "first": [1, 2], "messages": 1}
+    with driver() as reader:
+        for refused in (
+            lambda: reader.latestOffset(of_history, ALL),
+            lambda: reader.partitions(of_history, later),
+            lambda: reader.commit(of_history),
+        ):
+            with pytest.raises(jmsql.JMSException, match="a stream of the history"):
+                refused()
+
+
 def test_forgotten_read_releases_what_it_held(context: jmsql.JMSContext, server: Server) -> None:
     send(context, "a")
     with driver() as reader:
