@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jmsql.cli.options import Json, Schema, Url, open_database, read_destination
+from jmsql.cli.options import DatabaseAddress, Json, Schema, Url, open_database, read_destination
 from jmsql.cli.output import console, counted, print_json, progress, table
 from jmsql.exceptions import ResourceAllocationException
 from jmsql.spark.connection import default_database
@@ -15,7 +15,6 @@ from jmsql.spark.options import PropertyFormat
 
 if TYPE_CHECKING:
     from jmsql.spark.archiving.job import ArchiveReport
-
 
 NOT_SAFE = 1
 
@@ -105,8 +104,15 @@ def archive(
         print_json(_document(report))
     else:
         _show(report, drop=drop)
+        if not report.messages and not _keeps_history(database):
+            console().print("No destination keeps its history: see `jmsql destination set NAME --history`.")
     if not report.is_safe:
         raise typer.Exit(NOT_SAFE)
+
+
+def _keeps_history(database: DatabaseAddress) -> bool:
+    with database.administration() as administration:
+        return any(each.settings.get("history") for each in administration.destinations())
 
 
 def _document(report: ArchiveReport) -> dict[str, Any]:

@@ -33,7 +33,12 @@ class Target:
     """
 
     def __init__(self, location: str) -> None:
-        if not location or not _PATTERN_CHARACTERS.isdisjoint(location):
+        if not location:
+            raise JMSException("The target has no name: give a directory, as a path or a URL.")
+        location = re.sub("^file:/(?!/)", "file:///", location)  # as Hadoop and Spark write it
+        if re.match("file:(?!///)", location):
+            raise JMSException(f"The target {location!r} is no URL of a file: write file:///path, or the path alone.")
+        if not _PATTERN_CHARACTERS.isdisjoint(location):
             raise JMSException(f"The target {location!r} is no directory; {{}}[]* do not belong in its name.")
         if _SCHEME.match(location):
             if urlsplit(location).password is not None:

@@ -172,6 +172,22 @@ def test_command_archives_a_destination_and_what_waits(
     assert "schema" in errors
 
 
+def test_command_tells_if_there_can_be_no_history(jmsql_clean_url: str, tmp_path: Path, server: Server) -> None:
+    def run() -> str:
+        command = ["archive", f"file:{tmp_path}/lake"]
+        result = CliRunner().invoke(app, command, env={"JMSQL_URL": jmsql_clean_url}, catch_exceptions=False)
+        assert result.exit_code == 0
+        return result.stdout
+
+    server.rows("select jmsql.create_queue('orders', '{}')")
+    output = run()
+    assert f"Archived 0 messages in 0 batches to file://{tmp_path}/lake" in output
+    assert "No destination keeps its history: see `jmsql destination set NAME --history`." in output
+    server.rows("select jmsql.create_queue('kept', '{\"history\": true}')")
+    assert "No destination" not in run()
+    assert (tmp_path / "lake").is_dir()
+
+
 def test_what_cannot_be_archived_is_refused_in_a_sentence(
     keep: Callable[..., None], jmsql_clean_url: str, tmp_path: Path
 ) -> None:
@@ -192,6 +208,9 @@ def test_what_cannot_be_archived_is_refused_in_a_sentence(
     assert SECRET not in str(raised.value)
     with pytest.raises(jmsql.JMSException, match="do not belong in its name"):
         archive(f"{tmp_path}/day=*")
+    for unusable, words in (("", "has no name"), ("file:lake", "write file:///path, or the path alone")):
+        with pytest.raises(jmsql.JMSException, match=words):
+            archive(unusable)
 
     (tmp_path / "else" / "family photos").mkdir(parents=True)
     with pytest.raises(jmsql.IllegalStateException, match="holds something else"):
