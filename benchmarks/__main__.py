@@ -12,31 +12,22 @@ from pathlib import Path
 from rich.console import Console
 from rich.status import Status
 
-from benchmarks import (
-    awaiting,
-    batches,
-    connecting,
+from benchmarks import queues
+from benchmarks.client import awaiting, batches, connecting, handlers, latency, singles, web
+from benchmarks.database import database_on, server
+from benchmarks.features import (
     counting_deliveries,
-    crowds,
-    endurance,
     fan_out,
-    handlers,
     keeping_history,
-    latency,
-    memory,
     message_groups,
-    partitions,
-    peer_comparison,
-    queues,
     restricted_roles,
     sending_later,
-    singles,
-    web,
 )
-from benchmarks.database import database_on, server
 from benchmarks.machine import describe_machine
 from benchmarks.measurement import BenchmarkResult
+from benchmarks.peers import comparison
 from benchmarks.report import table, write_json
+from benchmarks.scale import crowds, endurance, memory, partitions
 from benchmarks.setting import FULL, HOUR, QUICK, Benchmark, Setting
 from benchmarks.spark import spark_history, spark_memory, spark_read, spark_stream, spark_write
 
@@ -79,7 +70,7 @@ _BENCHMARKS: dict[str, Benchmark] = {
     "spark-write": spark_write,
     "spark-memory": spark_memory,
     "spark-stream": spark_stream,
-    "peers": peer_comparison.peers,
+    "peers": comparison.peers,
     "queues-sweep": queues.sweep,
     "queues-held-transaction": queues.held_transaction,
     "queues-chaos": queues.chaos,

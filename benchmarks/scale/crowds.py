@@ -177,7 +177,7 @@ def _pump_to_tasks(database: BenchmarkDatabase, count: int) -> Iterator[Pump]:
 def _in_processes(database: BenchmarkDatabase, exchange: Callable[[str, Connection], None]) -> Iterator[Work]:
     """Have processes send and receive as many messages as they are told."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["benchmarks.crowds", "sqlalchemy.dialects.postgresql.psycopg"])
+    context.set_forkserver_preload(["benchmarks.scale.crowds", "sqlalchemy.dialects.postgresql.psycopg"])
     pipes, children = [], []
     for _ in range(_PROCESSES):
         here, there = context.Pipe()

@@ -20,7 +20,7 @@ import jmsql.asyncio as jms
 from benchmarks import floor, provider
 from benchmarks.database import BODY, BenchmarkDatabase
 from benchmarks.measurement import BenchmarkResult, Contender, Work, at_least, at_most, compare
-from benchmarks.memory import mebibytes
+from benchmarks.scale.memory import mebibytes
 from benchmarks.setting import Setting
 from jmsql import AcknowledgeMode, Queue
 from jmsql.asyncio.domains import QueueRequestor

@@ -1,0 +1,1 @@
+"""What features cost, beside the same without them."""

@@ -1,0 +1,1 @@
+"""Many messages, many consumers, and a long time."""
