@@ -18,11 +18,11 @@ from tests.shared_connections import connected_for_module, empty, lent, shares_c
 
 pytest_plugins = [
     "pytester",
-    "tests.budget",
-    "tests.collecting",
+    "tests.plugins.budget",
+    "tests.plugins.collecting",
     "tests.compliance.table",
-    "tests.scheduling",
-    "tests.skips",
+    "tests.plugins.scheduling",
+    "tests.plugins.skips",
 ]
 
 # A shell has what it starts in the background ignore SIGINT, and programs pass that on to those that they start. Tests

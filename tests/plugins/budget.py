@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.processor_time import ProcessorTime
+from tests.plugins.processor_time import ProcessorTime
 
 _BUDGET = Path(__file__).with_name("budget.toml")
 _SPENT = "processor_seconds"

@@ -1,0 +1,1 @@
+"""What pytest does for all tests: their order, their processes, their skips and their budget."""
