@@ -18,7 +18,10 @@ class _Process(NamedTuple):
 
 
 class ProcessorTime:
-    """Counts from now on. A server that has left its parent is found by its environment, where there is /proc."""
+    """Counts from now on. A server that has left its parent is found by its environment, where there is /proc.
+
+    So are the processes that it has begun: PostgreSQL's write their titles over theirs.
+    """
 
     def __init__(self) -> None:
         self._mark = f"{_MARK}={os.getpid()}".encode()
@@ -41,7 +44,7 @@ class ProcessorTime:
         return sum(usage.ru_utime + usage.ru_stime for usage in own) + others + self._ended
 
     def _others(self) -> dict[int, _Process]:
-        found = {}
+        all_processes = {}
         is_ours = {}
         for name in [directory.name for directory in _PROCESSES.glob("[0-9]*")]:
             process = int(name)
@@ -56,11 +59,12 @@ class ProcessorTime:
             except (OSError, IndexError):
                 continue  # it has ended
             is_ours[process, started] = known
-            if known:
-                ticks = sum(map(int, fields[11:15]))
-                found[process] = _Process(int(fields[1]), ticks / self._tick)
+            all_processes[process] = _Process(int(fields[1]), sum(map(int, fields[11:15])) / self._tick)
         self._is_ours = is_ours
-        return found
+        marked = {process for (process, _), known in is_ours.items() if known}
+        return {
+            process: found for process, found in all_processes.items() if process in marked or found.parent in marked
+        }
 
 
 def _read(path: str) -> bytes:
