@@ -156,7 +156,7 @@ def archive(
 @contextmanager
 def _locked(database: DatabaseReference, schema: str, target: Target) -> Iterator[ArchiveLock]:
     with database.connect("archiving") as connection:
-        lock = ArchiveLock(PsycopgRunner(connection, schema), target.url)
+        lock = ArchiveLock(PsycopgRunner(connection, schema), target.lock_name)
         if not lock.acquire():
             raise IllegalStateException(f"Another run writes to the archive in {target.url}: wait until it has ended.")
         yield lock

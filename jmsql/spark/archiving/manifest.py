@@ -127,7 +127,7 @@ class Manifest:
             if any(not name.startswith(("_", ".")) for name in self._target.names()):
                 raise IllegalStateException(f"{url} holds something else: name a directory that is empty or not there.")
             return
-        there = json.loads(found)
+        there = _parse(found, url)
         for name, value in self._wanted.items():
             if there.get(name) != value:
                 raise IllegalStateException(
@@ -203,16 +203,28 @@ def archived_files(location: str) -> tuple[ArchivedFile, ...]:
         JMSException: The file system has failed.
     """
     target = Target(location)
-    text = target.read(MANIFEST)
+    content = target.read(MANIFEST)
     for _ in range(_LISTINGS):
-        document = {} if text is None else json.loads(text)
+        document = {} if content is None else _parse(content, target.url)
         if document.get("layout") != _LAYOUT:
             raise IllegalStateException(f"{target.url} is no archive that this version of jmsql reads.")
         files, complete = _files(target, Change(**document["change"]))
-        before, text = text, target.read(MANIFEST)
-        if complete and text == before:
+        before, content = content, target.read(MANIFEST)
+        if complete and content == before:
             return tuple(files)
     raise IllegalStateException(f"The archive in {target.url} has lost a file, or changes faster than it is listed.")
+
+
+def _parse(content: bytes, url: str) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise IllegalStateException(
+            f"{MANIFEST} in {url} is damaged: it is no JSON object. Name another target for what follows."
+        )
+    return found
 
 
 def _files(target: Target, change: Change) -> tuple[list[ArchivedFile], bool]:

@@ -79,6 +79,7 @@ class _File:
     """A file that is being written."""
 
     def __init__(self, target: Target, directory: str, schema: pa.Schema) -> None:
+        target.check_directory(directory)
         self.directory = directory
         self._target = target
         self._name = f"{NEW}/{uuid.uuid4().hex}.parquet"
@@ -296,7 +297,7 @@ def _unload(
         if readers is not None:
             readers.append(connection)
         execute_arrow(cursor, statement)
-        rows = Shaper(schema).shape(cursor.fetch_record_batch())
+        rows = Shaper(schema, strict_json=True).shape(cursor.fetch_record_batch())
         with closing(read_ahead(connection, rows, _DOING, _BATCHES_AHEAD)) as batches:
             for batch in batches:
                 files.add(batch)

@@ -18,6 +18,9 @@ from jmsql.store.runners._sync.runner import Runner
 from jmsql.store.statement import SqlFile, nothing, value
 
 _PATTERN_CHARACTERS = frozenset("{}[]*")
+_LONGEST_NAME = 255
+"""Bytes of the name of a file or directory, on all usual file systems."""
+
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -49,11 +52,27 @@ class Target:
         else:
             self.url = os.path.realpath(location)
             self.file_system, self._path = LocalFileSystem(), self.url
-        self._path = self._path.rstrip("/")
         self._is_local = isinstance(self.file_system, LocalFileSystem)
+        if self._is_local:
+            self._path = os.path.realpath(self._path)
+        self._path = self._path.rstrip("/")
+        self.lock_name = self._path if self._is_local else self.url
+        """The same for each way to name a directory of this machine."""
 
     def __truediv__(self, name: str) -> str:
         return f"{self._path}/{name}"
+
+    def check_directory(self, name: str) -> None:
+        """Make sure that a directory can be made, before anything is decided that needs it.
+
+        Raises:
+            JMSException: A part of its name is too long.
+        """
+        if self._is_local and any(len(os.fsencode(part)) > _LONGEST_NAME for part in name.split("/")):
+            raise JMSException(
+                f"The archive {self.url} cannot have the directory {name}, since no name on a disk may have more than "
+                f"{_LONGEST_NAME} bytes: archive to an object store, or the other destinations alone."
+            )
 
     @contextmanager
     def create(self, name: str) -> Iterator[pa.NativeFile]:
@@ -69,12 +88,12 @@ class Target:
         with self.errors(f"reading {name}"):
             return self.file_system.open_input_file(self / name)
 
-    def read(self, name: str) -> str | None:
-        """Return the text of a file, or None if it is not there."""
+    def read(self, name: str) -> bytes | None:
+        """Return what is in a file, or None if it is not there."""
         with self.errors(f"reading {name}"):
             try:
                 with self.file_system.open_input_stream(self / name) as stream:
-                    return bytes(stream.read()).decode()
+                    return bytes(stream.read())
             except FileNotFoundError:
                 return None
 

@@ -31,6 +31,7 @@ _TEXTS = {
     "subscription_client_id",
     "client_id",
 }
+_JSON = {"properties", "property_types", "json_body", "body_types"}
 _LAST_MILLISECOND = (2**63 - 1) // 1000
 
 _PLAIN_IDENTIFIER = np.frombuffer(b"ID:00000000-0000-0000-0000-000000000000", np.uint8)
@@ -52,10 +53,12 @@ class Shaper:
     Args:
         schema: The columns that are expected.
         destination: Where all messages are from, which is not read then; None: they say so themselves.
+        strict_json: Whether NUL in JSON is written as all parsers want it, and not as the character itself.
     """
 
-    def __init__(self, schema: pa.Schema, destination: str | None = None) -> None:
+    def __init__(self, schema: pa.Schema, destination: str | None = None, *, strict_json: bool = False) -> None:
         self._schema = schema
+        self._strict = _JSON if strict_json else frozenset[str]()
         self._destination = destination
         # A row has one column at the least.
         names = [name for name in schema.names if destination is None or name != "destination"] or schema.names
@@ -76,16 +79,16 @@ class Shaper:
         if field.name == "destination" and self._destination is not None:
             return pa.repeat(self._destination, batch.num_rows)
         column = self._read(batch, field.name)
+        if field.name == BODY:
+            return _parse_bodies(_from_postgresql(column, escaped=True).to_pylist(), field.type)
         if field.name == "properties" and pa.types.is_map(field.type):
             return self._properties.shape(column, self._read(batch, "property_types"), field.type)
-        if field.name == BODY:
-            return _parse_bodies(column.to_pylist(), field.type)
         if field.name == "message_id" and not pa.types.is_string(column.type):
             column = _message_ids(column)
         if field.name == "transaction_id" and pa.types.is_binary(column.type):
             column = _big_endian(column)
         if field.name in _TEXTS:
-            column = _from_postgresql(column)
+            column = _from_postgresql(column, escaped=field.name in self._strict)
         if pa.types.is_timestamp(field.type) and pa.types.is_integer(column.type):
             # What expires after Spark's last moment expires then.
             column = pc.min_element_wise(column, _LAST_MILLISECOND, skip_nulls=False).cast(pa.timestamp("ms", "UTC"))
@@ -134,12 +137,13 @@ def _message_ids(uuids: pa.Array) -> pa.Array:
     return pc.if_else(uuids.is_valid(), identifiers, None) if uuids.null_count else identifiers
 
 
-def _from_postgresql(column: pa.Array) -> pa.Array:
+def _from_postgresql(column: pa.Array, *, escaped: bool) -> pa.Array:
     if not occurs(ESCAPE, column):
         return column
     # Spark's strings are UTF-8, which has no lone surrogates.
+    nul = "\\u0000" if escaped else "\0"
     texts = [
-        None if text is None else from_postgresql(text).encode("utf-8", "replace").decode()
+        None if text is None else from_postgresql(text).replace("\0", nul).encode("utf-8", "replace").decode()
         for text in column.to_pylist()
     ]
     return pa.array(texts, pa.string())

@@ -225,6 +225,10 @@ def test_what_cannot_be_archived_is_refused_in_a_sentence(
         other.execute("select pg_advisory_lock(hashtextextended(%s, 0))", [f"jmsql archive {target}"])
         with pytest.raises(jmsql.IllegalStateException, match="Another run writes"):
             archive(str(target), destinations=["orders"])
+        (tmp_path / "link").symlink_to(target)
+        for same in (f"file://{target}", f"file://{tmp_path}/link", f"{tmp_path}/link/"):
+            with pytest.raises(jmsql.IllegalStateException, match="Another run writes"):
+                archive(same, destinations=["orders"])
     (target / "_archive.json").rename(tmp_path / "manifest")
     with pytest.raises(jmsql.IllegalStateException, match="holds something else"):
         archive(str(target), destinations=["orders"])
@@ -297,6 +301,45 @@ def test_files_are_listed_where_they_are_and_what_is_no_archive_is_refused(
     manifest.write_text(json.dumps(document))
     with pytest.raises(jmsql.IllegalStateException, match="no archive that this version"):
         archived_files(str(target))
+    for damaged in (b"", b'{"layout": 2, "sch', b"[]", b"\xff\xfe"):
+        manifest.write_bytes(damaged)
+        for use in (archived_files, archive):
+            with pytest.raises(jmsql.IllegalStateException, match="is damaged: it is no JSON object"):
+                use(str(target))
+
+
+def test_destination_whose_directory_no_disk_can_hold_is_refused_before_anything_is_decided(
+    jmsql_factory: jmsql.ConnectionFactory, keep: Callable[..., None], tmp_path: Path
+) -> None:
+    target = tmp_path / "lake"
+    keep("a")
+    assert archive(str(target)).messages == 1
+    long = jmsql.Queue("é" * 120)
+    with jmsql.admin.Administration(jmsql_factory) as administration:
+        administration.create_queue(long.name, history=True)
+    keep("b")
+    send(jmsql_factory, "c", destination=long)
+    dequeue(jmsql_factory, long)
+    for _ in range(2):
+        with pytest.raises(jmsql.JMSException, match="no name on a disk may have more than 255 bytes"):
+            archive(str(target))
+    assert [body for *_, body in in_archive(target)] == ["a"]
+    assert json.loads((target / "_archive.json").read_text())["change"] == {"remove": [], "move": []}
+    assert archive(str(tmp_path / "other"), destinations=["orders"]).messages == 2
+
+
+def test_texts_with_nul_are_valid_json_in_the_archive(
+    jmsql_factory: jmsql.ConnectionFactory, keep: Callable[..., None], tmp_path: Path
+) -> None:
+    with jmsql_factory.create_context() as context:
+        message = context.create_map_message()
+        message.set_string("text", "a\0\\\0")
+        message.set_string_property("color", "\0red")
+        context.create_producer().send(ORDERS, message)
+    dequeue(jmsql_factory, ORDERS)
+    archive(str(tmp_path))
+    [found] = in_archive(tmp_path, "properties ->> '$.color', json_body ->> '$.text'")
+    assert found == ("\0red", "a\0\\\0")
 
 
 def test_queries_of_the_documentation_run(

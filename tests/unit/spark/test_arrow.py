@@ -173,6 +173,17 @@ def test_bodies_are_parsed_though_some_are_no_objects() -> None:
     assert found == [{"n": 1}, None, None, None, {"n": None}, None, None, {"n": 3}]
 
 
+def test_nul_in_json_is_written_so_that_parsers_read_it() -> None:
+    names = ("properties", "json_body", "text_body")
+    texts = pa.RecordBatch.from_pydict({name: ['{"s": "a\ufffe0"}'] for name in names})
+    (shaped,) = Shaper(pa.schema(dict.fromkeys(names, pa.string())), strict_json=True).shape([texts])
+    written = '{"s": "a\\u0000"}'
+    assert shaped.to_pylist() == [{"properties": written, "json_body": written, "text_body": '{"s": "a\0"}'}]
+    schema = StructType([StructField("body", StructType([StructField("s", StringType())]))])
+    (shaped,) = shaper(schema, Options.read({})).shape([texts.select(["json_body"]).rename_columns(["body"])])
+    assert shaped.to_pylist() == [{"body": {"s": "a\0"}}]
+
+
 def test_what_is_read_can_be_staged() -> None:
     schema = pa.schema([("properties", pa.map_(pa.string(), PROPERTY))])
     (properties,) = read(PLAIN)
