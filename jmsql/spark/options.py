@@ -81,6 +81,12 @@ _OF_OTHERS = {
 """What options are called in other data sources, and here."""
 
 
+ADVICE_ON_TABLES = (
+    "(Of a table that is made with a list of columns, with AS SELECT or by saveAsTable() Spark forgets the options: "
+    "make it by CREATE TABLE with option 'columns' instead of the list, then INSERT INTO it.)"
+)
+"""What to do where a table has no options."""
+
 _WRITE_DAYS = 365
 
 _MOST_TASKS = 2**31 - 1
@@ -239,8 +245,7 @@ class Options:
             return
         if self.destination is None:
             raise JMSException(
-                "Name what to read: option 'queue', or options 'topic' and 'subscription'. (Of a table that was made "
-                "with a list of columns Spark forgets the options: give option 'columns' instead of the list.)"
+                f"Name what to read: option 'queue', or options 'topic' and 'subscription'. {ADVICE_ON_TABLES}"
             )
         if self.topic is not None and self.subscription is None:
             raise JMSException(

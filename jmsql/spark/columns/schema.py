@@ -10,7 +10,7 @@ from pyspark.sql.types import MapType, StringType, StructType
 from jmsql.exceptions import JMSException
 from jmsql.spark.columns.arrow import BODY, Shaper
 from jmsql.spark.columns.expressions import COLUMNS, HISTORY_COLUMNS
-from jmsql.spark.options import Options, PropertyFormat, Use, table_comment
+from jmsql.spark.options import ADVICE_ON_TABLES, Options, PropertyFormat, Use, table_comment
 
 _PROPERTY = "struct<type:string,boolean:boolean,long:bigint,double:double,string:string>"
 
@@ -86,7 +86,9 @@ def check_written_schema(schema: StructType, options: Options, *, overwrite: boo
     if _has_maps(schema) and "property_types" in schema.fieldNames():
         raise JMSException("The column 'property_types' goes with properties as JSON text; a map tells their types.")
     if options.destination is None and "destination" not in schema.fieldNames():
-        raise JMSException("Say where the messages go: option 'queue', option 'topic', or a column 'destination'.")
+        raise JMSException(
+            f"Say where the messages go: option 'queue', option 'topic', or a column 'destination'. {ADVICE_ON_TABLES}"
+        )
 
 
 def _check(name: str, kind: str, known: dict[str, str], doing: str) -> None:

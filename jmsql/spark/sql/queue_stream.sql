@@ -25,6 +25,9 @@ returning epoch, queue_id, first_sequence, first_timestamp;
 -- name: lock_source
 select epoch, acknowledged from jmsql_internal.spark_source where source_id = %(source_id)s for update;
 
+-- name: queue_was_deleted
+select q.deleted_at is not null from jmsql_internal.queue q where q.queue_id = %(queue_id)s;
+
 -- name: share_source
 -- The next driver waits until the transaction has ended. So what it finds stays.
 select epoch from jmsql_internal.spark_source where source_id = %(source_id)s for share;

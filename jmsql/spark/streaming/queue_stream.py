@@ -156,6 +156,7 @@ _create_source = _sql.statement("create_source", "beginning a stream", value(str
 _find_message = _sql.statement("find_message", "looking for the start of the stream", optional_value(int))
 queue_of_source = _sql.statement("queue_of_source", "starting a stream", optional_value(int))
 _begin_epoch = _sql.statement("begin_epoch", "starting a stream", rows)
+_was_deleted = _sql.statement("queue_was_deleted", "going on with a stream", value(bool))
 _share_source = _sql.statement("share_source", "going on with a stream", rows)
 _lock_source = _sql.statement("lock_source", "going on with a stream", rows)
 is_durable = _sql.statement("subscription_is_durable", "looking at the subscription", value(bool))
@@ -292,6 +293,9 @@ class SparkStream:
 
         Returns:
             The number of the next batch, or `after` if there is none.
+
+        Raises:
+            InvalidDestinationException: There is none, and the queue or subscription was deleted.
         """
         self._acknowledge_pieces(after, connection_id)
         claimed = self._claim_pieces(after, limits, connection_id)
@@ -319,9 +323,18 @@ class SparkStream:
             _, claim_id, messages, size, _ = claimed
         self._was_large = messages >= 2 * _CHUNK
         if not messages:
+            yield from self._require_queue()
             return after
         yield from _create_batch.bind(self._at(after + 1), claim_id=claim_id, messages=messages, bytes=size)
         return after + 1
+
+    def _require_queue(self) -> Steps[None]:
+        # It gets no messages any more, and its row stays until it is cleared away. One of the same name is another.
+        if (yield from _was_deleted.bind(queue_id=self.queue_id)):
+            raise InvalidDestinationException(
+                "The queue or subscription that is streamed was deleted. Start with a new checkpoint when there is "
+                "one again."
+            )
 
     def freeze(self, batch: int, count_parts: Callable[[int], int]) -> FrozenBatch | None:
         """Make sure that a batch stays as it is until it is acknowledged, and divide it; None if it is not known.
@@ -375,7 +388,13 @@ class SparkStream:
 
     def _lock(self) -> Steps[int]:
         """Lock the source until the transaction ends, and return the last batch that was acknowledged."""
-        (acknowledged,) = check_epoch((yield from _lock_source.bind(self._source)), self._epoch)
+        found = yield from _lock_source.bind(self._source)
+        if not found:
+            raise InvalidDestinationException(
+                "The streaming read is gone: its queue or subscription was deleted, or forget_spark_source() has ended "
+                "it. Start with a new checkpoint."
+            )
+        (acknowledged,) = check_epoch(found, self._epoch)
         return int(acknowledged)
 
     def _acknowledge_locked(self, batch: int, connection_id: int) -> Steps[None]:

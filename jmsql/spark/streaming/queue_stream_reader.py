@@ -135,8 +135,8 @@ class _Driver:
         queue_id = runner.run(queue_of_source.bind(source_id=self.source_id))
         if queue_id is not None and queue_id != find_queue(runner, self._options):
             raise JMSException(
-                "The checkpoint belongs to a stream of another queue or subscription than the options name. Give each "
-                "query a checkpoint of its own."
+                "The checkpoint belongs to a stream of another queue or subscription than the options name; one that "
+                "was deleted and made again is another, too. Give each query a checkpoint of its own."
             )
 
     def join(self) -> None:

@@ -497,6 +497,38 @@ def test_checkpoint_of_another_queue_is_refused_and_its_driver_goes_on(
         reader.commit(end)
 
 
+def test_deleted_queue_ends_its_stream_also_when_another_has_its_name(
+    context: jmsql.JMSContext, administration: jmsql.admin.Administration
+) -> None:
+    with driver() as reader, driver() as next_one:
+        start = reader.initialOffset()
+        assert reader.latestOffset(start, ALL) == start
+        administration.delete(jmsql.Queue("orders"), force=True)
+        administration.create_queue("orders")
+        with pytest.raises(jmsql.InvalidDestinationException, match="was deleted"):
+            wait_for(lambda: reader.latestOffset(start, ALL) != start)
+        with pytest.raises(jmsql.JMSException, match="was deleted"):
+            next_one.latestOffset(start, ALL)
+
+
+def test_deleted_subscription_ends_its_stream(
+    context: jmsql.JMSContext, administration: jmsql.admin.Administration
+) -> None:
+    topic = jmsql.Topic("prices")
+    administration.create_topic("prices")
+    administration.subscribe(topic, "lake", shared=True)
+    options = Options.read({"topic": "prices", "subscription": "lake"})
+    reader = StreamReader(options, SCHEMA)
+    try:
+        start = reader.initialOffset()
+        assert reader.latestOffset(start, ALL) == start
+        administration.delete(topic, force=True)
+        with pytest.raises(jmsql.InvalidDestinationException, match="was deleted"):
+            wait_for(lambda: reader.latestOffset(start, ALL) != start)
+    finally:
+        reader.stop()
+
+
 def test_checkpoint_of_the_history_is_refused(context: jmsql.JMSContext) -> None:
     of_history = {"source": "00000000-0000-0000-0000-000000000000", "transaction": 1, "sequence": 2}
     later = {**of_history, "sequence": 3, "first": [1, 2], "messages": 1}

@@ -72,4 +72,8 @@ def test_what_a_table_cannot_do_is_told(spark: SparkSession, jmsql_clean_url: st
     spark.sql("create table shop (text_body string) using jmsql options (queue 'orders')")
     with pytest.raises(AnalysisException, match="Spark forgets the options"):
         spark.sql("select * from shop").collect()
+    with pytest.raises(AnalysisException, match="Spark forgets the options"):
+        spark.sql("insert into shop values ('one')")
     spark.sql("drop table shop")
+    with pytest.raises(AnalysisException, match=r"with AS SELECT.* Spark forgets the options.*INSERT INTO"):
+        spark.sql("create table shop using jmsql options (queue 'orders') as select 'one' as text_body")
