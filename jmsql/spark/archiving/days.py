@@ -157,7 +157,7 @@ class Days:
             progress(day.day)
             compared = self._compare(day)
             if compared.in_history:
-                reason = self._reason(day) if drop else None
+                reason = self._reason(day) or self._readers(day) if drop else None
                 days.append(_archived(day, compared, dropped=drop and reason is None, kept_because=reason))
         return days
 
@@ -195,8 +195,15 @@ class Days:
         return None if day.settled else "it is not settled yet"
 
     def _readers(self, day: HistoryDay) -> str | None:
-        readers = self._history.readers(day, self._settings.destinations)
-        return f"streaming reads of Spark have not passed it: {', '.join(readers)}" if readers else None
+        # This archive's own places are passed when a run has archived what is there.
+        own = {progress.source for progress in self._manifest.progress}
+        readers = [each for each in self._history.readers(day, self._settings.destinations) if each not in own]
+        if not readers:
+            return None
+        return (
+            f"streaming reads of Spark, or other archives, have not passed it: {', '.join(readers)}. "
+            "jmsql.forget_spark_source() ends one that is gone for good"
+        )
 
     def _compare(self, day: HistoryDay) -> _Comparison:
         bounds = {"since": _midnight(day.day), "until": _midnight(day.day + _ONE_DAY)}

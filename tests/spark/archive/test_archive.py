@@ -308,6 +308,34 @@ def test_files_are_listed_where_they_are_and_what_is_no_archive_is_refused(
                 use(str(target))
 
 
+def test_day_that_another_archive_has_yet_to_read_stays_and_a_dry_run_says_so(
+    keep: Callable[..., None],
+    set_clock: SetClock,  # noqa: F811
+    server: Server,
+    tmp_path: Path,
+) -> None:
+    target, given_up = tmp_path / "lake", tmp_path / "given up"
+    set_clock(NOON)
+    keep("archived twice")
+    archive(str(target))
+    archive(str(given_up))
+    keep("a")
+    set_clock(NOON + timedelta(days=1))
+    [source] = json.loads((given_up / "_archive.json").read_text())["progress"]
+    for dry_run in (True, False, True):
+        [day] = archive(str(target), drop=True, dry_run=dry_run).days
+        assert not day.dropped
+        assert day.kept_because is not None
+        assert f"other archives, have not passed it: {source['source']}. " in day.kept_because
+    server.rows(f"select jmsql.forget_spark_source('{source['source']}')")
+    keep("b")  # which the archive itself has yet to read
+    set_clock(NOON + timedelta(days=2))
+    for dry_run in (True, False):
+        days = archive(str(target), drop=True, dry_run=dry_run).days
+        assert [(each.in_history, each.dropped) for each in days] == [(2, True), (1, True)]
+    assert in_history(server) == []
+
+
 def test_destination_whose_directory_no_disk_can_hold_is_refused_before_anything_is_decided(
     jmsql_factory: jmsql.ConnectionFactory, keep: Callable[..., None], tmp_path: Path
 ) -> None:
