@@ -11,7 +11,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -221,15 +221,29 @@ def execute_arrow(cursor: ArrowCursor, statement: str) -> None:
     In the main thread ADBC takes SIGINT for itself: it cancels the statement, as an administrator might, and nothing
     tells that it was Ctrl-C.
     """
-    with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(cursor.execute, statement)
+    ended = threading.Event()
+    failures: list[BaseException] = []
+
+    def execute() -> None:
         try:
-            running.result()
-        except BaseException:
-            while not running.done():  # it may not have begun when it is cancelled
-                cursor.adbc_cancel()
-                wait([running], CANCEL_AGAIN_AFTER)
-            raise
+            cursor.execute(statement)
+        except BaseException as failure:  # noqa: BLE001 - raised by who waits
+            failures.append(failure)
+        finally:
+            ended.set()
+
+    thread = threading.Thread(target=execute, name="jmsql-reading")
+    try:
+        thread.start()
+        ended.wait()
+    except BaseException:
+        # It may not have begun when it is cancelled; and Ctrl-C may come before the thread does.
+        while not ended.wait(CANCEL_AGAIN_AFTER) and thread.ident is not None:
+            cursor.adbc_cancel()
+        raise
+    thread.join()
+    for failure in failures:
+        raise failure
 
 
 def read_ahead(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -261,24 +262,53 @@ class Unloading:
         elif len(statements) == 1:
             found = [task(statements[0])]
         else:
-            readers: list[Connection] = []
-            with ThreadPoolExecutor(self.connections) as threads:
-                running = [threads.submit(task, statement, readers) for statement in statements]
-                try:
-                    found = [future.result() for future in running]
-                except BaseException:
-                    _end(running, readers)
-                    raise
+            readers = _Readers()
+            threads = ThreadPoolExecutor(self.connections)
+            try:
+                found = list(threads.map(partial(task, readers=readers), statements))
+            except BaseException:  # Ctrl-C as well, which may come before all have been started
+                threads.shutdown(wait=False, cancel_futures=True)
+                readers.end()
+                raise
+            finally:
+                threads.shutdown()
         return [file for files in found for file in files]
 
 
-def _end(running: Sequence[Future[list[NewFile]]], readers: Sequence[Connection]) -> None:
-    """Cancel what threads read, also of those that have not connected yet, or not begun their statements."""
-    waiting = {future for future in running if not future.cancel()}
-    while waiting:
-        for reader in tuple(readers):
-            cancel(reader)
-        waiting = wait(waiting, CANCEL_AGAIN_AFTER).not_done
+class _Readers:
+    """The connections over which threads read, until all have ended."""
+
+    def __init__(self) -> None:
+        self._reading: set[Connection] = set()
+        self._has_ended = False
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def reading(self, connection: Connection) -> Iterator[None]:
+        """Read over a connection.
+
+        Raises:
+            JMSException: All are to end.
+        """
+        with self._changed:
+            if self._has_ended:
+                raise JMSException("The archive ends before this part is read.")
+            self._reading.add(connection)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._reading.discard(connection)
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        """Cancel what is read until nobody reads: a statement that has not begun is not cancelled."""
+        with self._changed:
+            self._has_ended = True
+            while self._reading:
+                for connection in self._reading:
+                    cancel(connection)
+                self._changed.wait(CANCEL_AGAIN_AFTER)
 
 
 def _unload(
@@ -287,15 +317,14 @@ def _unload(
     file_size: int,
     schema: pa.Schema,
     statement: str,
-    readers: list[Connection] | None = None,
+    readers: _Readers | None = None,
 ) -> list[NewFile]:
     with (
         ParquetFiles(Target(target), schema, file_size) as files,
         database.connect_arrow(_DOING) as connection,
         connection.cursor() as cursor,
+        nullcontext() if readers is None else readers.reading(connection),
     ):
-        if readers is not None:
-            readers.append(connection)
         execute_arrow(cursor, statement)
         rows = Shaper(schema, strict_json=True).shape(cursor.fetch_record_batch())
         with closing(read_ahead(connection, rows, _DOING, _BATCHES_AHEAD)) as batches:

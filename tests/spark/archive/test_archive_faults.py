@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -122,6 +124,30 @@ def test_archive_that_is_interrupted_says_so_and_goes_on_later(
     assert "Traceback" not in errors.read_text()
     wait_for(lambda: server.connections("jmsql-spark-archiving") == 0)
     assert archive(str(target)).messages == 20
+
+
+def test_interrupt_while_connections_are_opened_ends_those_that_read(
+    keep: Callable[[int, int], None],
+    server: Server,
+    jmsql_clean_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keep(0, 20)
+    submit = ThreadPoolExecutor.submit
+
+    def submit_until_interrupted(threads: ThreadPoolExecutor, *arguments: Any) -> None:
+        submit(threads, *arguments)
+        wait_for(lambda: server.rows(WAITING) == [(1,)], timeout=60)
+        raise KeyboardInterrupt
+
+    with psycopg.connect(jmsql_clean_url) as gate, monkeypatch.context() as interrupted:
+        gate.execute(STOP)
+        interrupted.setattr(ThreadPoolExecutor, "submit", submit_until_interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            archive(str(tmp_path / "lake"), partitions=2)
+        assert server.rows(WAITING) == [(0,)]
+    assert archive(str(tmp_path / "lake")).messages == 20
 
 
 def test_archive_and_merging_that_are_killed_at_any_step_have_each_message_once(
