@@ -78,8 +78,7 @@ def prepare(engine: Engine, database: DemoDatabase, *, upgrade: bool) -> None:
         metadata.create_all(connection)
     with database.administration() as administration:
         if FLIGHTS.name in {summary.queue for summary in administration.queues()}:
-            for _ in administration.purge(FLIGHTS.name, None):
-                pass
+            administration.purge(FLIGHTS.name)
         _forget_history(administration)
         administration.create_queue(FLIGHTS.name, history=True)
         former = {(summary.subscription, summary.client_id) for summary in administration.subscriptions()}

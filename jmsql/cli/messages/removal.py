@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Protocol
 
 import typer
 
@@ -35,7 +36,7 @@ def move(
         with working("Counting ..."):
             found = administration.count(source, selector)
         most = found if limit is None else min(limit, found)
-        moved = _finish("Moving", administration.move(source, target, selector, limit=limit), most)
+        moved = _finish("Moving", partial(administration.move, source, target, selector, limit=limit), most)
     document = {"from": source, "to": target, "moved": moved}
     answer(document, f"Moved {counted(moved, 'message')} from {source!r} to {target!r}.", as_json=as_json)
 
@@ -61,17 +62,17 @@ def purge(
             found = administration.count(queue, selector)
         if found:
             confirm(f"Delete {counted(found, 'message')} from the queue {queue!r} for good?", yes=yes)
-        deleted = _finish("Deleting", administration.purge(queue, selector), found)
+        deleted = _finish("Deleting", partial(administration.purge, queue, selector), found)
     document = {"queue": queue, "deleted": deleted}
     answer(document, f"Deleted {counted(deleted, 'message')} from the queue {queue!r}.", as_json=as_json)
 
 
-def _finish(doing: str, steps: Iterable[int], total: int) -> int:
-    """Take all steps, show their progress, and return for how many messages they were."""
-    done = 0
+class _Steps(Protocol):
+    def __call__(self, *, progress: Callable[[int], object]) -> int: ...
+
+
+def _finish(doing: str, steps: _Steps, total: int) -> int:
+    """Do it, show the progress, and return for how many messages they were."""
     with progress() as display:
         task = display.add_task(doing, total=total)
-        for step in steps:
-            done += step
-            display.update(task, completed=done)
-    return done
+        return steps(progress=lambda done: display.update(task, completed=done))

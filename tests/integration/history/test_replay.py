@@ -134,7 +134,7 @@ def test_only_acknowledged_messages_go_unless_others_are_named(
 ) -> None:
     administration.create_queue(AGAIN.name)
     send(jmsql_factory, "purged", destination=orders)
-    list(administration.purge(orders))
+    administration.purge(orders)
     send(jmsql_factory, "handled", destination=orders)
     dequeue(jmsql_factory, orders)
     since = datetime.now(UTC) - timedelta(minutes=1)
@@ -176,7 +176,7 @@ def test_thousands_go_in_steps(
 ) -> None:
     administration.create_queue(AGAIN.name)
     send(jmsql_factory, *map(str, range(12_000)), destination=orders)
-    assert sum(administration.purge(orders)) == 12_000
+    assert administration.purge(orders) == 12_000
     reports: list[tuple[int, int]] = []
 
     administration.history.replay(

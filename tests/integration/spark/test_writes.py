@@ -164,10 +164,10 @@ def ask_in_a_global_transaction(url: str, orders: jmsql.Queue) -> Iterator[objec
 
 def ask_administrators(administration: Administration, orders: jmsql.Queue, others: jmsql.Queue) -> Iterator[object]:
     """Look, move and delete as an administrator does."""
-    yield sum(administration.purge(orders))
-    yield sum(administration.purge(orders, "JMSPriority > 5"))
-    yield sum(administration.move(orders, others))
-    yield sum(administration.move(orders, others, "JMSXGroupID = 'g'"))
+    yield administration.purge(orders)
+    yield administration.purge(orders, "JMSPriority > 5")
+    yield administration.move(orders, others)
+    yield administration.move(orders, others, "JMSXGroupID = 'g'")
     yield [each for each in administration.queues() if each.ready or each.expired or each.delayed]
     yield [each for each in administration.subscriptions() if each.ready or each.expired]
 

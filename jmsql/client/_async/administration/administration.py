@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -29,7 +29,7 @@ from jmsql.store.destinations.lookup import automatic_creation, set_automatic_cr
 from jmsql.store.destinations.subscriptions import SubscriptionDefinition, create_durable, unsubscribe
 from jmsql.store.runners._async.runner import AutocommitRunner
 from jmsql.store.schema.version import DEFAULT_SCHEMA, check_name
-from jmsql.store.statement import in_transaction
+from jmsql.store.statement import Items, in_transaction
 from jmsql.timings import Timings
 from jmsql.values.destinations import Destination, Queue, Topic, named_destination, require_topic
 
@@ -255,17 +255,24 @@ class Administration:
 
     # Messages and subscriptions
 
-    def purge(self, queue: Queue | str, selector: str | None = None) -> AsyncIterator[int]:
+    async def purge(
+        self, queue: Queue | str, selector: str | None = None, *, progress: Callable[[int], object] | None = None
+    ) -> int:
         """Delete the messages that are in a queue now, but for those that a session holds.
 
-        Yields:
-            How many were deleted, after each step. Each step commits.
+        Args:
+            queue: The queue.
+            selector: Which of its messages; None: all.
+            progress: Called after each step with how many have been deleted so far. Each step commits.
+
+        Returns:
+            How many were deleted.
 
         Raises:
             InvalidDestinationException: There is no such queue.
             InvalidSelectorException: The selector has an error; the message shows where.
         """
-        return self._runner.iterate(purge(_queue_name(queue), Selector.parse(selector)))
+        return await self._complete(purge(_queue_name(queue), Selector.parse(selector)), progress)
 
     async def subscribe(
         self,
@@ -348,23 +355,45 @@ class Administration:
         """
         return await self._runner.run(retry(_queue_name(queue), Selector.parse(selector), limit))
 
-    def move(
-        self, source: Queue | str, target: Queue | str, selector: str | None = None, *, limit: int | None = None
-    ) -> AsyncIterator[int]:
+    async def move(
+        self,
+        source: Queue | str,
+        target: Queue | str,
+        selector: str | None = None,
+        *,
+        limit: int | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
         """Move the messages that are in a queue now to another queue, but for those that a session holds.
 
         They keep their headers, and come after those that are in the target already. Doing it again moves what is left.
 
-        Yields:
-            How many were moved, after each step. Each step is one transaction, of 5,000 messages at the most.
+        Args:
+            source: The queue that they are in.
+            target: The other.
+            selector: Which of the messages; None: all.
+            limit: The first so many; None: all.
+            progress: Called after each step with how many have been moved so far. Each step is one transaction, of
+                5,000 messages at the most.
+
+        Returns:
+            How many were moved.
 
         Raises:
             InvalidDestinationException: One of the queues is not there.
             InvalidSelectorException: The selector has an error; the message shows where.
             JMSException: The two queues are the same.
         """
-        found = move(_queue_name(source), _queue_name(target), Selector.parse(selector), limit)
-        return self._runner.iterate(found)
+        steps = move(_queue_name(source), _queue_name(target), Selector.parse(selector), limit)
+        return await self._complete(steps, progress)
+
+    async def _complete(self, steps: Items[int], progress: Callable[[int], object] | None) -> int:
+        done = 0
+        async for count in self._runner.iterate(steps):
+            done += count
+            if progress is not None:
+                progress(done)
+        return done
 
     async def unsubscribe(self, name: str, client_id: str | None = None) -> None:
         """End a durable subscription, with its messages.
