@@ -117,15 +117,15 @@ class ImplicitTransaction(PreparingRunner):
                 name, preparations = self._send_preparation(prepared, call)
             pgconn.send_query_prepared(name, call.values, call.formats, Format.BINARY)
         pgconn.send_flush_request()
-        yield from generators.send(pgconn)
         try:
+            yield from generators.send(pgconn)
             yield from self._committing.answer()
-            while preparations:
+            for _ in range(preparations):
                 yield from self._result()
-                preparations -= 1
-        finally:
-            if preparations and prepared is not None:
+        except BaseException:
+            if prepared is not None and preparations:
                 prepared.discard(call.text, call.types)
+            raise
         return call.read((yield from self._result()))
 
     def _result(self) -> Generator[Any, Any, PGresult]:
