@@ -96,7 +96,7 @@ def show(
     history is shown from there. All messages are read for it. A dead letter has the properties JMS_jmsql_..., which
     say where it comes from.
 
-    With --json, each is a line. Exits with 1 if there is none.
+    With --json, each is a line. Exits with 1 if no message was found.
 
     Example: `jmsql show ID:7d3a1c5e-3f0b-4c55-9a35-2a5b6c7d8e9f`
     """

@@ -78,7 +78,7 @@ class QueueConnection(Connection):
 
         Raises:
             IllegalStateException: The connection is closed.
-            JMSException: The acknowledge mode is none.
+            JMSException: The acknowledge mode is not an `AcknowledgeMode`.
         """
         self._use()
         return self.open_session(QueueSession, transacted, acknowledge_mode)
@@ -191,7 +191,7 @@ class TopicConnection(Connection):
 
         Raises:
             IllegalStateException: The connection is closed.
-            JMSException: The acknowledge mode is none.
+            JMSException: The acknowledge mode is not an `AcknowledgeMode`.
         """
         self._use()
         return self.open_session(TopicSession, transacted, acknowledge_mode)
@@ -281,8 +281,8 @@ class TopicPublisher(MessageProducer):
 
         Raises:
             UnsupportedOperationException: The publisher has a topic and one is given, or neither.
-            InvalidDestinationException: The topic does not exist, or is none.
-            MessageFormatException: The message is none.
+            InvalidDestinationException: The topic does not exist, or is not a topic.
+            MessageFormatException: The message is not a `Message`.
             JMSException: It was not published; the message says why.
         """
         self.send(

@@ -216,7 +216,7 @@ class Connection:
 
         Raises:
             IllegalStateException: The connection is closed.
-            JMSException: The acknowledge mode is none.
+            JMSException: The acknowledge mode is not an `AcknowledgeMode`.
         """
         self._use()
         return self.open_session(Session, transacted, acknowledge_mode)

@@ -236,8 +236,8 @@ class MessageProducer:
 
         Raises:
             UnsupportedOperationException: The producer has a destination and one is given, or neither.
-            InvalidDestinationException: The destination does not exist, or is none.
-            MessageFormatException: The message is none.
+            InvalidDestinationException: The destination does not exist, or is not a destination.
+            MessageFormatException: The message is not a `Message`.
             JMSException: It was not sent: it is larger than 256 MiB, or what else the message says.
         """
         self._check_open()
