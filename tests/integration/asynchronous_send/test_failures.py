@@ -25,10 +25,11 @@ class TestFailures:
     def test_removed_queue_fails_its_messages_alone(
         self, session: Session, completions: Completions, server: Server, gate: Gate
     ) -> None:
-        gone, there = (session.create_producer(Queue(name)) for name in ("gone", "there"))
+        temporary = session.create_temporary_queue()  # which a send does not make again
+        gone, there = session.create_producer(temporary), session.create_producer(Queue("there"))
         there.send(TextMessage("held"), completion_listener=gate)
         assert gate.reached.wait(PATIENCE)
-        server.rows("delete from jmsql_internal.queue where name = 'gone'")
+        server.rows("delete from jmsql_internal.queue where name = %s", temporary.name)
         for text in numbers(4):
             (gone if int(text) % 2 else there).send(TextMessage(text), completion_listener=completions)
         gate.open.set()

@@ -83,8 +83,8 @@ class BatchInsertion:
         try:
             await self._database.run(send_buffer.flush(self._client.publisher, flush=flush))
         except InvalidDestinationException:
-            self._client.destinations.forget(send_buffer.destinations)
-            raise
+            await self._client.destinations.make_again(send_buffer.destinations)
+            await self._database.run(send_buffer.flush(self._client.publisher, flush=flush))
         waited_for = await self._database.commit(question=self._client.waited_for(send_buffer.destinations))
         try:
             await self._client.sent(send_buffer.ended(), waited_for)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client.listeners import AsynchronousSend
     from jmsql.store.rows.message_rows import OutgoingMessage
-    from jmsql.store.statement import Query
+    from jmsql.store.statement import Query, Steps
 
 
 class Sending(SendOperations, ABC):
@@ -76,18 +76,20 @@ class ImmediateSending(Sending):
             await self._sender.wait_until_sent()
         async with self._state.lock:
             with uninterrupted():
-                flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
-                if isinstance(destination, Topic):
-                    work = publish(destination, [message], self._client.publisher, flush=flush)
-                else:
-                    work = send([message], flush=flush)
                 try:
                     question = self._client.waited_for([destination])
-                    waited_for = await self._database.run_and_ask(work, question)
+                    waited_for = await self._database.run_and_ask(self._insertion(destination, message), question)
                 except InvalidDestinationException:
-                    self._client.destinations.forget([destination])
-                    raise
+                    await self._client.destinations.make_again([destination])
+                    waited_for = None
+                    await self._database.run(self._insertion(destination, message))
                 await self._client.sent(News({destination: 1}, message.jms_delivery_time is not None), waited_for)
+
+    def _insertion(self, destination: Destination, message: OutgoingMessage) -> Steps[None]:
+        flush = message.jms_delivery_mode == DeliveryMode.PERSISTENT
+        if isinstance(destination, Topic):
+            return publish(destination, [message], self._client.publisher, flush=flush)
+        return send([message], flush=flush)
 
     def _create_sender(self) -> AsynchronousSender:
         insertion = BatchInsertion(self._client)
@@ -155,8 +157,8 @@ class TransactedSending(Sending):
                 try:
                     await self._database.run(self._send_buffer.flush(self._client.publisher))
                 except InvalidDestinationException:
-                    self._client.destinations.forget(self._send_buffer.destinations)
-                    raise
+                    await self._client.destinations.make_again(self._send_buffer.destinations)
+                    await self._database.run(self._send_buffer.flush(self._client.publisher))
 
     async def before_commit(self) -> Sequence[Query[Any]]:
         """Insert what is collected, or return the statements that do it together with the commit.
@@ -173,9 +175,7 @@ class TransactedSending(Sending):
         """Return what an error of the commit means, if it is that a queue does not exist."""
         if not misses_queues(error):
             return None
-        destinations = self._send_buffer.destinations
-        self._client.destinations.forget(destinations)
-        return queues_are_missing(destination.name for destination in destinations)
+        return queues_are_missing(destination.name for destination in self._send_buffer.destinations)
 
     async def share(self, before_statement: StatementListener) -> AsyncConnection:
         """Return the transaction, for the application to take part in it.

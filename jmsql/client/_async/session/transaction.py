@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection
@@ -142,8 +143,11 @@ class LocalTransaction(Transaction):
     async def _roll_back_after(self, error: JMSException) -> NoReturn:
         """Roll back, and raise what the caller is told of an error that has kept the transaction from its end."""
         missing_queue = self._sending.missing_queue(error)  # before it is forgotten what was sent
+        destinations = self._sending.destinations
         await self.roll_back()
         if missing_queue is not None:
+            with contextlib.suppress(JMSException):  # the next attempt says what keeps it from being made
+                await self._client.destinations.make_again(destinations)
             missing_queue.__cause__ = error
             error = missing_queue
         if isinstance(error, TransactionRolledBackException):

@@ -65,10 +65,14 @@ class ConnectionDestinations:
         self._ids[destination] = number
         return number
 
-    def forget(self, destinations: Iterable[Destination]) -> None:
-        """Look destinations up, or make them, when they are used next."""
+    async def make_again(self, destinations: Iterable[Destination]) -> None:
+        """Look destinations up, of which one was deleted since it was used, and make that again.
+
+        Raises:
+            InvalidDestinationException: One is temporary, or its use does not make it.
+        """
         for destination in destinations:
-            self._ids.pop(destination, None)
+            await self.look_up(destination)
 
     # Subscriptions
 

@@ -84,8 +84,8 @@ class BatchInsertion:
         try:
             self._database.run(send_buffer.flush(self._client.publisher, flush=flush))
         except InvalidDestinationException:
-            self._client.destinations.forget(send_buffer.destinations)
-            raise
+            self._client.destinations.make_again(send_buffer.destinations)
+            self._database.run(send_buffer.flush(self._client.publisher, flush=flush))
         waited_for = self._database.commit(question=self._client.waited_for(send_buffer.destinations))
         try:
             self._client.sent(send_buffer.ended(), waited_for)

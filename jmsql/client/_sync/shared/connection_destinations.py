@@ -66,10 +66,14 @@ class ConnectionDestinations:
         self._ids[destination] = number
         return number
 
-    def forget(self, destinations: Iterable[Destination]) -> None:
-        """Look destinations up, or make them, when they are used next."""
+    def make_again(self, destinations: Iterable[Destination]) -> None:
+        """Look destinations up, of which one was deleted since it was used, and make that again.
+
+        Raises:
+            InvalidDestinationException: One is temporary, or its use does not make it.
+        """
         for destination in destinations:
-            self._ids.pop(destination, None)
+            self.look_up(destination)
 
     # Subscriptions
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import psycopg
@@ -10,7 +11,9 @@ import pytest
 from jmsql import (
     AcknowledgeMode,
     Connection,
+    ConnectionFactory,
     InvalidDestinationException,
+    JMSException,
     Message,
     MessageProducer,
     Queue,
@@ -64,30 +67,70 @@ def test_state_of_deliveries_goes_with_the_queue(
     assert server.rows("select count(*) from jmsql_internal.delivery") == [(0,)]
 
 
-@MODES
-def test_send_to_a_removed_queue_is_refused_and_a_new_producer_makes_it_again(
-    others: Session, mode_session: Session, queue: Queue, server: Server
-) -> None:
-    send_texts(mode_session, queue, "a")
-    producer = mode_session.create_producer(queue)
-    remove(server, queue)
-    with pytest.raises(REFUSALS, match="not exist: orders"):
-        send(mode_session, producer, "b")
-    send_texts(mode_session, queue, "c")
-    assert texts_of(drain(others.create_consumer(queue))) == ["c"]
+NAMED = pytest.mark.parametrize("named", [False, True], ids=["by the producer", "with each send"])
 
 
 @MODES
-def test_producer_that_names_its_queue_with_each_send_makes_a_removed_one_again(
-    others: Session, mode_session: Session, queue: Queue, server: Server
+@NAMED
+def test_open_producer_makes_a_removed_queue_again(
+    others: Session, mode_session: Session, queue: Queue, server: Server, named: bool
 ) -> None:
-    producer = mode_session.create_producer()
-    send(mode_session, producer, "a", queue)
+    producer = mode_session.create_producer(None if named else queue)
+    destination = queue if named else None
+    send(mode_session, producer, "a", destination)
     remove(server, queue)
-    with pytest.raises(REFUSALS, match="not exist: orders"):
-        send(mode_session, producer, "b", queue)
-    send(mode_session, producer, "c", queue)
-    assert texts_of(drain(others.create_consumer(queue))) == ["c"]
+    if mode_session.transacted:  # the commit finds that out, when it cannot be helped any more
+        with pytest.raises(TransactionRolledBackException, match="not exist: orders"):
+            send(mode_session, producer, "b", destination)
+    send(mode_session, producer, "c", destination)
+    send(mode_session, producer, "d", destination)
+    assert texts_of(drain(others.create_consumer(queue))) == ["c", "d"]
+
+
+@NAMED
+def test_transaction_that_inserts_before_its_commit_makes_a_removed_queue_again(
+    connection: Connection, others: Session, queue: Queue, server: Server, named: bool
+) -> None:
+    with connection.create_session(transacted=True) as session:
+        producer = session.create_producer(None if named else queue)
+        remove(server, queue)
+        for number in range(60):
+            producer.send(session.create_text_message(str(number)), queue if named else None)
+        assert session.database is not None  # what the application sees
+        session.commit()
+    assert texts_of(drain(others.create_consumer(queue))) == [str(number) for number in range(60)]
+
+
+def test_asynchronous_send_makes_a_removed_queue_again(
+    connection: Connection, others: Session, queue: Queue, server: Server
+) -> None:
+    told: list[JMSException | None] = []
+    with connection.create_session() as session, session.create_producer(queue) as producer:
+        for text in "ab":
+            remove(server, queue)
+            message = session.create_text_message(text)
+            producer.send(message, completion_listener=lambda _, error: told.append(error))
+            wait_for(lambda: len(told) == ord(text) - ord("a") + 1)  # noqa: B023 - called within the round
+    assert told == [None, None]
+    assert texts_of(drain(others.create_consumer(queue))) == ["b"]
+
+
+@MODES
+def test_producer_does_not_make_a_removed_queue_again_where_its_use_makes_none(
+    jmsql_factory: ConnectionFactory, queue: Queue, mode: AcknowledgeMode
+) -> None:
+    factory = dataclasses.replace(jmsql_factory, automatic_creation=False)
+    with Administration(jmsql_factory) as administration, factory.create_connection() as connection:
+        administration.create(queue)
+        session = connection.create_session(acknowledge_mode=mode)
+        producer = session.create_producer(queue)
+        administration.delete(queue)
+        for _ in range(2):
+            with pytest.raises(REFUSALS, match=r"not exist: orders|automatic creation is off"):
+                send(session, producer, "a")
+        administration.create(queue)
+        send(session, producer, "b")
+        assert [each.ready for each in administration.queues()] == [1]
 
 
 @MODES
