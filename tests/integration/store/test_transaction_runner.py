@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from jmsql.exceptions import JMSException
+from jmsql.store.runners._sync.committing_connection import CommittingConnection
 from jmsql.store.runners._sync.transaction_runner import LookingRunner, TransactionRunner
 from jmsql.store.runners.prepared_statements import PreparedStatements
 from jmsql.store.statement import Statement, column, row_count, value
@@ -27,7 +28,7 @@ TERMINATE = Statement("terminate", "select pg_terminate_backend(pg_backend_pid()
 COPY = Statement("copy", "copy transacted from stdin", "sending", row_count)
 
 
-class CountingConnection(psycopg.Connection[Any]):
+class CountingConnection(CommittingConnection):
     """Counts how often it waits for the server."""
 
     exchanges = 0
@@ -191,11 +192,11 @@ def test_a_connection_that_the_server_has_ended_is_noticed_before_a_commit(
     connection: CountingConnection, runner: TransactionRunner, jmsql_url: str
 ) -> None:
     runner.run(INSERT.bind(number=1))
-    runner.notice_loss()
+    connection.notice_loss()
     assert not connection.closed
     with psycopg.connect(jmsql_url, autocommit=True) as other:
         other.execute("select pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
-    runner.notice_loss()
+    connection.notice_loss()
     assert connection.closed
 
 

@@ -337,8 +337,8 @@ class SessionRunner(Runner):
                 transaction back.
             JMSException: The application has ended the transaction, and nobody knows how.
         """
-        if isinstance(self._runner, TransactionRunner):
-            self._runner.notice_loss()  # else nobody would know whether the commit took effect
+        if self._driver_connection is not None:
+            self._driver_connection.notice_loss()  # else nobody would know whether the commit took effect
         if self.is_lost:
             self._require_whole()
             raise TransactionRolledBackException(

@@ -23,6 +23,12 @@ class CommittingConnection(psycopg.AsyncConnection[Any]):
         """Whether a commit was sent whose answer nobody has read."""
         return self._failed is not None
 
+    def notice_loss(self) -> None:
+        """Count as closed if the server has ended the connection, before anything is sent."""
+        with contextlib.suppress(psycopg.OperationalError):
+            self.pgconn.consume_input()  # the server's last words
+            self.pgconn.consume_input()
+
     def leave(self, failed: Callable[[psycopg.Error], object]) -> None:
         """Leave the answer to a commit that was sent to the next use of the connection.
 

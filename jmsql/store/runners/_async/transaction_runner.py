@@ -47,12 +47,6 @@ class TransactionRunner(PreparingRunner):
     def is_idle(self) -> bool:
         return self._pgconn.transaction_status == TransactionStatus.IDLE
 
-    def notice_loss(self) -> None:
-        """Have the connection count as closed if the server has ended it, before anything is sent."""
-        with contextlib.suppress(psycopg.OperationalError):
-            self._pgconn.consume_input()  # the server's last words
-            self._pgconn.consume_input()
-
     async def execute(self, statement: bytes, parameters: Mapping[str, Any], end: bytes | None = None) -> Result:
         begins = self.is_idle
         call = bound(self._connection, statement, parameters)

@@ -179,6 +179,24 @@ class TestEndedByTheApplication:
         session.commit()
         assert sorted(map(str, received)) == [str(number) for number in range(10)]
 
+    @pytest.mark.parametrize("work", ["nothing", "a statement", "a send"])
+    def test_a_connection_lost_before_the_commit_has_rolled_back(
+        self, session: Session, server: Server, jmsql_factory: ConnectionFactory, work: str
+    ) -> None:
+        send(session, "lost")
+        [process] = session.database.execute(text("select pg_backend_pid()")).one()
+        if work == "a statement":
+            session.database.execute(text("create table business ()"))
+        elif work == "a send":
+            send(session, "lost too")
+        server.rows("select pg_terminate_backend(%s, 10000)", process)
+        with pytest.raises(TransactionRolledBackException, match="was lost") as raised:
+            session.commit()
+        assert raised.value.error_code == "08006"
+        send(session, "sent")
+        session.commit()
+        assert texts_left(jmsql_factory, QUEUE) == ["sent"]
+
     def test_through_the_driver_the_outcome_is_not_known(
         self, session: Session, jmsql_factory: ConnectionFactory
     ) -> None:
