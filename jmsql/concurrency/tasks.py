@@ -563,8 +563,11 @@ class RLock:
 # What is opened
 
 
-class Opening(Generic[T]):
-    """What opens something: awaited, it returns that; as an asynchronous context manager it closes it, too."""
+class Opening(Coroutine[Any, Any, T]):
+    """A coroutine that opens something; as an asynchronous context manager it closes it, too.
+
+    A coroutine, and not merely awaitable, so that `asyncio.create_task` and task groups accept it.
+    """
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._work = work
@@ -572,6 +575,18 @@ class Opening(Generic[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         return self._work.__await__()
+
+    def send(self, value: Any) -> Any:
+        """Run the coroutine until it waits."""
+        return self._work.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an exception where the coroutine waits."""
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        """End the coroutine where it waits."""
+        self._work.close()
 
     async def __aenter__(self) -> T:
         self._opened = await self._work
