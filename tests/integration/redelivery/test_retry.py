@@ -49,7 +49,8 @@ def test_dead_letters_go_back_as_they_were_and_count_as_new(
     let_die(connection, fragile, "no")
     done = administration.retry()
     assert (done.returned, done.left) == ({"queue://orders": 1}, 0)
-    again = receive(others.create_consumer(fragile))
+    with others.create_consumer(fragile) as consumer:  # whose end waits for the commit, for the count below
+        again = receive(consumer)
     assert again.get_body(str) == "x" * 5000
     assert again.jms_message_id == sent.jms_message_id
     assert again.jms_priority == 8
