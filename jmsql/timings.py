@@ -102,6 +102,7 @@ class Timings:
         sweep_interval: How often a busy consumer looks at its queue from the front.
         idle_connection_timeout: For how long after sessions have last needed so many connections at once they stay
             open; at most twice as long.
+        acknowledgement_delay: At the latest after this time a DUPS_OK session acknowledges what it has delivered.
         prefetch_duration: A consumer fetches ahead no more messages than it handles in this time.
         start_reminder_delay: After what time the log says that a consumer waits for a connection that was never
             started.
@@ -151,6 +152,7 @@ class Timings:
     missed_message_interval: float = 1.0
     sweep_interval: float = 1.0
     idle_connection_timeout: float = 2.0
+    acknowledgement_delay: float = 5.0
     prefetch_duration: float = 0.25
     start_reminder_delay: float = 5.0
 

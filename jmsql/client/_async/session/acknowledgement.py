@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
@@ -10,16 +12,19 @@ from jmsql.client._async.delivery.claimed_delivery import ClaimedDelivery
 from jmsql.client._async.delivery.delivery import Accept, AcceptingDelivery, Delivery, HeldDelivery, ImmediateDelivery
 from jmsql.client.acknowledge_mode import AcknowledgeMode
 from jmsql.client.instrumentation import settling
-from jmsql.concurrency.tasks import uninterrupted
+from jmsql.concurrency.tasks import BackgroundTask, Notifications, uninterrupted
+from jmsql.exceptions import JMSException
 
 if TYPE_CHECKING:
     from jmsql.client._async.session.session_state import SessionState
     from jmsql.client.consumer_state import ConsumerState
     from jmsql.client.listeners import MessageCheck
     from jmsql.client.prefetch_buffer import PrefetchBuffer
-    from jmsql.exceptions import JMSException
     from jmsql.messages import Message
     from jmsql.store.rows.message_rows import MessageKey, MessageRow
+
+
+logger = logging.getLogger("jmsql")
 
 
 class Acknowledgement(ABC):
@@ -78,6 +83,12 @@ class Acknowledgement(ABC):
 
     async def paused(self) -> None:  # noqa: B027 - for DUPS_OK
         """Settle what waits for company, since no message comes next."""
+
+    async def settle(self) -> None:  # noqa: B027 - for DUPS_OK
+        """Acknowledge now what the session would acknowledge by itself later; not what a running listener has."""
+
+    async def end(self) -> None:  # noqa: B027 - for DUPS_OK
+        """End what runs beside the session, as that closes."""
 
     async def flush(self) -> None:  # noqa: B027 - for transactions
         """Bring the store to where the session is, for a look at it."""
@@ -188,22 +199,92 @@ class AutoAcknowledgement(OwnAcknowledgement):
 
 
 class DupsOkAcknowledgement(OwnAcknowledgement):
-    """DUPS_OK: messages are acknowledged together, once there are many or no other comes."""
+    """DUPS_OK: messages are acknowledged together: once there are many, no other comes, or the first waits for long.
+
+    For the last of these, which may come while the application does not call the session, there is a thread.
+    """
+
+    def __init__(self, state: SessionState) -> None:
+        super().__init__(state)
+        self._delay = state.client.timings.acknowledgement_delay
+        self._thread: BackgroundTask | None = None
+        self._changed = Notifications()
+        self._is_idle = False
+        self._is_ended = False
 
     def take_held(self, consumer: ConsumerState) -> Message | None:
-        return None if self._claimed.acknowledgement_due else super().take_held(consumer)
+        if self._is_due:
+            return None
+        message = super().take_held(consumer)
+        self._watch()
+        return message
 
     async def next(self, consumer: ConsumerState, check: MessageCheck | None = None) -> Message | None:
-        if self._claimed.acknowledgement_due:
+        if self._is_due:
             await self._claimed.acknowledge()
         row = await self._claimed.next(consumer.buffer, _acceptance(consumer, check))
         if row is None:
             await self._claimed.acknowledge()
             return None
+        self._watch()
         return self.message(consumer, row)
+
+    @property
+    def _is_due(self) -> bool:
+        return self._claimed.acknowledgement_due(self._delay)
+
+    async def handled(self, error: str | None) -> None:
+        await super().handled(error)
+        if error is None and self._is_due:
+            await self._claimed.acknowledge()
 
     async def paused(self) -> None:
         await self._claimed.acknowledge()
+
+    async def settle(self) -> None:
+        if not self._state.is_called_by_listener:
+            async with self._state.lock:
+                await self._claimed.acknowledge()
+
+    async def end(self) -> None:
+        self._is_ended = True
+        self._changed.notify()
+        if self._thread is not None:
+            await self._thread.join()
+
+    def _watch(self) -> None:
+        """Have the thread acknowledge in time what was delivered."""
+        if self._thread is None:
+            self._thread = BackgroundTask(self._acknowledge_in_time, "jmsql-acknowledging")
+            self._thread.start()
+        elif self._is_idle:
+            self._is_idle = False
+            self._changed.notify()
+
+    async def _acknowledge_in_time(self) -> None:
+        while not self._is_ended:
+            count = self._changed.count
+            self._is_idle = True  # before the look, so that what comes after it is told
+            since = self._claimed.delivered_since
+            if since is None:
+                await self._changed.wait(count, None)
+                continue
+            self._is_idle = False
+            remaining = since + self._delay - time.monotonic()
+            if remaining <= 0:
+                async with self._state.lock:
+                    remaining = await self._acknowledge_what_is_due()
+            await self._changed.wait(count, remaining)
+
+    async def _acknowledge_what_is_due(self) -> float:
+        """Acknowledge what waits for too long, and return for how many seconds there is nothing to do at least."""
+        try:
+            if self._is_due and not self._is_ended:
+                await self._claimed.acknowledge()
+        except JMSException as error:
+            logger.warning("Acknowledging for %r: %s", self._state, error)
+            return self._delay
+        return 0.0
 
 
 _STRATEGIES: dict[AcknowledgeMode, type[ClaimedAcknowledgement]] = {

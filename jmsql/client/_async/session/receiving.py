@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.prefetch_buffer import PrefetchBuffer
 from jmsql.concurrency import ASYNC
 from jmsql.concurrency.tasks import finished, uninterrupted
-from jmsql.exceptions import InvalidDestinationException
+from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.store.destinations.lookup import require_access
 from jmsql.store.receiving.receive import browse
 from jmsql.values.destinations import TemporaryTopic
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from jmsql.store.rows.message_rows import MessageRow
     from jmsql.values.destinations import Destination, Queue, Topic
     from jmsql.values.policies import RedeliveryPolicy
+
+
+logger = logging.getLogger("jmsql")
 
 
 class Receiving(ReceiveOperations):
@@ -112,6 +116,10 @@ class Receiving(ReceiveOperations):
                 return  # the session has closed, and parted with it
             state.consumers.remove(consumer)
             if not state.closed:
+                try:
+                    await self._acknowledgement.settle()
+                except JMSException as error:
+                    logger.warning("Closing %r: %s", consumer, error)
                 self._client.returned(await self._acknowledgement.delivery(consumer).closed(consumer.buffer))
             await self._client.subscription_registry.leave(consumer)
 

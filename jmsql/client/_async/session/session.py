@@ -215,6 +215,7 @@ class Session(AbstractSession):
 
     async def unsubscribe(self, name: str) -> None:
         self._check_open()
+        await self._transaction.acknowledgement.settle()
         await self._client.destinations.unsubscribe(name, self._client.client_id)
 
     async def close(self) -> None:
@@ -247,6 +248,7 @@ class Session(AbstractSession):
     async def _release(self) -> None:
         """Release what the session holds, and its connection."""
         await self._sending.close()
+        await self._transaction.acknowledgement.end()
         async with self._state.lock:
             try:
                 await self._transaction.close()

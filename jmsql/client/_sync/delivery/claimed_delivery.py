@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -67,6 +68,7 @@ class ClaimedDelivery:
         self._visibility_timeout: float | None = None
         self._buffers: set[PrefetchBuffer] = set()
         self._delivered: list[_Delivered] = []
+        self._delivered_at = 0.0
         self._extended: list[ExtendedClaim] = []
 
     def operation(
@@ -94,6 +96,8 @@ class ClaimedDelivery:
         return row
 
     def _note(self, buffer: PrefetchBuffer, row: MessageRow) -> None:
+        if not self._delivered:
+            self._delivered_at = time.monotonic()
         self._delivered.append((buffer, buffer.queue_id, row))
         if buffer.claimed_for is not None:
             self._extended.append(ExtendedClaim(buffer.key(row), row.handle, buffer.claimed_for))
@@ -168,9 +172,14 @@ class ClaimedDelivery:
         return bool(self._delivered)
 
     @property
-    def acknowledgement_due(self) -> bool:
-        """Whether so many messages wait that even a lazy session should acknowledge them."""
-        return len(self._delivered) >= _LAZY_ACKNOWLEDGEMENTS
+    def delivered_since(self) -> float | None:
+        """When the first message was delivered that is not acknowledged, on the monotonic clock."""
+        return self._delivered_at if self._delivered else None
+
+    def acknowledgement_due(self, delay: float) -> bool:
+        """Whether so many messages wait, or one for so many seconds, that even a lazy session acknowledges them."""
+        waiting = len(self._delivered)
+        return waiting >= _LAZY_ACKNOWLEDGEMENTS or (waiting > 0 and time.monotonic() >= self._delivered_at + delay)
 
     @property
     def extended_claims(self) -> list[ExtendedClaim]:

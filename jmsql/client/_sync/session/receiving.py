@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from jmsql.client._sync.exchange.consumer import ReceiveOperations
 from jmsql.client._sync.session.watch import Watch
 from jmsql.client.consumer_state import ConsumerState
 from jmsql.client.prefetch_buffer import PrefetchBuffer
-from jmsql.exceptions import InvalidDestinationException
+from jmsql.exceptions import InvalidDestinationException, JMSException
 from jmsql.store.destinations.lookup import require_access
 from jmsql.store.receiving.receive import browse
 from jmsql.values.destinations import TemporaryTopic
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from jmsql.store.rows.message_rows import MessageRow
     from jmsql.values.destinations import Destination, Queue, Topic
     from jmsql.values.policies import RedeliveryPolicy
+
+
+logger = logging.getLogger("jmsql")
 
 
 class Receiving(ReceiveOperations):
@@ -110,6 +114,10 @@ class Receiving(ReceiveOperations):
                 return  # the session has closed, and parted with it
             state.consumers.remove(consumer)
             if not state.closed:
+                try:
+                    self._acknowledgement.settle()
+                except JMSException as error:
+                    logger.warning("Closing %r: %s", consumer, error)
                 self._client.returned(self._acknowledgement.delivery(consumer).closed(consumer.buffer))
             self._client.subscription_registry.leave(consumer)
 

@@ -212,6 +212,7 @@ class Session(AbstractSession):
 
     def unsubscribe(self, name: str) -> None:
         self._check_open()
+        self._transaction.acknowledgement.settle()
         self._client.destinations.unsubscribe(name, self._client.client_id)
 
     def close(self) -> None:
@@ -244,6 +245,7 @@ class Session(AbstractSession):
     def _release(self) -> None:
         """Release what the session holds, and its connection."""
         self._sending.close()
+        self._transaction.acknowledgement.end()
         with self._state.lock:
             try:
                 self._transaction.close()
